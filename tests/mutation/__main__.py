@@ -4,6 +4,8 @@ Without files: every core of the data plane, its master and its containers; a ro
 with 1 if a mutant survives that is not in ``known.json``, the list of those that mean nothing. ``--keep FILE`` adds
 each mutant that was noticed to that file, and does not try it again while it is there: so a run goes on where another
 has ended, and after a test was added only what survived is tried. (When tests were changed or removed, begin anew.)
+
+``--named [NAME…]`` runs the mutants of ``named.toml`` instead, all of them by default.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .mutants import ROOT, Mutant, sample, unchanged
+from .mutant import ROOT, Mutant, unchanged
+from .named import run_named
 from .runs import AT_LENGTH, BRIEFLY, Baseline, judge, read_known
 
 ROOMS = ("topology_master", "stream_manager", "heron_instance", "heron_container")
@@ -41,7 +44,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="begin no file after so many (default 30)")
     parser.add_argument("--keep", type=Path, help="do not try again what was noticed and is in this file")
     parser.add_argument("--brief", action="store_true", help="do not try on many examples what survives few")
+    parser.add_argument("--named", nargs="*", metavar="NAME", help="run these mutants of named.toml, or all of them")
     given = parser.parse_args()
+    if given.named is not None:
+        return run_named(given.named)
+    from .mutants import sample  # needs Cosmic Ray, and named mutants do not
+
     lengths = (BRIEFLY,) if given.brief else (BRIEFLY, AT_LENGTH)
     noticed = Noticed(given.keep)
     known = read_known(KNOWN)

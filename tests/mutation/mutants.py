@@ -14,34 +14,17 @@ import difflib
 import random
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
-ROOT = Path(__file__).resolve().parents[2]
+from .mutant import ROOT, Mutant
+
 #: These need to be told names, or (``==`` to ``is``) mostly change nothing for small numbers and enumerations.
 LEFT_OUT = ("VariableReplacer", "VariableInserter", "_Eq_Is", "_NotEq_Is", "_Is_Eq", "_IsNot_NotEq", "_Not_Is")
 Place = tuple[tuple[int, int], tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one file. ``line`` counts from 1."""
-
-    file: str
-    line: int
-    operator: str
-    source: str  # of the whole file
-    change: str  # the lines it changes: ``- old + new``
-
-    @property
-    def module(self) -> str:
-        """The dotted name of what it is a mutant of."""
-        return self.file.removesuffix(".py").replace("/", ".")
 
 
 def sample(file: str, number: int, seed: int) -> list[Mutant]:
@@ -62,11 +45,6 @@ def sample(file: str, number: int, seed: int) -> list[Mutant]:
             if len(found) == number:
                 break
     return found
-
-
-def unchanged(file: str) -> Mutant:
-    """None at all: what every test of the file has to pass, or no verdict on its mutants means anything."""
-    return Mutant(file, 1, "nothing", (ROOT / file).read_text(), "")
 
 
 def _places(source: str) -> dict[Place, list[tuple[str, int]]]:

@@ -37,7 +37,7 @@ import pytest
 from coverage import CoverageData
 from hypothesis import is_hypothesis_test
 
-from .mutants import ROOT, Mutant
+from .mutant import ROOT, Mutant
 
 CACHE = ROOT / ".cache" / "mutation"
 #: Plugins that no unit test of a core uses, and the time of loading them would be most of what a mutant takes.
@@ -46,7 +46,8 @@ ARGUMENTS = (
     "-q", "-x", "--no-header", "--tb=line", "-W", "ignore::pytest.PytestAssertRewriteWarning",
     *(f"-pno:{plugin}" for plugin in LEFT_OUT),
 )  # fmt: skip
-BRIEFLY, AT_LENGTH = "0", "0.25"  # of tests/budget.py: laws at their floor of examples; at it after half a minute
+#: Of tests/budget.py: laws at their floor of examples; at it after half a minute; all tests as in an ordinary run.
+BRIEFLY, AT_LENGTH, FULLY = "0", "0.25", "1"
 
 
 class Baseline:
@@ -115,7 +116,7 @@ def _seconds(report: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     for case in Xml.parse(report).iter("testcase"):
         file, module = case.get("file", ""), case.get("classname", "")
-        if not module.startswith(file.removesuffix(".py").replace("/", ".")):  # made elsewhere: tests/laws.py
+        if not module.startswith(file.removesuffix(".py").replace("/", ".")):  # defined elsewhere
             file = module.replace(".", "/") + ".py"
         inner = module.removeprefix(file.removesuffix(".py").replace("/", ".")).strip(".")
         name = "::".join(part for part in (file, inner.replace(".", "::"), case.get("name", "")) if part)

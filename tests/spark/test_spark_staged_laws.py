@@ -3,18 +3,16 @@ does not count is ever seen. Each mistake that would break this is noticed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 from staged_world import LIVES, PROGRAM, MemorySink, World, stage_one, world_of
 
 from data_pipeline.core import staged
-from data_pipeline.core.staged import Act, Counted, Journal, Report, Standing
+from data_pipeline.core.staged import Journal, Report
 from data_pipeline.shell.output import OutputFolder, Place, _Local
 from data_pipeline.shell.staged import Staging, clear, settle
 from heron_runtime.failures import Interrupted
@@ -23,7 +21,7 @@ from heronry.connect.settings import ConnectError
 FATES = st.lists(st.sampled_from(["dies", "staged", "late"]), max_size=2)
 
 
-def law_records_are_seen_once_whoever_dies() -> None:
+def test_records_are_seen_once_whoever_dies() -> None:
     """The same command until it does not die; then it is refused."""
 
     @settings(report_multiple_bugs=False)
@@ -50,7 +48,7 @@ def until_it_is_done(world: World, early: bool) -> None:
     world.wake()
 
 
-def law_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next() -> None:
+def test_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next() -> None:
     """At each of its steps, one by one."""
     for step in range(1, 80):
         with world_of([["staged"], []], [step]) as world:
@@ -71,82 +69,6 @@ def done(world: World) -> bool:
 
 
 # Mistakes.
-
-
-def everything_that_was_staged_is_committed(patch: pytest.MonkeyPatch) -> None:
-    right = staged.behind_the_rename
-
-    def wrong(found: Counted, waiting: dict[str, list[str]]) -> Iterator[Act]:
-        tokens = {step: tuple({*counted, *waiting[step]}) for step, counted in found.tokens.items()}
-        return right(Counted(found.journal, tokens), waiting)
-
-    patch.setattr(staged, "behind_the_rename", wrong)
-
-
-def in_another_order(first: str) -> Any:
-    def mistake(patch: pytest.MonkeyPatch) -> None:
-        right = staged.behind_the_rename
-        patch.setattr(
-            staged, "behind_the_rename", lambda *given: iter(sorted(right(*given), key=lambda act: act.kind != first))
-        )
-
-    mistake.__name__ = f"{first}_comes_first"
-    return mistake
-
-
-def without(kind: str) -> Any:
-    def mistake(patch: pytest.MonkeyPatch) -> None:
-        right = staged.behind_the_rename
-        patch.setattr(staged, "behind_the_rename", lambda *given: (act for act in right(*given) if act.kind != kind))
-
-    mistake.__name__ = f"nothing_is_{kind}"
-    return mistake
-
-
-def what_a_dead_run_staged_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(staged, "before_the_rename", lambda _: iter(()))
-
-
-def a_result_is_a_result(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(staged, "standing", lambda manifest, _: Standing.OTHER if manifest is None else Standing.SETTLED)
-
-
-def the_mark_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    right = staged.standing
-    patch.setattr(staged, "standing", lambda manifest, _: right(manifest, marked=False))
-
-
-def tasks_commit_by_themselves(patch: pytest.MonkeyPatch) -> None:
-    right = MemorySink.prepare
-
-    def wrong(self: MemorySink, checkpoint: Any) -> str:
-        token = right(self, checkpoint)
-        self.commit(0, token)
-        return token
-
-    patch.setattr(MemorySink, "prepare", wrong)
-
-
-def the_journal_comes_too_late(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(staged, "JOURNAL", "_another.json")
-
-
-ONCE, BEHIND = law_records_are_seen_once_whoever_dies, law_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (everything_that_was_staged_is_committed, ONCE),
-        (in_another_order("settled"), BEHIND),
-        (in_another_order("forget"), ONCE),
-        (without("throw_away"), BEHIND),
-        (without("settled"), ONCE),
-        (what_a_dead_run_staged_stays, ONCE),
-        (a_result_is_a_result, BEHIND),
-        (the_mark_is_not_looked_at, ONCE),
-        (tasks_commit_by_themselves, ONCE),
-        (the_journal_comes_too_late, ONCE),
-    ]
-)
 
 
 def step_of_first_commit() -> int:

@@ -1,5 +1,4 @@
-"""What micro-batches append to servers is there once, and what their results replace is what a batch would have
-written, wherever drivers die. Each mistake that would break this is noticed."""
+"""Micro-batches append each record to a server once and replace results with a batch's, wherever drivers die."""
 
 from __future__ import annotations
 
@@ -10,21 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 from staged_world import STEPS, world_of
 from stream_world import StreamWorld
-from test_spark_staged_laws import FATES, tasks_commit_by_themselves, what_a_dead_run_staged_stays
+from test_spark_staged_laws import FATES
 
 from data_pipeline.core import staged
 from data_pipeline.core.plan import CannotPlan
-from data_pipeline.core.portions import Portion
 from data_pipeline.core.staged import Journal
-from data_pipeline.shell import portions as shell
-from data_pipeline.shell import tasks
 from data_pipeline.shell.output import Place
 
 
-def law_records_are_appended_once_whoever_dies() -> None:
+def test_records_are_appended_once_whoever_dies() -> None:
     """Lots arrive, and the same command runs until it does not die; at the end once more, with nothing new."""
 
     @settings(report_multiple_bugs=False)
@@ -58,7 +53,7 @@ def is_as_by_a_batch(world: StreamWorld) -> None:
     assert not list(folder.rglob(".*.tmp"))
 
 
-def law_a_driver_that_dies_at_any_step_leaves_what_the_next_goes_on_from() -> None:
+def test_a_driver_that_dies_at_any_step_leaves_what_the_next_goes_on_from() -> None:
     """At each of the steps of its second command, one by one: it has a micro-batch, joins portions, and publishes."""
     for step in range(1, 300):
         with world_of([["staged"], []], [], StreamWorld) as world:
@@ -74,61 +69,6 @@ def law_a_driver_that_dies_at_any_step_leaves_what_the_next_goes_on_from() -> No
             if first == "written":
                 return
     raise AssertionError("more steps than were tried")
-
-
-# Mistakes.
-
-
-def a_micro_batch_is_written_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shell, "holds", lambda *_: False)
-
-
-def what_is_owed_is_left(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shell.Portions, "settle", lambda _: [])
-
-
-def numbers_begin_anew_with_each_driver(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tasks, "token_of", lambda journal, attempt: f"0-{attempt}-0-{journal.run}")
-
-
-def tokens_are_those_of_the_number_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tasks, "token_of", lambda journal, _: f"0-{journal.number}-0-{journal.run}")
-
-
-def what_was_joined_has_forgotten_what_it_read(patch: pytest.MonkeyPatch) -> None:
-    right = shell.Portions._write
-    patch.setattr(
-        shell.Portions, "_write",
-        lambda self, portion, fill, stream, read: right(self, portion, fill, stream, "" if joined(portion) else read),
-    )  # fmt: skip
-
-
-def joined(portion: Portion) -> bool:
-    return portion.first != portion.last
-
-
-def the_result_is_not_settled(patch: pytest.MonkeyPatch) -> None:
-    """Before the next one takes its place."""
-    patch.setattr("stream_world.settle_for", lambda *_: "")
-
-
-ONCE, ANY = (
-    law_records_are_appended_once_whoever_dies,
-    law_a_driver_that_dies_at_any_step_leaves_what_the_next_goes_on_from,
-)
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (a_micro_batch_is_written_again, ANY),
-        (what_is_owed_is_left, ANY),
-        (numbers_begin_anew_with_each_driver, ANY),
-        (tokens_are_those_of_the_number_alone, ANY),
-        (what_was_joined_has_forgotten_what_it_read, ANY),
-        (the_result_is_not_settled, ANY),
-        (tasks_commit_by_themselves, ONCE),
-        (what_a_dead_run_staged_stays, ANY),
-    ]
-)
 
 
 def test_other_input_under_a_number_that_counts_is_refused() -> None:

@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import Law, Mutation, each_law, each_mutation
 
-from heron_cli.diagnosis import judge_docker, judge_k8s, judge_slurm, judge_spark
-from heron_cli.diagnosis.findings import Finding, Health, good, missing, optional
+from heron_cli.diagnosis import judge_k8s
+from heron_cli.diagnosis.findings import Finding, Health, missing, optional
 from heron_cli.diagnosis.judge_docker import (
     DockerFacts,
     Node,
@@ -160,12 +158,12 @@ def every_case() -> Iterator[tuple[str, list[Finding]]]:
             yield check, list(judge(replace(whole, **change)))
 
 
-def law_where_all_is_there_nothing_is_said_to_be_missing() -> None:
+def test_where_all_is_there_nothing_is_said_to_be_missing() -> None:
     for judge, whole in WHOLE:
         assert {finding.verdict for finding in judge(whole)} == {Health.GOOD}, judge
 
 
-def law_each_lack_is_named_with_its_cure() -> None:
+def test_each_lack_is_named_with_its_cure() -> None:
     for judge, whole, cases in CASES:
         for change, check, verdict, found, cure in cases:
             findings = judge(replace(whole, **change))
@@ -175,20 +173,20 @@ def law_each_lack_is_named_with_its_cure() -> None:
             assert cure in said[0].cure, (check, change)
 
 
-def law_whatever_is_not_good_has_a_cure_and_what_is_good_needs_none() -> None:
+def test_whatever_is_not_good_has_a_cure_and_what_is_good_needs_none() -> None:
     for check, found in every_case():
         for finding in found:
             assert bool(finding.cure) == (finding.verdict is not Health.GOOD), (check, finding)
 
 
-def law_an_engine_that_does_not_answer_is_the_only_thing_missing() -> None:
+def test_an_engine_that_does_not_answer_is_the_only_thing_missing() -> None:
     for judge, whole in WHOLE[:5]:
         silent = list(judge(replace(whole, trouble="`docker info` does not answer within 10 s")))
         assert len(missing(silent)) == 1
         assert "does not answer" in next(one.found for one in silent if one.verdict is Health.BAD)
 
 
-def law_the_rights_are_those_of_the_manifest() -> None:
+def test_the_rights_are_those_of_the_manifest() -> None:
     bodies = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yml").read_text()))
     role = next(body for body in bodies if body["kind"] == "Role")
     given = {
@@ -205,47 +203,9 @@ def law_the_rights_are_those_of_the_manifest() -> None:
 
 
 @given(st.sampled_from(Health), st.text(), st.text(min_size=1))
-def law_what_is_optional_is_never_missing(verdict: Health, found: str, cure: str) -> None:
+def test_what_is_optional_is_never_missing(verdict: Health, found: str, cure: str) -> None:
     finding = Finding("check", verdict, found, cure)
     said = optional(finding, "a Spark job")
     assert missing([said]) == []
     assert said.found == found
     assert (said == finding) == (verdict is not Health.BAD)
-
-
-test_law = each_law(globals())
-
-
-def everything_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_docker, "bad", lambda check, found, cure: good(check, found))
-
-
-def a_lack_without_a_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_slurm, "note", lambda check, found, cure: Finding(check, Health.NOTE, found))
-
-
-def versions_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_k8s, "numbers", lambda version: (1, 0))
-
-
-def silence_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_slurm, "controller", lambda facts: good("Slurm", "answers"))
-
-
-def a_right_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_k8s, "SCHEDULER_RIGHTS", judge_k8s.SCHEDULER_RIGHTS[1:])
-
-
-def java_of_any_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_spark, "JAVA_NEEDED", 8)
-
-
-MUTATIONS: tuple[tuple[Mutation, Law], ...] = (
-    (everything_is_well, law_each_lack_is_named_with_its_cure),
-    (a_lack_without_a_cure, law_whatever_is_not_good_has_a_cure_and_what_is_good_needs_none),
-    (versions_as_text, law_where_all_is_there_nothing_is_said_to_be_missing),
-    (silence_is_good, law_an_engine_that_does_not_answer_is_the_only_thing_missing),
-    (a_right_is_forgotten, law_the_rights_are_those_of_the_manifest),
-    (java_of_any_age, law_each_lack_is_named_with_its_cure),
-)
-test_each_law_notices = each_mutation(MUTATIONS)

@@ -1,6 +1,6 @@
 """A sink of a table in a process that is killed again and again, and goes on from its last complete checkpoint.
 
-``python lake_story.py FOLDER SEED FORMAT MISTAKE``: numbers from 0 up go into a table in FOLDER, a row each, and those
+``python lake_story.py FOLDER SEED FORMAT``: numbers from 0 up go into a table in FOLDER, a row each, and those
 of a checkpoint into several partitions if the table has some. A process forks the sink's, and kills it (``kill -9``) at
 a moment that the seed draws: at the n-th step that Python takes on files, most often, so that each gap between two of
 them is hit, or after some milliseconds, so that the library is hit too. What the master knows of a complete checkpoint
@@ -16,7 +16,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,15 +24,9 @@ import iceberg_tables
 import lake_tables
 from connect_parts import Place, checkpoint, made, row
 from lake_tables import arrow, deltalake
-from pyiceberg.table import Transaction
 
-from heronry.connect import lake
-from heronry.connect.delta import DeltaTable
 from heronry.connect.delta_sink import DeltaSink
-from heronry.connect.iceberg import IcebergTable
 from heronry.connect.iceberg_sink import IcebergSink
-from heronry.connect.lake import Added
-from heronry.connect.lake_sink import LakeSink
 
 for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction", "pyiceberg.catalog.sql"):
     importlib.import_module(module)  # once, for all lives
@@ -170,72 +164,6 @@ def tell(folder: Path, seed: int) -> int:
     raise AssertionError("the sink never came to its end")
 
 
-# Mistakes.
-
-
-def the_mark_is_forgotten() -> None:
-    plain = deltalake.CommitProperties
-    deltalake.CommitProperties = lambda **_: plain()
-    Transaction.set_properties = lambda self, *_, **__: self
-
-
-def a_commit_comes_twice() -> None:
-    for table in (DeltaTable, IcebergTable):
-        table.committed = lambda self, writer: -1  # type: ignore[attr-defined]  # a mistake
-
-
-def the_mark_comes_before_the_rows() -> None:
-    """Of Delta's; Iceberg's catalog has no second look that could be fooled so easily."""
-    added = DeltaTable.add
-
-    def add(self: Any, files: Sequence[Added]) -> None:
-        mark = deltalake.CommitProperties(
-            app_transactions=[deltalake.Transaction(files[0].writer, files[0].checkpoint)]
-        )
-        self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=mark)
-        self._sync()
-        added(DeltaTable(self._path, "story"), [file._replace(writer="another") for file in files])
-
-    DeltaTable.add = add  # type: ignore[method-assign]  # a mistake
-
-
-def the_staged_file_goes_first() -> None:
-    linked = lake._link
-
-    def link(staged: Path, whole: Path) -> None:
-        linked(staged, whole)
-        staged.unlink()
-        staged.parent.joinpath("kept").write_bytes(whole.read_bytes())
-
-    lake._link = link
-
-
-def each_partition_is_a_commit() -> None:
-    """Each with the mark, which the first has set when it dies before the others."""
-    added = DeltaTable.add
-
-    def add(self: Any, files: Sequence[Added]) -> None:
-        for file in files:
-            added(DeltaTable(self._path, "story"), [file])
-
-    DeltaTable.add = add  # type: ignore[method-assign]  # a mistake
-
-
-def what_is_left_is_committed() -> None:
-    """Output of a checkpoint that was never complete."""
-    LakeSink.abort = lambda self, token: self.commit(0, token)  # type: ignore[method-assign]  # a mistake
-
-
-MISTAKES: dict[str, Callable[[], None]] = {
-    mistake.__name__: mistake
-    for mistake in (
-        the_mark_is_forgotten, a_commit_comes_twice, the_mark_comes_before_the_rows, the_staged_file_goes_first,
-        what_is_left_is_committed, each_partition_is_a_commit,
-    )
-}  # fmt: skip
-
 if __name__ == "__main__":
     FORMAT = sys.argv[3]
-    if sys.argv[4]:
-        MISTAKES[sys.argv[4]]()
     sys.stdout.write(str(tell(Path(sys.argv[1]), int(sys.argv[2]))))

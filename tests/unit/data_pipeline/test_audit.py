@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 
@@ -36,7 +35,7 @@ def lines_of(root: Path) -> Counter[str]:
 
 @settings(report_multiple_bugs=False, max_examples=25, deadline=None)
 @given(STEPS)
-def law_each_line_is_there_as_often_as_it_was_written(steps: list[tuple[str, int]]) -> None:
+def test_each_line_is_there_as_often_as_it_was_written(steps: list[tuple[str, int]]) -> None:
     """``written``: a line so many times in a millisecond; ``taken``: by a job that dies after so many days. Files take
     four lines, and three are kept."""
     with tempfile.TemporaryDirectory() as place:
@@ -79,24 +78,3 @@ def _dying(right: object, days: int) -> object:
         right(*arguments)  # type: ignore[operator]  # reason: it is replace_file
 
     return write
-
-
-test_laws = each_law(globals())
-
-
-def what_is_found_is_added(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(audit, "merged", lambda there, found: Counter(there) + Counter(found))
-
-
-def what_is_found_replaces_the_day(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(audit, "merged", lambda there, found: Counter(found))
-
-
-def lines_that_look_alike_are_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(audit, "merged", lambda there, found: Counter({**there, **found}.keys()))
-
-
-LAW = law_each_line_is_there_as_often_as_it_was_written
-test_mutations = each_mutation(
-    [(what_is_found_is_added, LAW), (what_is_found_replaces_the_day, LAW), (lines_that_look_alike_are_one, LAW)]
-)

@@ -14,13 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
-from data_pipeline.core import compaction as core
-from data_pipeline.core.compaction import Join, Raw, joins
 from data_pipeline.core.history import Day, work
 from data_pipeline.shell import compaction
-from heron_runtime import history_folder
 from heron_runtime.history_folder import dates, files, files_of, superseded, taken
 from heron_runtime.model.history import (
     DAY_MS,
@@ -170,7 +166,7 @@ END = [("rolls", 99, 0), ("comes", 1, 0), ("comes", 1, 0), ("compacts", 99, 0), 
 
 @settings(report_multiple_bugs=False, max_examples=20, deadline=None)
 @given(STEPS)
-def law_each_row_is_there_once_whatever_dies(steps: list[tuple[str, int, int]]) -> None:
+def test_each_row_is_there_once_whatever_dies(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         world = World(Path(place))
         for step, one, other in [*BEGIN, *steps, *END]:
@@ -180,7 +176,7 @@ def law_each_row_is_there_once_whatever_dies(steps: list[tuple[str, int, int]]) 
 
 @settings(report_multiple_bugs=False, max_examples=12, deadline=None)
 @given(STEPS)
-def law_days_that_are_over_end_as_one_file_of_a_container(steps: list[tuple[str, int, int]]) -> None:
+def test_days_that_are_over_end_as_one_file_of_a_container(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         world = World(Path(place))
         for step, one, other in [*BEGIN, *steps, *END]:
@@ -193,65 +189,6 @@ def law_days_that_are_over_end_as_one_file_of_a_container(steps: list[tuple[str,
         world.compacts(99)
         assert sorted(world.root.rglob(f"*{SUFFIX}")) == before, "a second run finds nothing to do"
         assert all("-" not in f.stem.partition("-")[2] for f in files(world.raw, TODAY)), "today goes on"
-
-
-test_laws = each_law(globals())
-
-
-def it_is_removed_before_it_is_there(patch: pytest.MonkeyPatch) -> None:
-    right = compaction.publish
-
-    def worse(join: Join, made: Path) -> bool:
-        for name in join.files[:1]:
-            os.unlink(Path(join.folder, day_folder(join.date), name))
-        return right(join, made)
-
-    patch.setattr(compaction, "publish", worse)
-
-
-def what_was_joined_is_read_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(history_folder, "covering", sorted)
-
-
-def files_that_a_level_lacks_are_joined(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(core, "joins", lambda days, today: joins([Raw(d.folder, d.date, d.files, {}) for d in days], today))
-    patch.setattr(compaction, "joins", core.joins)
-
-
-def it_goes_by_its_own_name(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(history_folder, "held_as", lambda name: name)
-
-
-def the_last_one_is_left_out(patch: pytest.MonkeyPatch) -> None:
-    right = core._of
-
-    def worse(day: Raw) -> list[Join]:
-        joined = right(day)
-        return [Join(each.folder, each.date, each.files[:-1], each.name) for each in joined]
-
-    patch.setattr(core, "_of", worse)
-
-
-def today_is_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(compaction, "joins", lambda days, today: joins(days, "2026-01-04"))
-
-
-def what_died_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(compaction, "clear", lambda root: None)
-
-
-ONCE, ONE = law_each_row_is_there_once_whatever_dies, law_days_that_are_over_end_as_one_file_of_a_container
-test_mutations = each_mutation(
-    [
-        (it_is_removed_before_it_is_there, ONCE),
-        (what_was_joined_is_read_again, ONCE),
-        (files_that_a_level_lacks_are_joined, ONCE),
-        (it_goes_by_its_own_name, ONCE),
-        (the_last_one_is_left_out, ONCE),
-        (today_is_over, ONE),
-        (what_died_stays, ONE),
-    ]
-)
 
 
 def test_names() -> None:

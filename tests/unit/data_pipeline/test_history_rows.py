@@ -51,7 +51,9 @@ def copies(rows: list[Row]) -> list[Row]:
     return [dataclasses.replace(row, bins=dict(row.bins)) for row in rows]
 
 
-def law(rows: list[Row], level: str, piece: int) -> None:
+@given(st.lists(a_row(), max_size=40), st.sampled_from(ROLLED), st.sampled_from([1, 7, 100]))
+@settings(max_examples=60)
+def test_pieces_add_up_to_the_plain_sum(rows: list[Row], level: str, piece: int) -> None:
     """Pieces of files, added up once more, are the sum of all rows; in one piece there is nothing left to add."""
     length = LEVEL_MS[level]
     with tempfile.TemporaryDirectory() as folder:
@@ -65,43 +67,3 @@ def law(rows: list[Row], level: str, piece: int) -> None:
     assert roll_up(parts, level) == roll_up(copies(rows), level)
     whole = history_rows.added_up(row_table(pa, rows), length)
     assert sorted(rows_of(whole), key=lambda row: row.key) == roll_up(copies(rows), level)
-
-
-@given(st.lists(a_row(), max_size=40), st.sampled_from(ROLLED), st.sampled_from([1, 7, 100]))
-@settings(max_examples=60)
-def test_pieces_add_up_to_the_plain_sum(rows: list[Row], level: str, piece: int) -> None:
-    law(rows, level, piece)
-
-
-GAUGE = Row(0, 1, "w", "y", "__gauge", "gauge", 1.0, 1.0, 1.0, 1.0, 5.0, 3)
-SKETCH = Row(0, 1, "w", "y", "__latency", "latency", 2.0, bins={-3: 1.0, 4: 1.0})
-PROBES = [
-    GAUGE, dataclasses.replace(GAUGE, last=2.0), dataclasses.replace(GAUGE, start_ms=10_000, last=1.0, last_ms=2),
-    SKETCH, dataclasses.replace(SKETCH, start_ms=10_000, bins={4: 1.0, 9: 1.0}),
-    dataclasses.replace(SKETCH, container=2),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('("last", "ascending")', '("last", "descending")'),
-        ('[("last_ms", "ascending"), ("last", "ascending")]', '[("last_ms", "descending")]'),
-        ("bins - least", "bins"),
-        ("group * (int(codes.max()) + 1) + codes", "codes"),
-        ('"low": sums["low_min"]', '"low": sums["high_max"]'),
-        ("weights=weights", "weights=None"),
-        ("pc.divide(start, length_ms)", "pc.divide(start, 2 * length_ms)"),
-    ],
-)
-def test_the_law_notices_a_mutation(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Path(history_rows.__file__).read_text()
-    assert source.count(old) == 1
-    probes = [*PROBES, dataclasses.replace(GAUGE, low=-7.0), dataclasses.replace(SKETCH, bins={4: 5.0})]
-    probes.append(dataclasses.replace(GAUGE, start_ms=60_000, last_ms=60_001))
-    law(copies(probes), "1m", 100)
-    mutant: dict[str, Any] = {"__name__": "mutant"}
-    exec(compile(source.replace(old, new), "mutant", "exec", dont_inherit=True), mutant)
-    monkeypatch.setattr(history_rows, "added_up", mutant["added_up"])
-    with pytest.raises((AssertionError, ValueError, IndexError)):
-        law(copies(probes), "1m", 100)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
-from data_pipeline.core import history
 from data_pipeline.core.history import KEEP_DAYS, Day, outdated, work
 from heron_runtime.model.history import DAY_MS, LEVEL_MS, ROLLED
 
@@ -22,7 +19,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def law_each_file_is_taken_once_by_each_level(steps: list[tuple[str, int, str]]) -> None:
+def test_each_file_is_taken_once_by_each_level(steps: list[tuple[str, int, str]]) -> None:
     """``runs``: a job that dies after so many days of levels."""
     raw: dict[str, set[str]] = {}
     held: dict[tuple[str, str], frozenset[str]] = {}
@@ -47,31 +44,6 @@ def law_each_file_is_taken_once_by_each_level(steps: list[tuple[str, int, str]])
                 for name in item.files:
                     counted[item.level, name] = counted.get((item.level, name), 0) + 1
     assert counted == {(level, f"c1-{n}"): 1 for level in ROLLED for n in range(1, number + 1)}
-
-
-test_laws = each_law(globals())
-
-
-def what_is_held_is_taken_again(patch: pytest.MonkeyPatch) -> None:
-    right = history.work
-    patch.setitem(
-        globals(),
-        "work",
-        lambda days: right([Day(d.place, d.date, d.raw, dict.fromkeys(d.held, frozenset())) for d in days]),
-    )
-
-
-def a_day_that_is_there_is_done(patch: pytest.MonkeyPatch) -> None:
-    right = history.work
-    patch.setitem(globals(), "work", lambda days: [item for item in right(days) if not item.merges])
-
-
-test_mutations = each_mutation(
-    [
-        (what_is_held_is_taken_again, law_each_file_is_taken_once_by_each_level),
-        (a_day_that_is_there_is_done, law_each_file_is_taken_once_by_each_level),
-    ]
-)
 
 
 def test_coarser_levels_are_kept_longer() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 from data_pipeline.core import portions
 from data_pipeline.core.plan import CannotPlan
@@ -16,7 +15,7 @@ from data_pipeline.core.portions import Kept, Portion, by_parts, cover, identity
 from heronry.streamlet import Builder, files, sequence, to_files
 
 
-def law_every_micro_batch_is_held_once() -> None:
+def test_every_micro_batch_is_held_once() -> None:
     """Joined portions begin at 0; what they cover may still be there or not, and other names mean nothing."""
 
     @given(st.integers(0, 12), st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12), st.booleans())
@@ -33,16 +32,6 @@ def law_every_micro_batch_is_held_once() -> None:
     holds()
 
 
-def what_is_covered_counts_again(patch: pytest.MonkeyPatch) -> None:
-    cover = portions.cover
-
-    def all_of(names: set[str]) -> list[Portion]:
-        single = [Portion(n, n) for n in range(13) if f"{n}-{n}" in names]
-        return sorted({*cover(names), *single})
-
-    patch.setattr(portions, "cover", all_of)
-
-
 REDUCERS = "abc"
 KEPT = st.builds(
     Kept,
@@ -51,7 +40,7 @@ KEPT = st.builds(
 )
 
 
-def law_sql_adds_up_what_is_nowhere_else() -> None:
+def test_sql_adds_up_what_is_nowhere_else() -> None:
     """The parts it reads are all there is of a reducer, in the same columns; of one that got nothing there are none."""
 
     @given(st.lists(KEPT, max_size=5))
@@ -63,32 +52,6 @@ def law_sql_adds_up_what_is_nowhere_else() -> None:
             assert found.get(name) == (columns.pop() if is_sql else None)
 
     holds()
-
-
-def what_units_gave_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    columns_of_parts = portions.columns_of_parts
-    patch.setattr(
-        portions, "columns_of_parts", lambda kept: columns_of_parts([Kept(portion.parts, ()) for portion in kept])
-    )
-
-
-def the_first_columns_are_all_columns(patch: pytest.MonkeyPatch) -> None:
-    def first(kept: list[Kept]) -> dict[str, str]:
-        merged = {name for portion in kept for name in portion.merged}
-        found = dict(pair for portion in reversed(kept) for pair in portion.parts.items())
-        return {name: columns for name, columns in found.items() if name not in merged}
-
-    patch.setattr(portions, "columns_of_parts", first)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (what_is_covered_counts_again, law_every_micro_batch_is_held_once),
-        (what_units_gave_is_forgotten, law_sql_adds_up_what_is_nowhere_else),
-        (the_first_columns_are_all_columns, law_sql_adds_up_what_is_nowhere_else),
-    ]
-)
 
 
 def test_nothing_behind_a_missing_one_counts() -> None:

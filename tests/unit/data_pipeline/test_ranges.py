@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_pipeline.core import ranges
 from data_pipeline.core.ranges import between, end_of, latest, range_in, text_of
 from heronry.connect.polling import Range
 
@@ -42,10 +40,3 @@ def test_micro_batches_are_laid_end_to_end(grown: list[dict[str, int]]) -> None:
         assert latest(following, found(following, ends)) == following, "nothing is new"
         offset = following
     assert read == {split: list(range(5 if split == "a" else 0, end)) for split, end in ends.items()}
-
-
-def test_this_law_notices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault somebody could make: a split is always begun where it once began."""
-    monkeypatch.setattr(ranges, "end_of", lambda offset, split: json.loads(offset[split])[0])
-    with pytest.raises(AssertionError):
-        test_micro_batches_are_laid_end_to_end()

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 from data_pipeline.core import warm
 from data_pipeline.core.warm import Warm, lasting, reason_against
@@ -16,21 +15,13 @@ OURS = Warm(1, 2, "token", "local[*]", {"spark.driver.memory": "2g"}, "/log", 5.
 parts = st.lists(st.binary(max_size=4), max_size=4)
 
 
-def law_other_code_has_another_name() -> None:
+def test_other_code_has_another_name() -> None:
     @given(parts, parts)
     def check(one: list[bytes], other: list[bytes]) -> None:
         assert (warm.code_name(one) == warm.code_name(other)) == (one == other)
 
     check()
     assert warm.code_name([b"ab", b""]) != warm.code_name([b"a", b"b"])
-
-
-def parts_run_together(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(warm, "code_name", lambda parts: b"".join(parts).hex())
-
-
-test_law = each_law(globals())
-test_mutations = each_mutation([(parts_run_together, law_other_code_has_another_name)])
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,9 @@ import threading
 import tracemalloc
 from pathlib import Path
 
-import pytest
-from laws import Law, Mutation, each_law, each_mutation
-
 from heron_container.core import supervisor as supervisor_module
 from heron_container.core.processes import ProcessSpec
 from heron_container.core.supervisor import Supervisor
-from heron_container.shell import logs
 from heron_container.shell.logs import LastLines, LogWriter, memory_bound
 from heron_control.schedulers import containers as containers_module
 from heron_control.schedulers.containers import Containers, Stage
@@ -33,7 +29,7 @@ class SlowDisk(LogWriter):
         self.released.wait(60)
 
 
-def law_a_flood_of_output_is_bounded() -> None:
+def test_a_flood_of_output_is_bounded() -> None:
     """In bytes that Python really takes, while the disk takes nothing; what does not fit is counted."""
     SlowDisk.released = threading.Event()
     tracemalloc.start()
@@ -60,7 +56,7 @@ def row_bytes(row: object) -> int:
     return sum(map(sys.getsizeof, [row, *fields]))
 
 
-def law_processes_that_die_for_ever_are_as_many_rows() -> None:
+def test_processes_that_die_for_ever_are_as_many_rows() -> None:
     table = Supervisor(POLICY, 1000)
     table.want(0, [ProcessSpec(slot, "heron_instance", f"i{slot}") for slot in range(5)])
     for turn in range(200):
@@ -77,7 +73,7 @@ def law_processes_that_die_for_ever_are_as_many_rows() -> None:
     assert all(row_bytes(row) < supervisor_module.ROW_BYTES for row in table.processes.values())
 
 
-def law_containers_that_die_for_ever_are_as_many_rows() -> None:
+def test_containers_that_die_for_ever_are_as_many_rows() -> None:
     table = Containers(POLICY, 1000, 1000)
     table.want(0, range(5))
     for turn in range(200):
@@ -92,27 +88,3 @@ def law_containers_that_die_for_ever_are_as_many_rows() -> None:
     assert len(table.rows) == 5
     assert all(row.restarts > 1 for row in table.rows.values())
     assert all(row_bytes(row) < containers_module.ROW_BYTES for row in table.rows.values())
-
-
-def chunks_cost_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(logs, "CHUNK_BYTES", 1)
-
-
-def lines_are_kept_whole(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(logs, "LINE_BYTES", 1 << 20)
-
-
-def errors_are_kept_whole(patch: pytest.MonkeyPatch) -> None:
-    for module in (supervisor_module, containers_module):
-        patch.setattr(module, "LAST_ERROR_CHARACTERS", 1 << 20)
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (chunks_cost_nothing, law_a_flood_of_output_is_bounded),
-    (lines_are_kept_whole, law_a_flood_of_output_is_bounded),
-    (errors_are_kept_whole, law_processes_that_die_for_ever_are_as_many_rows),
-    (errors_are_kept_whole, law_containers_that_die_for_ever_are_as_many_rows),
-]
-
-test_law = each_law(globals())
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
-from heron_container.core import volume
 from heron_container.core.volume import (
     LEAST_SECONDS,
     MOST_SECONDS,
@@ -34,15 +31,15 @@ usages = st.builds(
     hiding=st.sets(st.sampled_from(["process 7", "process 8"])).map(frozenset),
 )
 looks = st.lists(usages, min_size=1, max_size=8)
-laws = settings(max_examples=300, deadline=None, database=None)
+SETTINGS = settings(max_examples=300, deadline=None, database=None)
 
 
 def measured(usage: Usage, containers: int) -> bool:
     return not usage.closed and usage.bytes + containers * usage.removed_bytes <= GRANTED * ROOM
 
 
-def law_no_task_runs_beyond_the_bound() -> None:
-    @laws
+def test_no_task_runs_beyond_the_bound() -> None:
+    @SETTINGS
     @given(looks, st.integers(1, 5))
     def holds(found: list[Usage], containers: int) -> None:
         watch = VolumeWatch()
@@ -54,10 +51,10 @@ def law_no_task_runs_beyond_the_bound() -> None:
     holds()
 
 
-def law_tasks_run_where_there_is_room() -> None:
+def test_tasks_run_where_there_is_room() -> None:
     """However it was before: nothing that is over is held against anybody."""
 
-    @laws
+    @SETTINGS
     @given(looks, st.integers(1, 5))
     def holds(found: list[Usage], containers: int) -> None:
         watch = VolumeWatch()
@@ -69,8 +66,8 @@ def law_tasks_run_where_there_is_room() -> None:
     holds()
 
 
-def law_between_room_and_bound_all_stays_as_it_is() -> None:
-    @laws
+def test_between_room_and_bound_all_stays_as_it_is() -> None:
+    @SETTINGS
     @given(st.integers(int(GRANTED * ROOM) + 1, GRANTED), st.booleans())
     def holds(size: int, ended: bool) -> None:
         watch = VolumeWatch()
@@ -80,8 +77,8 @@ def law_between_room_and_bound_all_stays_as_it_is() -> None:
     holds()
 
 
-def law_who_hides_is_named_at_last_and_not_at_once() -> None:
-    @laws
+def test_who_hides_is_named_at_last_and_not_at_once() -> None:
+    @SETTINGS
     @given(st.lists(st.booleans(), min_size=1, max_size=12))
     def holds(hides: list[bool]) -> None:
         watch, in_a_row = VolumeWatch(), 0
@@ -93,8 +90,8 @@ def law_who_hides_is_named_at_last_and_not_at_once() -> None:
     holds()
 
 
-def law_looking_takes_its_share_and_no_more() -> None:
-    @laws
+def test_looking_takes_its_share_and_no_more() -> None:
+    @SETTINGS
     @given(st.floats(0, 1000))
     def holds(took: float) -> None:
         pause = pause_seconds(took)
@@ -104,7 +101,7 @@ def law_looking_takes_its_share_and_no_more() -> None:
     holds()
 
 
-def law_what_is_said_names_place_bound_and_cure() -> None:
+def test_what_is_said_names_place_bound_and_cure() -> None:
     watch = VolumeWatch()
     text = watch.looked(Usage(300 * MiB, 2, 0, "/volume/a\nb"), GRANTED, 1)
     assert "user code keeps 300 MiB in files, most of it in /volume/a\\nb, of 100 MiB (topology.volume.disk)" in text
@@ -118,48 +115,8 @@ def law_what_is_said_names_place_bound_and_cure() -> None:
     assert "chmod u+rx" in text
 
 
-def law_more_containers_ask_for_more_and_what_is_stated_holds() -> None:
+def test_more_containers_ask_for_more_and_what_is_stated_holds() -> None:
     plans = [PackingPlan("t", tuple(ContainerPlan(i, (), Resources(disk_bytes=GiB)) for i in range(n))) for n in (1, 9)]
     assert [volume_bytes({}, plan) for plan in plans] == [4 * GiB, 9 * GiB]
     assert {volume_bytes({Keys.TOPOLOGY_VOLUME_DISK.name: 7 * MiB}, plan) for plan in plans} == {7 * MiB}
     assert (volume_files(MiB), volume_files(4 * GiB)) == (LEAST_FILES, 262_144)
-
-
-def only_bytes_of_folders(patched: pytest.MonkeyPatch) -> None:
-    before = volume._excess
-    patched.setattr(volume, "_excess", lambda u, *rest: before(Usage(u.bytes, u.files, 0, u.largest, u.closed), *rest))
-
-
-def closed_folders_are_passed_over(patched: pytest.MonkeyPatch) -> None:
-    before = volume._excess
-    patched.setattr(volume, "_excess", lambda u, *rest: before(Usage(u.bytes, u.files, u.removed_bytes), *rest))
-
-
-def once_ended_always_ended(patched: pytest.MonkeyPatch) -> None:
-    before = volume._excess
-    patched.setattr(volume, "_excess", lambda u, g, c, share, h: before(u, g, c, 1.0 if share == 1.0 else 0.0, h))
-
-
-def no_margin(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(volume, "ROOM", 1.0)
-
-
-def impatient(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(volume, "PATIENCE", 1)
-
-
-def restless(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(volume, "REST", 1.0)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (only_bytes_of_folders, law_no_task_runs_beyond_the_bound),
-        (closed_folders_are_passed_over, law_no_task_runs_beyond_the_bound),
-        (once_ended_always_ended, law_tasks_run_where_there_is_room),
-        (no_margin, law_between_room_and_bound_all_stays_as_it_is),
-        (impatient, law_who_hides_is_named_at_last_and_not_at_once),
-        (restless, law_looking_takes_its_share_and_no_more),
-    ]
-)

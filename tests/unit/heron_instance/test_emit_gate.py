@@ -16,13 +16,8 @@ from hypothesis import strategies as st
 from instance_world import SHUFFLE, Part, World, fields
 from spout_alone import Nothing, Source
 
-from heron_instance.core import emit_gate
-from heron_instance.core.bolt_collector import BoltCollector
 from heron_instance.core.collector import TaskCollector
-from heron_instance.core.emit_gate import LONG_CALL_MS, EmitGate
-from heron_instance.core.outcomes import Outcomes
-from heron_instance.core.processing import Processing
-from heron_instance.core.streams import OutputStream
+from heron_instance.core.emit_gate import LONG_CALL_MS
 from heron_instance.shell.user_frame import place_of
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
@@ -343,58 +338,3 @@ def test_an_ack_made_while_rows_are_routed_goes_with_its_rows(monkeypatch: pytes
     world.run()
     assert not world.late
     assert len(world.completed) == 5
-
-
-def acks_are_taken_behind_the_rows(patch: pytest.MonkeyPatch) -> None:
-    def route_pending(self: Any) -> None:
-        TaskCollector.route_pending(self)
-        if self.batch is not None and (acked := self.batch.take_acked()) is not None:
-            self._gather(self.batch, self.batch.settled(acked))
-
-    patch.setattr(BoltCollector, "route_pending", route_pending)
-
-
-def a_take_does_not_ask_for_a_look(patch: pytest.MonkeyPatch) -> None:
-    def take(self: OutputStream) -> Any:
-        found = self.rows[:], self.anchors[:]
-        self.emitted_ever += len(self.rows)
-        self.rows.clear()
-        self.anchors.clear()
-        return found
-
-    patch.setattr(OutputStream, "take", take)
-
-
-def no_call_is_long(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(emit_gate, "LONG_CALL_MS", 1e9)
-
-
-def a_look_does_not_watch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(EmitGate, "due_ms", lambda self: None)
-
-
-def nothing_is_told_within_a_call(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Outcomes, "relieve", lambda self: None)
-
-
-def a_basic_bolt_is_never_done(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Processing, "settle_done", lambda self, work: None)
-
-
-MUTATIONS = [
-    (acks_are_taken_behind_the_rows, test_an_ack_made_while_rows_are_routed_goes_with_its_rows),
-    (a_take_does_not_ask_for_a_look, test_the_window_holds_within_a_call),
-    (no_call_is_long, test_the_window_holds_within_a_call),
-    (no_call_is_long, test_a_pause_and_a_deactivation_hold_within_a_call),
-    (a_look_does_not_watch, test_what_a_call_emits_leaves_in_time_while_it_goes_on_emitting),
-    (nothing_is_told_within_a_call, test_acks_that_nobody_polls_for_do_not_gather_for_ever),
-    (a_basic_bolt_is_never_done, test_a_basic_bolts_acks_leave_while_a_later_tuple_takes_long),
-]
-
-
-@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=lambda given: given.__name__)
-def test_each_law_notices_its_mutation(mutation: Any, law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation(monkeypatch)
-    takes_patch = "monkeypatch" in law.__code__.co_varnames[: law.__code__.co_argcount]
-    with pytest.raises((AssertionError, IndexError)):
-        law(monkeypatch) if takes_patch else law()

@@ -12,13 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import SHUFFLE, Part, World
-from laws import Law, Mutation, each_mutation
 from spout_alone import Alone, Nothing, Source
 
 from heron_instance.core import spout_executor
 from heron_instance.core.allowance import Allowance
-from heron_instance.core.outcomes import Outcomes
-from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.topology import TopologyState
@@ -120,7 +117,9 @@ def test_what_deactivate_raises_at_the_end_keeps_nobody_from_close(caplog: pytes
     assert "s.deactivate raised" in caplog.text
 
 
-def law_a_spout_that_may_not_emit_emits_nothing(way: Way, stop: Any = pause, resume: Any = go_on) -> None:
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("stop", "resume"), [(pause, go_on), (deactivate, activate)])
+def test_paused_spout_emits_nothing_and_is_told_in_order_later(way: Way, stop: Any, resume: Any) -> None:
     """Whatever it is told; it is told on when that has left, and in the end everything has left in order."""
     alone = eager(way, 10)
     stop(alone)
@@ -150,18 +149,8 @@ def law_a_spout_that_may_not_emit_emits_nothing(way: Way, stop: Any = pause, res
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("stop", "resume"), [(pause, go_on), (deactivate, activate)])
-def test_a_spout_that_may_not_emit_emits_nothing(way: Way, stop: Any, resume: Any) -> None:
-    law_a_spout_that_may_not_emit_emits_nothing(way, stop, resume)
-
-
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("again", [1, 10, 200])
-def test_pending_exceeds_its_maximum_by_what_one_call_emits(way: Way, again: int) -> None:
-    law_pending_is_bounded(way, again)
-
-
-def law_pending_is_bounded(way: Way, again: int) -> None:
+def test_pending_exceeds_its_maximum_by_the_emits_of_one_call(way: Way, again: int) -> None:
     alone = eager(way, again)
     done = 0
     for turn in range(60):
@@ -229,7 +218,7 @@ def test_the_room_is_used_up_with_its_last_row(room: int, emits: list[int], look
         assert allowance.used_up == (emitted >= room)
 
 
-def law_order_is_kept_across_a_hold() -> None:
+def test_order_is_kept_across_a_hold() -> None:
     """Two streams to one task, task ids asked for or not: what was emitted first arrives first."""
     count = 12
 
@@ -277,10 +266,6 @@ def law_order_is_kept_across_a_hold() -> None:
     assert sent == list(range(count + 9))
 
 
-def test_order_is_kept_across_a_hold() -> None:
-    law_order_is_kept_across_a_hold()
-
-
 steps = st.lists(
     st.sampled_from(["pause", "go on", "verdict", "fail", "drain", "step", "step", "wait"]), min_size=5, max_size=30
 )
@@ -309,57 +294,3 @@ def test_whatever_happens_it_is_told_of_each_root_once(steps: list[str], again: 
     seen = [*alone.spout.acked, *(n for n, _ in alone.spout.failed)]
     assert len(seen) == len(set(seen))
     assert set(range(done)) <= set(seen) or alone.executor.pending.count >= MOST
-
-
-# Mutations: each breaks one of the above.
-
-
-def nothing_is_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SpoutCollector, "hold", lambda self, holding: None)
-
-
-def only_next_tuple_is_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SpoutExecutor, "_room_to_tell", lambda self: 1 << 30)
-
-
-def the_room_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Allowance, "look", lambda self, out, rows: setattr(out, "look_at", 1 << 30))
-
-
-def what_is_held_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    def hold(self: SpoutCollector, holding: bool) -> None:
-        self._holding = holding
-        if not holding:
-            self._held.clear()
-
-    patch.setattr(SpoutCollector, "hold", hold)
-
-
-def the_rest_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    real = Outcomes._call_acks
-    patch.setattr(Outcomes, "_call_acks", lambda self, ids: real(self, ids) and len(ids))
-
-
-def what_asks_for_tasks_goes_first(patch: pytest.MonkeyPatch) -> None:
-    real = SpoutCollector.route_stream
-
-    def route_stream(self: SpoutCollector, out: Any, need_task_ids: bool = False) -> list[int]:
-        holding, self._holding = self._holding, self._holding and not need_task_ids
-        try:
-            return real(self, out, need_task_ids)
-        finally:
-            self._holding = holding
-
-    patch.setattr(SpoutCollector, "route_stream", route_stream)
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (nothing_is_held, lambda: law_a_spout_that_may_not_emit_emits_nothing(one_by_one)),
-    (only_next_tuple_is_held, lambda: law_pending_is_bounded(one_by_one, 10)),
-    (the_room_is_not_looked_at, lambda: law_pending_is_bounded(one_by_one, 10)),
-    (what_is_held_is_forgotten, law_order_is_kept_across_a_hold),
-    (the_rest_is_not_told, lambda: law_a_spout_that_may_not_emit_emits_nothing(one_by_one)),
-    (what_asks_for_tasks_goes_first, law_order_is_kept_across_a_hold),
-]
-
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

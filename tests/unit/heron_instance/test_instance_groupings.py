@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
 
 from heron_instance.core.groupings import Direct, Grouping, OneOfMany
-from heron_instance.core.key_groupings import Fields, PartialKey
+from heron_instance.core.key_groupings import Fields
 from heron_instance.core.make_grouping import make_grouping
 from heron_runtime.model.keys import UnsupportedKey, key_group
 from heron_runtime.model.topology import GroupingKind, GroupingSpec
@@ -104,52 +103,6 @@ def test_two_choices_even_out_what_one_choice_does_not() -> None:
         got = deal(grouping(spec, 8), [rows[start : start + 500] for start in range(0, len(rows), 500)])
         worst[spec.kind] = max(map(len, got.values())) / len(rows)
     assert worst[GroupingKind.PARTIAL_KEY] < 0.6 * worst[GroupingKind.FIELDS]
-
-
-def the_second_choice_is_the_first(patch: pytest.MonkeyPatch) -> None:
-    real = PartialKey.__init__
-
-    def init(self: PartialKey, *arguments: Any) -> None:
-        real(self, *arguments)
-        self._others = self._slots
-
-    patch.setattr(PartialKey, "__init__", init)
-
-
-def what_was_sent_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = PartialKey.split
-
-    def split(self: PartialKey, rows: Rows) -> Any:
-        self._sent = [0] * len(self.tasks)
-        return real(self, rows)
-
-    patch.setattr(PartialKey, "split", split)
-
-
-def each_emitter_has_choices_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    real = PartialKey.__init__
-    emitter = cycle(range(3))
-
-    def init(self: PartialKey, *arguments: Any) -> None:
-        real(self, *arguments)
-        self._others = np.roll(self._others, next(emitter))
-
-    patch.setattr(PartialKey, "__init__", init)
-
-
-@pytest.mark.parametrize(
-    ("mutation", "law"),
-    [
-        (the_second_choice_is_the_first, test_a_hot_key_is_shared_evenly),
-        (what_was_sent_is_forgotten, test_a_hot_key_is_shared_evenly),
-        (each_emitter_has_choices_of_its_own, test_a_partial_key_has_two_tasks_whoever_emits),
-    ],
-    ids=lambda given: given.__name__,
-)
-def test_partial_key_laws_notice_their_mutations(mutation: Any, law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation(monkeypatch)
-    with pytest.raises((AssertionError, ExceptionGroup)):
-        law()
 
 
 def test_bulk_hashing_agrees_with_the_single_one_and_survives_surrogates() -> None:

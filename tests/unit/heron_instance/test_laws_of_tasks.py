@@ -1,19 +1,15 @@
-"""Where sequence numbers wrap, what a full data-out stops, what a custom grouping is given; each with its mutation."""
+"""Sequence numbers that wrap, a full data-out, and the tasks that a custom grouping receives."""
 
 from __future__ import annotations
 
 import itertools
 from typing import Any
 
-import pytest
 from instance_world import SHUFFLE, Part, World
-from laws import Law, Mutation, each_law, each_mutation
 from spout_alone import Alone
 
-from heron_instance.core import streams
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.groupings import Custom
-from heron_instance.core.spout_collector import SpoutCollector
 from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 from heron_runtime.model.topology import GroupingKind, GroupingSpec
 from heronry.api.component import BasicBolt, Spout
@@ -27,7 +23,7 @@ def one_by_one(spout: Any) -> None:
         spout.n += 1
 
 
-def law_inits_are_cut_where_the_sequence_wraps() -> None:
+def test_inits_are_cut_where_the_sequence_wraps() -> None:
     """Every copy's root is in an init before it leaves (``Alone.step`` looks), and tracker and table settle it once."""
     for ahead, ways in itertools.product((1, 3, 7), ({"each": 5}, {"next_tuple": one_by_one})):
         alone, tracker = Alone({"topology.max.spout.pending": 20}, **ways), AckTracker(1, 30_000)
@@ -77,7 +73,7 @@ class Numbers(Spout):
             self.n += 1
 
 
-def law_a_full_data_out_stops_ticks_too() -> None:
+def test_a_full_data_out_stops_ticks_too() -> None:
     config = {"topology.instance.data.out.capacity.bytes": 65_536, "topology.tick.tuple.freq.ms": 10}
     parts = {
         "s": Part(Numbers, 1, {"default": ["n"]}),
@@ -116,7 +112,7 @@ class First:
         return self.tasks[0]
 
 
-def law_a_custom_grouping_is_given_the_tasks_that_read() -> None:
+def test_a_custom_grouping_is_given_the_tasks_that_read() -> None:
     spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:First", b"\x80")
     parts = {
         "s": Part(Numbers, 1, {"default": ["n"]}),
@@ -127,54 +123,3 @@ def law_a_custom_grouping_is_given_the_tasks_that_read() -> None:
     executor: Any = world.executors[1]
     (custom,) = [g for g in executor.task.router.streams["default"].groupings if isinstance(g, Custom)]
     assert custom._chooser.tasks == list(world.plan.tasks_of("r"))
-
-
-def an_init_runs_over_the_wrap(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SpoutCollector, "_add_init", lambda self, roots, xors: self._inits.append((int(roots[0]), xors)))
-
-
-def an_init_is_cut_one_too_late(patch: pytest.MonkeyPatch) -> None:
-    real = SpoutCollector._add_init
-
-    def add_init(self: SpoutCollector, roots: Any, xors: Any) -> None:
-        real(self, roots, xors)
-        if len(self._inits) > 1 and roots[0] > roots[-1]:
-            (first, before), (_, after) = self._inits[-2:]
-            if len(after) > 1:
-                second = int(roots[len(before) + 1])
-                self._inits[-2:] = [(first, streams.np.append(before, after[:1])), (second, after[1:])]
-
-    patch.setattr(SpoutCollector, "_add_init", add_init)
-
-
-def ticks_go_on_while_data_out_is_full(patch: pytest.MonkeyPatch) -> None:
-    real = BoltExecutor.run
-
-    def run(self: BoltExecutor, now_ms: float) -> Any:
-        self._tick(now_ms)
-        return real(self, now_ms)
-
-    patch.setattr(BoltExecutor, "run", run)
-
-
-def a_custom_grouping_is_given_all_tasks(patch: pytest.MonkeyPatch) -> None:
-    real = streams.make_grouping
-
-    def make(edge: Any, plan: Any, *rest: Any, **more: Any) -> Any:
-        made = real(edge, plan, *rest, **more)
-        if isinstance(made, Custom):
-            made._chooser.prepare(more["context"], edge.source, edge.stream, plan.tasks())
-        return made
-
-    patch.setattr(streams, "make_grouping", make)
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (an_init_runs_over_the_wrap, law_inits_are_cut_where_the_sequence_wraps),
-    (an_init_is_cut_one_too_late, law_inits_are_cut_where_the_sequence_wraps),
-    (ticks_go_on_while_data_out_is_full, law_a_full_data_out_stops_ticks_too),
-    (a_custom_grouping_is_given_all_tasks, law_a_custom_grouping_is_given_the_tasks_that_read),
-]
-
-test_law = each_law(globals())
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import Law, Mutation, each_mutation
 from spout_alone import Alone
 
 from heron_instance.core.pacing import LAST_DELAY_MS, TRY_EACH, Pacing
@@ -66,28 +65,6 @@ def test_no_call_is_later_than_the_longest_delay(bursts: list[tuple[int, float]]
     for emitted, flush_ms in bursts:
         pacing.had_nothing(0.0, emitted, flush_ms)
         assert 0.0 < pacing.next_call_ms <= LAST_DELAY_MS
-
-
-def never_tries_the_short_delays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("heron_instance.core.pacing.TRY_EACH", 1)
-
-
-def never_waits_for_a_flush(patch: pytest.MonkeyPatch) -> None:
-    real = Pacing.had_nothing
-    patch.setattr(Pacing, "had_nothing", lambda self, now, emitted, flush: real(self, now, emitted, float("-inf")))
-
-
-def waits_for_any_flush(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("heron_instance.core.pacing.min", lambda flush_ms, longest_ms: flush_ms, raising=False)
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (never_tries_the_short_delays, lambda: test_a_spout_that_paces_itself_by_its_calls_keeps_its_pace(1.0)),
-    (never_waits_for_a_flush, test_a_spout_that_catches_up_is_called_once_a_flush),
-    (waits_for_any_flush, test_no_call_is_later_than_the_longest_delay),
-]
-
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)
 
 
 def test_a_spout_that_waits_for_acks_says_so_until_there_is_room() -> None:

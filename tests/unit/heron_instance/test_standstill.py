@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import SHUFFLE, Part, World, make_plan
-from laws import each_law, each_mutation
 
 from heron_instance.core.standstill import PATIENCE, DrainingTask
 from heron_instance.core.state.barriers import barrier_frame, channels
@@ -43,7 +42,7 @@ def test_channels_are_all_pairs_of_tasks_with_an_edge_between_their_components()
 
 
 @given(st.permutations([*range(5), 0, 1]), st.lists(st.sampled_from([NUMBER - 1, NUMBER]), min_size=4, max_size=4))
-def law_a_bolt_is_silent_once_it_has_the_plan_and_the_barrier_of_each_task_above(
+def test_a_bolt_is_silent_once_it_has_the_plan_and_the_barrier_of_each_task_above(
     order: list[int], first: list[int]
 ) -> None:
     """In whatever order they come; barriers of an update before do not count."""
@@ -162,33 +161,3 @@ def test_a_bolt_ends_what_came_before_the_barrier_and_ticks_no_more(behind: int)
     bolt.run(world.clock.ms)
     assert user.ticks > ticks
     assert data.codec != BARRIER
-
-
-def one_barrier_is_enough(patch: pytest.MonkeyPatch) -> None:
-    due = property(lambda self: self.stands and not self.quiet and bool(self._seen))
-    patch.setattr(DrainingTask, "due", due)
-
-
-def barriers_of_an_update_before_count(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DrainingTask, "barrier", lambda self, frame: self._seen.add(frame.source_task))
-
-
-def what_came_before_the_plan_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = DrainingTask._follow
-
-    def follow(self: DrainingTask, plan: PhysicalPlan, now_ms: float) -> None:
-        self._seen.clear()
-        real(self, plan, now_ms)
-
-    patch.setattr(DrainingTask, "_follow", follow)
-
-
-_LAW = law_a_bolt_is_silent_once_it_has_the_plan_and_the_barrier_of_each_task_above
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (one_barrier_is_enough, _LAW),
-        (barriers_of_an_update_before_count, _LAW),
-        (what_came_before_the_plan_is_forgotten, _LAW),
-    ]
-)

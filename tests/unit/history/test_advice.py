@@ -8,7 +8,6 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 from heron_control.history import advice
 from heron_control.history.advice import HIGH, MAX_FACTOR, ComponentLoad, TaskLoad, advise, tasks_for, unheld
@@ -19,14 +18,14 @@ DEMANDS, RATES, TASKS = st.floats(0.1, 1e6), st.floats(1, 1e5), st.integers(1, 2
 
 @ONE
 @given(DEMANDS, DEMANDS, RATES, TASKS)
-def law_more_load_never_gets_fewer_tasks(one: float, other: float, rate: float, tasks: int) -> None:
+def test_more_load_never_gets_fewer_tasks(one: float, other: float, rate: float, tasks: int) -> None:
     less, more = sorted((one, other))
     assert tasks_for(less, rate, tasks) <= tasks_for(more, rate, tasks)
 
 
 @ONE
 @given(DEMANDS, RATES, TASKS)
-def law_it_is_enough_and_once_is_enough(demand: float, rate: float, tasks: int) -> None:
+def test_it_is_enough_and_once_is_enough(demand: float, rate: float, tasks: int) -> None:
     found = tasks_for(demand, rate, tasks)
     assert found >= 1
     if math.ceil(demand / rate / advice.TARGET) <= advice.MAX_TASKS:
@@ -36,7 +35,7 @@ def law_it_is_enough_and_once_is_enough(demand: float, rate: float, tasks: int) 
 
 @ONE
 @given(st.floats(0, 0.99), RATES, TASKS, st.floats(0.1, 0.8))
-def law_following_it_releases_what_was_held(held: float, rate: float, tasks: int, busy: float) -> None:
+def test_following_it_releases_what_was_held(held: float, rate: float, tasks: int, busy: float) -> None:
     """A bolt that holds its spout back: the advice computed while it does is that of the load without pressure."""
     sent = 1000.0 * (1 - held)
     waiting = 60 * (1 - held)
@@ -51,7 +50,7 @@ def law_following_it_releases_what_was_held(held: float, rate: float, tasks: int
 
 @ONE
 @given(st.lists(st.tuples(st.floats(0, 0.95), st.floats(1, 1e6)), min_size=1, max_size=4))
-def law_what_comes_together_is_the_mean_of_its_factors(spouts: list[tuple[float, float]]) -> None:
+def test_what_comes_together_is_the_mean_of_its_factors(spouts: list[tuple[float, float]]) -> None:
     found = [component(f"s{n}", count, 30, 30, 60 * h / (1 - h), spout=True) for n, (h, count) in enumerate(spouts)]
     first = component("first", 1000, 1, 0, 0, edges={f"s{n}": count for n, (_, count) in enumerate(spouts)})
     behind = component("behind", 1000, 1, 0, 0, edges={"first": 500.0})
@@ -67,42 +66,6 @@ def component(
 ) -> ComponentLoad:  # fmt: skip
     each = TaskLoad(f"container_1_{name}_1", tuples, busy, idle, held)
     return ComponentLoad(name, spout, tasks, (each,), edges or {}, (tuples / 60,))
-
-
-test_laws = each_law(globals())
-
-
-def it_rounds_down(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(advice.math, "ceil", math.floor)
-
-
-def the_target_is_above_the_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(advice, "TARGET", 0.95)
-
-
-def load_is_forgotten_where_there_is_much(patch: pytest.MonkeyPatch) -> None:
-    right = advice.tasks_for
-    patch.setitem(globals(), "tasks_for", lambda demand, rate, tasks: 1 if demand > 1e5 else right(demand, rate, tasks))
-
-
-def pressure_is_not_seen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(advice, "unheld", lambda components: {each.name: 1.0 for each in components})
-
-
-def one_step_down_is_enough(patch: pytest.MonkeyPatch) -> None:
-    right = advice.unheld
-    patch.setitem(globals(), "unheld", lambda cs: {**right(cs), "behind": right([*cs[1:], cs[0]][:1])[cs[1].name]})
-
-
-test_mutations = each_mutation(
-    [
-        (it_rounds_down, law_it_is_enough_and_once_is_enough),
-        (the_target_is_above_the_bound, law_it_is_enough_and_once_is_enough),
-        (load_is_forgotten_where_there_is_much, law_more_load_never_gets_fewer_tasks),
-        (pressure_is_not_seen, law_following_it_releases_what_was_held),
-        (one_step_down_is_enough, law_what_comes_together_is_the_mean_of_its_factors),
-    ]
-)
 
 
 def test_the_line_to_type_and_what_is_said() -> None:

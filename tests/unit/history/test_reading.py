@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
@@ -18,7 +17,6 @@ from history_rows import write_raw, write_rolled
 
 from heron_control.history.loads import loads
 from heron_control.history.reading import History, Question, find, level_for
-from heron_runtime import history_folder
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 from heron_runtime.model.history import ABOUT, LEVEL_MS, About, Part, Row, bucket
 from heron_runtime.model.sketch import Sketch
@@ -42,7 +40,7 @@ def rows_of(numbers: list[tuple[int, int]]) -> list[Row]:
 
 @settings(report_multiple_bugs=False, max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60)), min_size=1, max_size=30), st.integers(0, 3))
-def law_answers_are_the_same_whatever_is_rolled_up(numbers: list[tuple[int, int]], rolled: int) -> None:
+def test_answers_are_the_same_whatever_is_rolled_up(numbers: list[tuple[int, int]], rolled: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / PLACE
         files = [numbers[n::3] for n in range(3) if numbers[n::3]]
@@ -60,16 +58,6 @@ def law_answers_are_the_same_whatever_is_rolled_up(numbers: list[tuple[int, int]
             gauges, default=0
         )
         assert all(point.start_ms % LEVEL_MS["10m"] == 0 for point in points)
-
-
-test_laws = each_law(globals())
-
-
-def what_is_rolled_up_is_read_twice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(history_folder, "taken", lambda folder, date: frozenset())
-
-
-test_mutations = each_mutation([(what_is_rolled_up_is_read_twice, law_answers_are_the_same_whatever_is_rolled_up)])
 
 
 def test_names_choose_and_instances_are_told_apart(tmp_path: Path) -> None:

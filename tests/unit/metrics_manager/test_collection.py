@@ -7,10 +7,8 @@ import random
 import tracemalloc
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import Law, Mutation, each_law, each_mutation
 
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.sketch import Sketch
@@ -107,7 +105,7 @@ def noise(rng: random.Random, task: int, incarnation: int, beat: int) -> Process
     )
 
 
-def law_a_flood_of_names_is_bounded() -> None:
+def test_a_flood_of_names_is_bounded() -> None:
     """Whatever tasks report: what is kept stays within the bound, in bytes that Python really takes; it is counted what
     is refused, and who does not grow is heard to the end."""
     rng, most = random.Random(7), MiB // 2
@@ -136,25 +134,3 @@ def law_a_flood_of_names_is_bounded() -> None:
 
 def all_time_of(known: Collection, name: str) -> float:
     return next(totals.counters()["n"] for newest, totals in known.all_time() if newest.instance == name)
-
-
-def any_report_has_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Collection, "_has_room", lambda self, process, report: True)
-
-
-def names_weigh_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(collection, "report_bytes", lambda report: 2048)
-
-
-def who_is_full_hears_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Collection, "_has_room", lambda self, process, report: self.bytes < self._max_bytes / 2)
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (any_report_has_room, law_a_flood_of_names_is_bounded),
-    (names_weigh_nothing, law_a_flood_of_names_is_bounded),
-    (who_is_full_hears_nobody, law_a_flood_of_names_is_bounded),
-]
-
-test_law = each_law(globals())
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

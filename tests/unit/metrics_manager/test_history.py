@@ -6,16 +6,13 @@ import dataclasses
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
-from heron_runtime.model import history as model
 from heron_runtime.model.history import LEVEL_MS, Row, bucket, date_of, exact, file_name, number_of, roll_up
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics
-from metrics_manager.core import history
 from metrics_manager.core.history import Files, Growing, beyond
 
 STEPS = st.lists(
@@ -59,12 +56,8 @@ class Told:
         )  # fmt: skip
 
 
-ONE = settings(report_multiple_bugs=False)  # a group of failures is none that a mutation may cause
-
-
-@ONE
 @given(STEPS)
-def law_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float]]) -> None:
+def test_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float]]) -> None:
     told, growing, saved, written = Told(), Growing(max_rows=12), (), []
     exceptions, happened = 0, list[str]()
     latest: dict[int, list[ProcessMetrics]] = {}
@@ -114,9 +107,8 @@ ROWS = st.builds(
 )  # fmt: skip
 
 
-@ONE
 @given(st.lists(ROWS, max_size=12), st.integers(0, 12), st.randoms())
-def law_levels_are_the_same_whatever_was_added_first(rows: list[Row], cut: int, random: object) -> None:
+def test_levels_are_the_same_whatever_was_added_first(rows: list[Row], cut: int, random: object) -> None:
     def of(chosen: list[Row], level: str) -> list[Row]:
         return roll_up([dataclasses.replace(row, bins=dict(row.bins)) for row in chosen], level)
 
@@ -127,9 +119,8 @@ def law_levels_are_the_same_whatever_was_added_first(rows: list[Row], cut: int, 
     assert all(row.start_ms == bucket(row.start_ms, "1h") for row in once)
 
 
-@ONE
 @given(st.lists(st.floats(0.001, 1e4), min_size=1, max_size=60), st.integers(1, 6))
-def law_percentiles_of_merged_sketches_are_those_of_all_values(values: list[float], parts: int) -> None:
+def test_percentiles_of_merged_sketches_are_those_of_all_values(values: list[float], parts: int) -> None:
     rows = [
         Row(0, 1, "word", "a", "m", "latency", bins=dict(Sketch.of(values[n::parts]).bins)) for n in range(parts)
     ]  # fmt: skip
@@ -140,9 +131,8 @@ def law_percentiles_of_merged_sketches_are_those_of_all_values(values: list[floa
         assert Sketch(merged.bins).quantile(q) == pytest.approx(truth, rel=0.0101)
 
 
-@ONE
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 30)), max_size=12), st.integers(0, 300))
-def law_files_kept_are_the_newest_and_within_the_bound(found: list[tuple[int, int]], most: int) -> None:
+def test_files_kept_are_the_newest_and_within_the_bound(found: list[tuple[int, int]], most: int) -> None:
     files = [(f"{n}", size, date_of(age * LEVEL_MS["1d"])) for n, (age, size) in enumerate(sorted(found))]
     gone = set(beyond(files, most, date_of(50 * LEVEL_MS["1d"])))
     kept = [file for file in files if file[0] not in gone]
@@ -150,82 +140,6 @@ def law_files_kept_are_the_newest_and_within_the_bound(found: list[tuple[int, in
     assert len(kept) >= min(1, len(files)), "the newest stays"
     assert len(kept) <= 1 or sum(size for _, size, _ in kept) <= most
     assert len(kept) <= 1 or kept[0][2] >= date_of(50 * LEVEL_MS["1d"])
-
-
-test_laws = each_law(globals())
-
-
-def repeats_are_counted_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(history, "exact", lambda total: total * 1.0000001)
-
-
-def bins_are_not_subtracted(patch: pytest.MonkeyPatch) -> None:
-    since = history._since
-    patch.setattr(history, "_since", lambda data, before: since(data, b"") if data != before else {})
-
-
-def what_cannot_be_written_is_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Growing, "put_back", lambda self, rows, events: None)
-
-
-def what_happened_is_told_again(patch: pytest.MonkeyPatch) -> None:
-    right = history.new_in
-    patch.setattr(history, "new_in", lambda before, now: right(None, now))
-
-
-def counts_replace_each_other(patch: pytest.MonkeyPatch) -> None:
-    add = Row.add
-
-    def worse(self: Row, other: Row) -> None:
-        add(self, other)
-        self.sum = other.sum
-
-    patch.setattr(Row, "add", worse)
-
-
-def the_first_last_value_stays(patch: pytest.MonkeyPatch) -> None:
-    add = Row.add
-
-    def worse(self: Row, other: Row) -> None:
-        before = self.last
-        add(self, other)
-        self.last = before if before is not None else self.last
-
-    patch.setattr(Row, "add", worse)
-
-
-def bins_are_joined(patch: pytest.MonkeyPatch) -> None:
-    add = Row.add
-
-    def worse(self: Row, other: Row) -> None:
-        before = dict(self.bins)
-        add(self, other)
-        self.bins = dict(Sketch(before).join(Sketch(other.bins)).bins)
-
-    patch.setattr(Row, "add", worse)
-
-
-def buckets_are_not_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(model, "bucket", lambda time_ms, level: time_ms)
-
-
-def the_newest_file_goes(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(globals(), "beyond", lambda files, most, oldest: [name for name, _, _ in files[::-1]][:1])
-
-
-test_mutations = each_mutation(
-    [
-        (repeats_are_counted_again, law_sums_of_rows_are_totals_whatever_dies),
-        (bins_are_not_subtracted, law_sums_of_rows_are_totals_whatever_dies),
-        (what_cannot_be_written_is_lost, law_sums_of_rows_are_totals_whatever_dies),
-        (what_happened_is_told_again, law_sums_of_rows_are_totals_whatever_dies),
-        (counts_replace_each_other, law_sums_of_rows_are_totals_whatever_dies),
-        (the_first_last_value_stays, law_levels_are_the_same_whatever_was_added_first),
-        (bins_are_joined, law_percentiles_of_merged_sketches_are_those_of_all_values),
-        (buckets_are_not_cut, law_levels_are_the_same_whatever_was_added_first),
-        (the_newest_file_goes, law_files_kept_are_the_newest_and_within_the_bound),
-    ]
-)
 
 
 def test_files_come_soon_at_first_and_then_less_often() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import Law, Mutation, each_law, each_mutation
 
 from heron_runtime.model import containers
 from heron_runtime.model.ids import FIRST_STANDBY, MAX_TASK, holds_master
@@ -29,7 +28,7 @@ def config(replicas: int) -> dict[str, Any]:
 
 
 @given(NUMBERS, REPLICAS)
-def law_every_master_has_a_container_of_its_own(numbers: list[int], replicas: int) -> None:
+def test_every_master_has_a_container_of_its_own(numbers: list[int], replicas: int) -> None:
     plan = packing(numbers)
     found = containers.containers_of(plan, config(replicas))
     assert len(found) == len(set(found)) == len(numbers) + replicas
@@ -43,7 +42,7 @@ def law_every_master_has_a_container_of_its_own(numbers: list[int], replicas: in
 
 
 @given(NUMBERS, REPLICAS)
-def law_each_container_has_what_it_needs_once(numbers: list[int], replicas: int) -> None:
+def test_each_container_has_what_it_needs_once(numbers: list[int], replicas: int) -> None:
     plan = packing(numbers)
     names: list[str] = []
     tasks: list[int] = []
@@ -58,7 +57,7 @@ def law_each_container_has_what_it_needs_once(numbers: list[int], replicas: int)
 
 
 @given(NUMBERS, REPLICAS, st.integers(0, FIRST_STANDBY + 9))
-def law_what_the_topology_has_not_is_refused(numbers: list[int], replicas: int, other: int) -> None:
+def test_what_the_topology_has_not_is_refused(numbers: list[int], replicas: int, other: int) -> None:
     plan = packing(numbers)
     if other not in containers.containers_of(plan, config(replicas)):
         with pytest.raises(KeyError):
@@ -66,7 +65,7 @@ def law_what_the_topology_has_not_is_refused(numbers: list[int], replicas: int, 
 
 
 @given(NUMBERS)
-def law_by_default_there_are_container_0_and_those_of_the_plan(numbers: list[int]) -> None:
+def test_by_default_there_are_container_0_and_those_of_the_plan(numbers: list[int]) -> None:
     assert containers.containers_of(packing(numbers), {}) == (0, *numbers)
     assert containers.standbys_of({}) == ()
 
@@ -74,27 +73,3 @@ def law_by_default_there_are_container_0_and_those_of_the_plan(numbers: list[int
 def test_people_are_told_which_one_is_a_standby() -> None:
     assert [containers.label_of(number) for number in (0, 7, FIRST_STANDBY)] == ["0", "7", "100001 (standby)"]
     assert containers.listed((0, FIRST_STANDBY, 1, 2)) == "0, 1, 2, 100001"
-
-
-test_law = each_law(globals())
-
-
-def standbys_are_numbered_like_tasks(patch: pytest.MonkeyPatch) -> None:
-    def standbys(given: dict[str, Any]) -> tuple[int, ...]:
-        return tuple(range(MAX_TASK + 1, MAX_TASK + int(given.get("topology.master.replicas", 1))))
-
-    patch.setattr(containers, "standbys_of", standbys)
-
-
-def a_standby_too_many(patch: pytest.MonkeyPatch) -> None:
-    made = containers.standbys_of
-    patch.setattr(containers, "standbys_of", lambda given: (*made(given), FIRST_STANDBY + 7))
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (standbys_are_numbered_like_tasks, law_every_master_has_a_container_of_its_own),
-    (a_standby_too_many, law_every_master_has_a_container_of_its_own),
-    (a_standby_too_many, law_by_default_there_are_container_0_and_those_of_the_plan),
-]
-
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

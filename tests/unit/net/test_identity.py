@@ -71,7 +71,7 @@ def strangers(target: str, identity: Identity) -> Iterator[grpc.aio.Channel]:
     yield grpc.aio.insecure_channel(target)
 
 
-async def law_of_callers(identity: Identity) -> None:
+async def test_callers_without_the_key_are_not_served(identity: Identity) -> None:
     """Who does not hold the key is never served."""
     async with serving(identity) as server:
         target = f"127.0.0.1:{server.port}"
@@ -79,19 +79,6 @@ async def law_of_callers(identity: Identity) -> None:
             assert await ask(channel, identity) == "UNAVAILABLE"
         assert server.taken == 0
         assert await ask(make_channel(target, identity), identity) == "here"
-
-
-async def test_who_does_not_hold_the_key_is_never_served(identity: Identity) -> None:
-    await law_of_callers(identity)
-
-
-async def test_the_law_catches_a_server_that_asks_nobody(identity: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lax(self: Identity) -> grpc.ServerCredentials:
-        return grpc.ssl_server_credentials(((self.key, self.certificate),))
-
-    monkeypatch.setattr(Identity, "of_servers", lax)
-    with pytest.raises(AssertionError):
-        await law_of_callers(identity)
 
 
 async def test_a_listener_at_an_address_that_was_ours_learns_nothing(identity: Identity) -> None:

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
 
 from view_rows import BUCKET, Event, read_at_once, write_batch, write_online, write_rows
 
 from heron_runtime.failures import UsageError
-from heronry.pipeline import questions, row_groups, views
+from heronry.pipeline import row_groups
 from heronry.pipeline.questions import Range, cursor_of, page, series, top
 from heronry.pipeline.row_groups import RowGroup, Span
 from heronry.pipeline.rows import Row, decode_key, key_bytes, row_of
@@ -31,7 +30,7 @@ TIMES = st.integers(-40, 90)
 EVENTS = st.lists(st.tuples(st.sampled_from(KEYS), TIMES, st.integers(-5, 5)), min_size=10, max_size=60)
 BOUND = st.one_of(st.none(), st.sampled_from([-40, -20, 0, 10, 35, 50, 90]))
 MONOIDS = st.sampled_from([count(), sum_(), max_(), mean(), distinct(6)])
-# Each example writes a dozen files, so to shrink one takes long. With fifty of them a mutation was missed now and then.
+# Each example writes a dozen files, so shrinking takes too long.
 ONE_FAULT = settings(max_examples=400, report_multiple_bugs=False, phases=set(Phase) - {Phase.shrink})
 
 
@@ -89,7 +88,7 @@ CASES = st.builds(
 
 @ONE_FAULT
 @given(CASES, st.integers(1, 4))
-def law_pages_together_are_the_whole_view(case: Case, limit: int) -> None:
+def test_pages_together_are_the_whole_view(case: Case, limit: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         case.write(Path(name))
         expected = case.totals(Path(name), case.asked)
@@ -111,7 +110,7 @@ def law_pages_together_are_the_whole_view(case: Case, limit: int) -> None:
 
 @ONE_FAULT
 @given(CASES, st.integers(1, 9), st.booleans())
-def law_the_top_is_that_of_the_whole_view(case: Case, n: int, smallest: bool) -> None:
+def test_the_top_is_that_of_the_whole_view(case: Case, n: int, smallest: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         case.write(Path(name))
         whole = [total for total in case.totals(Path(name), case.asked) if total[1] is not None]
@@ -122,7 +121,7 @@ def law_the_top_is_that_of_the_whole_view(case: Case, n: int, smallest: bool) ->
 
 @ONE_FAULT
 @given(CASES, st.sampled_from(KEYS), st.integers(1, 4))
-def law_series_together_are_the_buckets_of_a_key(case: Case, key: str, limit: int) -> None:
+def test_series_together_are_the_buckets_of_a_key(case: Case, key: str, limit: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         case.write(Path(name))
         asked = Range(key, key, case.asked.from_ms, case.asked.to_ms)
@@ -143,7 +142,7 @@ def law_series_together_are_the_buckets_of_a_key(case: Case, key: str, limit: in
 
 @ONE_FAULT
 @given(EVENTS, EVENTS, st.integers(1, 3), st.integers(-50, 100))
-def law_pages_of_a_view_that_changes_have_each_key_that_stays_once(
+def test_pages_of_a_view_that_changes_have_each_key_that_stays_once(
     events: list[Event], more: list[Event], limit: int, to_ms: int
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -161,58 +160,6 @@ def law_pages_of_a_view_that_changes_have_each_key_that_stays_once(
                 break
         if len(seen) > limit:  # else nothing was asked after the change
             assert {key for key, *_ in events} <= set(seen)
-
-
-test_laws = each_law(globals())
-
-
-def a_row_group_is_passed_over_by_its_least_key(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RowGroup, "may_have", lambda group, span: group.keys is None or group.keys[0] >= span.low)
-
-
-def row_groups_are_read_one_behind_the_other(patch: pytest.MonkeyPatch) -> None:
-    """As if no key lay in two of them, and each were sorted."""
-    patch.setattr(row_groups, "_sorted", lambda table: table)
-
-
-def a_page_begins_with_the_last_key_of_the_one_before(patch: pytest.MonkeyPatch) -> None:
-    after = questions._after
-    patch.setattr(questions, "_after", lambda cursor: after(cursor)[:-1])
-
-
-def what_the_batch_owns_is_counted_online_too(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(views, "_owned", lambda end_ms, to_ms: False)
-
-
-def online_buckets_are_left_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(views, "online_files", lambda folder, to_ms, span: iter(()))
-
-
-def the_last_key_of_a_range_is_left_out(patch: pytest.MonkeyPatch) -> None:
-    has = Span.has
-    patch.setattr(Span, "has", lambda span, row: has(span, row) and row.key + b"\0" != span.below)
-
-
-def equals_come_in_the_order_of_their_values_alone(patch: pytest.MonkeyPatch) -> None:
-    def largest(n: int, totals: Any, key: Any) -> list[Any]:
-        backwards = list(totals)[::-1]
-        return sorted(backwards, key=key, reverse=True)[:n]
-
-    patch.setattr(questions.heapq, "nlargest", largest)
-
-
-PAGES = law_pages_together_are_the_whole_view
-test_mutations = each_mutation(
-    [
-        (a_row_group_is_passed_over_by_its_least_key, PAGES),
-        (row_groups_are_read_one_behind_the_other, PAGES),
-        (a_page_begins_with_the_last_key_of_the_one_before, PAGES),
-        (what_the_batch_owns_is_counted_online_too, PAGES),
-        (online_buckets_are_left_out, law_series_together_are_the_buckets_of_a_key),
-        (the_last_key_of_a_range_is_left_out, PAGES),
-        (equals_come_in_the_order_of_their_values_alone, law_the_top_is_that_of_the_whole_view),
-    ]
-)
 
 
 def test_what_makes_no_sense(tmp_path: Path) -> None:

@@ -44,13 +44,6 @@ def test_a_topology_that_names_the_home_of_another_gets_nothing_of_it(store: Sta
     assert LogReader(record).read(1, "a.log", 0, 100).data == f"of {NAME}\n".encode()
 
 
-def test_the_law_catches_a_record_that_is_believed(store: StateStore, tmp_path: Path) -> None:
-    victim = a_home(tmp_path, "victim")
-    topologies.submit(store, definition(), packing(), execution(str(victim)))
-    believed = topologies.read_topology(store, NAME)
-    assert identity_of_record(believed).key in (victim / "key.pem").read_bytes(), "this is what is at stake"
-
-
 @pytest.mark.parametrize(
     "forged", [{"role": "../../../etc"}, {"environ": "a/b"}, {"role": ""}, {"environ": ".."}, {"role": "/"}]
 )

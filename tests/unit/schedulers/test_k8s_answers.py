@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-import pytest
-from laws import Law, Mutation, each_law, each_mutation
-
 from heron_control.schedulers import k8s_answers, k8s_plan
 from heron_control.schedulers.k8s_answers import Life, Node, life_of
 
@@ -22,7 +19,7 @@ def shown(phase: str, node: str = "n1", state: Mapping[str, Any] | None = None, 
     return {"spec": {"nodeName": node}, "status": {"phase": phase, "containerStatuses": containers, **status}}
 
 
-def law_a_container_lives_as_long_as_its_pod_may_on_a_node_that_is_there() -> None:
+def test_a_container_lives_as_long_as_its_pod_may_on_a_node_that_is_there() -> None:
     for phase, node, nodes in product(
         ("Pending", "Running", "Succeeded", "Failed"), ("", "n1", "n2", "n3"), (NODES, None)
     ):
@@ -34,7 +31,7 @@ def law_a_container_lives_as_long_as_its_pod_may_on_a_node_that_is_there() -> No
     assert life_of(RECORD, None, NODES) == Life("exited", "its Pod was deleted")
 
 
-def law_an_ending_keeps_its_code_and_last_words() -> None:
+def test_an_ending_keeps_its_code_and_last_words() -> None:
     ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "so far\nout of coffee\n"}}
     assert life_of(RECORD, shown("Failed", state=ended), NODES) == Life("exited", "out of coffee", False, 3, False)
     memory = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
@@ -43,7 +40,7 @@ def law_an_ending_keeps_its_code_and_last_words() -> None:
     assert (evicted.exit_code, evicted.trouble) == (None, "Evicted The node was low on memory.")
 
 
-def law_what_waits_says_for_what() -> None:
+def test_what_waits_says_for_what() -> None:
     image = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}
     assert "the image is not on n1" in life_of(RECORD, shown("Pending", state=image), NODES).trouble
     place = [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available: 2 Insufficient memory."}]
@@ -56,38 +53,7 @@ def law_what_waits_says_for_what() -> None:
     assert life_of(RECORD, shown("Pending", state=making), NODES).trouble == ""
 
 
-def law_a_node_is_lost_when_nobody_hears_of_it() -> None:
+def test_a_node_is_lost_when_nobody_hears_of_it() -> None:
     for said, lost in (("True", False), ("False", False), ("Unknown", True)):
         status = {"conditions": [{"type": "Ready", "status": said}], "allocatable": {"cpu": "3920m"}}
         assert k8s_answers.node_of({"status": status}) == Node(lost, 3.92)
-
-
-test_law = each_law(globals())
-
-
-def nodes_are_never_lost(patch: pytest.MonkeyPatch) -> None:
-    def heard_of(found: Mapping[str, Any]) -> Node:
-        return Node(False, 3.92)
-
-    patch.setattr(k8s_answers, "node_of", heard_of)
-
-
-def what_was_deleted_may_live(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(k8s_answers, "STARTED_LABEL", "another")
-
-
-def what_is_lost_may_live(patch: pytest.MonkeyPatch) -> None:
-    def never(record: object, pod: Mapping[str, Any] | None, nodes: object) -> Life:
-        return MADE(record, pod, None)  # type: ignore[arg-type]  # what is given is passed on
-
-    patch.setitem(globals(), "life_of", never)
-
-
-MADE = life_of
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (nodes_are_never_lost, law_a_node_is_lost_when_nobody_hears_of_it),
-    (what_was_deleted_may_live, law_a_container_lives_as_long_as_its_pod_may_on_a_node_that_is_there),
-    (what_is_lost_may_live, law_a_container_lives_as_long_as_its_pod_may_on_a_node_that_is_there),
-]
-
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -13,7 +13,6 @@ import kubernetes_validate
 import pytest
 import yaml
 from hypothesis import given
-from laws import Law, Mutation, each_law, each_mutation
 from test_docker_plan import IDS, NAMES, launch_named
 
 from heron_control.schedulers import docker_plan, k8s_plan
@@ -86,7 +85,7 @@ def _changed(value: Any) -> Any:
     raise AssertionError(value)
 
 
-def law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking() -> None:
+def test_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking() -> None:
     whole = body()
     for key in whole.keys() - {"HostConfig", "Labels", "User", "StopSignal"}:
         assert pod({**whole, key: _changed(whole[key])}) != pod(whole), key
@@ -96,7 +95,7 @@ def law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking() -> None:
         assert (pod(other) == pod(whole)) == (key in k8s_plan.LACKING), key
 
 
-def law_what_nobody_has_thought_of_is_refused() -> None:
+def test_what_nobody_has_thought_of_is_refused() -> None:
     for place in ("body", "host"):
         whole = body()
         (whole if place == "body" else whole["HostConfig"])["Sysctls"] = {"a": "b"}
@@ -104,7 +103,7 @@ def law_what_nobody_has_thought_of_is_refused() -> None:
             pod(whole)
 
 
-def law_a_pod_has_no_rights_at_all() -> None:
+def test_a_pod_has_no_rights_at_all() -> None:
     """What the level "restricted" of Pod security asks for, and more."""
     spec = pod(body())["spec"]
     assert spec["securityContext"]["runAsNonRoot"]
@@ -119,11 +118,11 @@ def law_a_pod_has_no_rights_at_all() -> None:
     assert all(volume.keys() & {"emptyDir", "projected", "persistentVolumeClaim"} for volume in spec["volumes"])
 
 
-def law_kubernetes_never_starts_a_container_a_second_time() -> None:
+def test_kubernetes_never_starts_a_container_a_second_time() -> None:
     assert pod(body())["spec"]["restartPolicy"] == "Never"
 
 
-def law_what_is_secret_is_in_the_secret_alone() -> None:
+def test_what_is_secret_is_in_the_secret_alone() -> None:
     record = k8s_plan.record_of("heronry-t-3", body(), FILES, "start/3", PLACING, 2)
     assert record["data"].keys() == {"launch.json", k8s_plan.POD_FILE}
     secret = k8s_plan.secret_of("heronry-t-3", body(), FILES, PLACING)
@@ -135,7 +134,7 @@ def law_what_is_secret_is_in_the_secret_alone() -> None:
     assert sorted(found) == sorted(FILES)
 
 
-def law_what_it_finds_at_its_start_is_its_own_and_in_memory() -> None:
+def test_what_it_finds_at_its_start_is_its_own_and_in_memory() -> None:
     """No file that is secret is on a disk of the node, and user code does not see where it came from."""
     spec = pod(body())["spec"]
     (copying,), (container,) = spec["initContainers"], spec["containers"]
@@ -148,7 +147,7 @@ def law_what_it_finds_at_its_start_is_its_own_and_in_memory() -> None:
     assert start["emptyDir"]["medium"] == "Memory"
 
 
-def law_shared_storage_is_each_topologys_own_folder_in_places_that_are_its_own() -> None:
+def test_shared_storage_is_each_topologys_own_folder_in_places_that_are_its_own() -> None:
     spec = pod(body())["spec"]
     shared = {m["subPath"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"] if m["name"] == "shared"}
     volume = docker_plan.volume_of(body())
@@ -157,21 +156,21 @@ def law_shared_storage_is_each_topologys_own_folder_in_places_that_are_its_own()
     assert {"name": "volume", "mountPath": docker_plan.VOLUME_PATH} in spec["initContainers"][0]["volumeMounts"]
 
 
-def law_what_is_asked_for_is_never_more_than_the_limit() -> None:
+def test_what_is_asked_for_is_never_more_than_the_limit() -> None:
     for cpu in (0.01, 0.5, 1.5, 64.0):
         found = pod(body(3, Resources(cpu, 512 * MiB)))["spec"]["containers"][0]["resources"]
         assert 0 < cores(found["requests"]["cpu"]) <= cores(found["limits"]["cpu"])
         assert found["requests"]["memory"] == found["limits"]["memory"] == str(512 * MiB)
 
 
-def law_a_probe_looks_at_what_the_container_makes() -> None:
+def test_a_probe_looks_at_what_the_container_makes() -> None:
     launch = docker_plan.launch_inside(launch_named("T"), "", "k8s")
     locks = [(number, str(container_lock(launch.runtime_dir, number))) for number in (0, 100_001)]
     for number, file in (*locks, (3, launch.stream_manager_socket(3))):
         assert pod(body(number))["spec"]["containers"][0]["readinessProbe"]["exec"]["command"] == ["test", "-e", file]
 
 
-def law_pods_of_one_topology_avoid_each_other_by_host_first() -> None:
+def test_pods_of_one_topology_avoid_each_other_by_host_first() -> None:
     terms = pod(body())["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     weights = {term["podAffinityTerm"]["topologyKey"]: term["weight"] for term in terms}
     assert weights["kubernetes.io/hostname"] > weights["topology.kubernetes.io/zone"] > 0
@@ -180,7 +179,7 @@ def law_pods_of_one_topology_avoid_each_other_by_host_first() -> None:
         assert wanted.items() <= pod(body(0))["metadata"]["labels"].items()
 
 
-def law_an_internal_topology_reaches_itself_the_services_and_a_name_server() -> None:
+def test_an_internal_topology_reaches_itself_the_services_and_a_name_server() -> None:
     inside, outside = (k8s_plan.policy("n", LABELS, PLACING, internal=internal)["spec"] for internal in (True, False))
     assert outside["egress"] == [{}]
     assert inside["ingress"] == outside["ingress"]
@@ -190,7 +189,7 @@ def law_an_internal_topology_reaches_itself_the_services_and_a_name_server() -> 
     assert inside["ingress"] == [{"from": [peer for peer in peers["to"] if "ipBlock" not in peer]}]
 
 
-def law_whoever_empties_nodes_takes_one_at_a_time() -> None:
+def test_whoever_empties_nodes_takes_one_at_a_time() -> None:
     for count in (1, 2, 7):
         assert k8s_plan.disruption("n", LABELS, "heronry", count)["spec"]["minAvailable"] == count - 1
 
@@ -209,52 +208,3 @@ def test_names_and_labels_are_what_kubernetes_takes_and_differ(name: str, other:
 def test_two_submissions_never_share_a_network(name: str, one: str, two: str) -> None:
     names = {k8s_plan.object_name(docker_plan.shared_name("heronry", launch_named(name, d))) for d in (one, two)}
     assert len(names) == len({one[-6:], two[-6:]})
-
-
-test_law = each_law(globals())
-
-
-def _losing(patch: pytest.MonkeyPatch, *path: str) -> None:
-    made = k8s_plan.pod_of
-
-    def losing(*arguments: Any) -> dict[str, Any]:
-        found = made(*arguments)
-        part = found["spec"]["containers"][0] if path[0] == "container" else found["spec"]
-        for key in path[1:-1]:
-            part = part[key]
-        del part[path[-1]]
-        return found
-
-    patch.setattr(k8s_plan, "pod_of", losing)
-
-
-def capabilities_stay(patch: pytest.MonkeyPatch) -> None:
-    _losing(patch, "container", "securityContext", "capabilities")
-
-
-def the_root_is_written_to(patch: pytest.MonkeyPatch) -> None:
-    _losing(patch, "container", "securityContext", "readOnlyRootFilesystem")
-
-
-def root_is_allowed(patch: pytest.MonkeyPatch) -> None:
-    _losing(patch, "spec", "securityContext", "runAsNonRoot")
-
-
-def the_grace_is_the_clusters(patch: pytest.MonkeyPatch) -> None:
-    _losing(patch, "spec", "terminationGracePeriodSeconds")
-
-
-def a_key_is_public(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(k8s_plan, "PUBLIC", frozenset({"launch.json", "key.pem"}))
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (capabilities_stay, law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking),
-    (capabilities_stay, law_a_pod_has_no_rights_at_all),
-    (the_root_is_written_to, law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking),
-    (root_is_allowed, law_a_pod_has_no_rights_at_all),
-    (the_grace_is_the_clusters, law_what_a_body_says_reaches_the_pod_or_is_known_to_be_lacking),
-    (a_key_is_public, law_what_is_secret_is_in_the_secret_alone),
-]
-
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

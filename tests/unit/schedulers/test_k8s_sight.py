@@ -5,15 +5,11 @@ The laws hold for every history: of nodes whose kubelets speak or do not, seen b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from laws import Law, Mutation, each_law, each_mutation
 
-from heron_control.schedulers import k8s_answers
 from heron_control.schedulers.k8s_answers import AWAY_SECONDS, GRACE_SECONDS, Node, Sight
 
 NAMES = ("n1", "n2")
@@ -43,7 +39,7 @@ def lost(history: list[tuple[float, frozenset[str]]]) -> list[tuple[float, froze
 @given(HISTORIES)
 @example(SILENT_BEFORE)
 @example(SILENT_TWICE)
-def law_nobody_is_lost_who_speaks_or_whom_the_api_server_has_just_left_alone(
+def test_nobody_is_lost_who_speaks_or_whom_the_api_server_has_just_left_alone(
     history: list[tuple[float, frozenset[str]]],
 ) -> None:
     back, before = float("-inf"), float("-inf")
@@ -59,7 +55,7 @@ def law_nobody_is_lost_who_speaks_or_whom_the_api_server_has_just_left_alone(
 @given(HISTORIES)
 @example(SILENT_BEFORE)
 @example(SILENT_TWICE)
-def law_a_silent_node_is_lost_after_one_grace_however_often_the_api_server_goes(
+def test_a_silent_node_is_lost_after_one_grace_however_often_the_api_server_goes(
     history: list[tuple[float, frozenset[str]]],
 ) -> None:
     began: dict[str, float] = {}
@@ -71,17 +67,17 @@ def law_a_silent_node_is_lost_after_one_grace_however_often_the_api_server_goes(
 @given(HISTORIES)
 @example(SILENT_BEFORE)
 @example(SILENT_TWICE)
-def law_a_node_that_is_lost_stays_so_until_it_speaks(history: list[tuple[float, frozenset[str]]]) -> None:
+def test_a_node_that_is_lost_stays_so_until_it_speaks(history: list[tuple[float, frozenset[str]]]) -> None:
     for (_, _, before), (_, silent, judged) in pairwise(lost(history)):
         assert judged >= before & silent
 
 
-def law_a_node_that_falls_silent_while_the_api_server_answers_is_lost_at_once() -> None:
+def test_a_node_that_falls_silent_while_the_api_server_answers_is_lost_at_once() -> None:
     quiet: list[tuple[float, frozenset[str]]] = [(2.0, frozenset())] * 30
     assert lost([*quiet, (2.0, frozenset({"n1"}))])[-1][2] == {"n1"}
 
 
-def law_a_minute_without_the_api_server_costs_nothing_where_kubelets_come_back() -> None:
+def test_a_minute_without_the_api_server_costs_nothing_where_kubelets_come_back() -> None:
     """As a real one was seen: both nodes unknown when it is back, and ready some seconds later."""
     quiet: list[tuple[float, frozenset[str]]] = [(2.0, frozenset())] * 30
     late: list[tuple[float, frozenset[str]]] = [(60.0, frozenset()), *[(2.0, frozenset(NAMES))] * 7]
@@ -90,56 +86,6 @@ def law_a_minute_without_the_api_server_costs_nothing_where_kubelets_come_back()
     assert lost([*quiet, *late, *[(2.0, frozenset({"n2"}))] * 13])[-1][2] == {"n2"}
 
 
-def law_what_is_known_of_a_node_is_kept() -> None:
+def test_what_is_known_of_a_node_is_kept() -> None:
     _, judged = Sight().look({"n1": Node(True, 3.5), "n2": Node(False, 1.5)}, 7.0)
     assert judged == {"n1": Node(False, 3.5), "n2": Node(False, 1.5)}, "who has just begun to look gives them time"
-
-
-test_law = each_law(globals())
-
-
-def no_time_is_given(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(k8s_answers, "GRACE_SECONDS", 0.0)
-
-
-def nobody_is_ever_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(k8s_answers, "GRACE_SECONDS", float("inf"))
-
-
-def it_was_never_away(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(k8s_answers, "AWAY_SECONDS", float("inf"))
-
-
-def every_look_comes_after_an_absence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(k8s_answers, "AWAY_SECONDS", -1.0)
-
-
-def each_absence_gives_another_time(patch: pytest.MonkeyPatch) -> None:
-    def look(self: Sight, nodes: Mapping[str, Node], now: float) -> tuple[Sight, dict[str, Node]]:
-        kept = self.unknown if now - self.answered <= AWAY_SECONDS else {}
-        return LOOK(Sight(self.answered, self.back, kept), nodes, now)
-
-    patch.setattr(Sight, "look", look)
-
-
-def who_has_spoken_again_is_still_suspected(patch: pytest.MonkeyPatch) -> None:
-    def look(self: Sight, nodes: Mapping[str, Node], now: float) -> tuple[Sight, dict[str, Node]]:
-        after, judged = LOOK(self, nodes, now)
-        return Sight(after.answered, after.back, {**self.unknown, **after.unknown}), judged
-
-    patch.setattr(Sight, "look", look)
-
-
-LOOK = Sight.look
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (no_time_is_given, law_nobody_is_lost_who_speaks_or_whom_the_api_server_has_just_left_alone),
-    (no_time_is_given, law_a_minute_without_the_api_server_costs_nothing_where_kubelets_come_back),
-    (it_was_never_away, law_a_minute_without_the_api_server_costs_nothing_where_kubelets_come_back),
-    (nobody_is_ever_lost, law_a_silent_node_is_lost_after_one_grace_however_often_the_api_server_goes),
-    (every_look_comes_after_an_absence, law_a_node_that_falls_silent_while_the_api_server_answers_is_lost_at_once),
-    (each_absence_gives_another_time, law_a_silent_node_is_lost_after_one_grace_however_often_the_api_server_goes),
-    (each_absence_gives_another_time, law_a_node_that_is_lost_stays_so_until_it_speaks),
-    (who_has_spoken_again_is_still_suspected, law_nobody_is_lost_who_speaks_or_whom_the_api_server_has_just_left_alone),
-]
-
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

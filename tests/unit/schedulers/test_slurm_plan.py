@@ -1,17 +1,15 @@
-"""What Slurm is asked for, and what it prints, as laws; each with a bug that it notices."""
+"""Slurm requests, and parsing of the output of Slurm commands."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import Law, Mutation, each_law, each_mutation
 
 from heron_control.schedulers import slurm_plan as plan
 from heron_control.schedulers.slurm_node import RUN, launch_on
@@ -53,7 +51,7 @@ def refusal(allocation: plan.Allocation, before: PackingPlan, after: PackingPlan
 
 
 @given(SIZES, SETTINGS)
-def law_every_container_has_a_slot_that_holds_it(sizes: list[Any], settings: dict[str, Any]) -> None:
+def test_every_container_has_a_slot_that_holds_it(sizes: list[Any], settings: dict[str, Any]) -> None:
     made = packing(sizes)
     allocation = plan.allocation_of(made, CONFIG, settings)
     numbers = [MASTER_CONTAINER, *(container.container for container in made.containers)]
@@ -70,7 +68,7 @@ def law_every_container_has_a_slot_that_holds_it(sizes: list[Any], settings: dic
 
 
 @given(SIZES, SETTINGS)
-def law_the_job_has_the_memory_of_its_slots(sizes: list[Any], settings: dict[str, Any]) -> None:
+def test_the_job_has_the_memory_of_its_slots(sizes: list[Any], settings: dict[str, Any]) -> None:
     allocation = plan.allocation_of(packing(sizes), CONFIG, settings)
     given_ = dict(
         word.lstrip("-").split("=", 1) for word in plan.job_arguments(launch(**settings), allocation) if "=" in word
@@ -83,7 +81,7 @@ def law_the_job_has_the_memory_of_its_slots(sizes: list[Any], settings: dict[str
 
 
 @given(SIZES, st.integers(0, 3), st.integers(0, 4), st.integers(0, 4))
-def law_an_update_is_refused_exactly_where_old_and_new_do_not_fit(
+def test_an_update_is_refused_exactly_where_old_and_new_do_not_fit(
     sizes: list[Any], spare: int, kept: int, new: int
 ) -> None:
     before = packing(sizes)
@@ -95,14 +93,14 @@ def law_an_update_is_refused_exactly_where_old_and_new_do_not_fit(
     assert cure.rsplit(" ", 1)[-1] == wanted
 
 
-def law_a_container_that_outgrows_its_slot_is_refused_by_name() -> None:
+def test_a_container_that_outgrows_its_slot_is_refused_by_name() -> None:
     before = packing([(1.0, 512 * MiB, 2)])
     allocation = plan.allocation_of(before, CONFIG, {})
     with pytest.raises(NotAllowed, match="container 1 of the new plan needs 65 cores"):
         plan.check_room(allocation, before, packing([(64.5, 512 * MiB, 2)]), CONFIG)
 
 
-def law_what_squeue_prints_is_read_back() -> None:
+def test_what_squeue_prints_is_read_back() -> None:
     text = "7|PENDING|Resources\n8|RUNNING|None\n9|CANCELLED|None\n10|COMPLETING|None\n\nslurm_load_jobs: noise\n"
     jobs = plan.read_jobs(text)
     assert [(job.id, job.started, job.over) for job in jobs] == [
@@ -113,7 +111,7 @@ def law_what_squeue_prints_is_read_back() -> None:
     assert plan.steps_named(steps, 1) == ["7.0"], "the step of another container is not touched"
 
 
-def law_no_address_that_may_mean_the_loopback_is_bound() -> None:
+def test_no_address_that_may_mean_the_loopback_is_bound() -> None:
     named = launch_on(launch(), {"n1": "n1.site"}, "n1", 3)
     assert (named.host, named.bind) == ("n1.site", "0.0.0.0")
     numbered = launch_on(launch(), {"n1": "10.0.0.7"}, "n1", 3)
@@ -121,41 +119,8 @@ def law_no_address_that_may_mean_the_loopback_is_bound() -> None:
     assert numbered.runtime_dir != launch_on(launch(), {}, "n1", 4).runtime_dir
 
 
-def law_only_this_machine_is_no_stranger() -> None:
+def test_only_this_machine_is_no_stranger() -> None:
     assert plan.strangers(["vm", "VM.site", "vm2"], "vm.other") == ["vm2"]
-
-
-test_law = each_law(globals())
-
-
-def forgets_the_master(patch: pytest.MonkeyPatch) -> None:
-    real = plan.allocation_of
-    patch.setattr(plan, "allocation_of", lambda *a: replace(real(*a), slots=real(*a).slots - 1))
-
-
-def rounds_down(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(plan, "ceil", int)
-
-
-def counts_the_new_containers_only(patch: pytest.MonkeyPatch) -> None:
-    real = plan.check_room
-    patch.setattr(plan, "check_room", lambda allocation, before, *rest: real(allocation, rest[0], *rest))
-
-
-def takes_names_by_their_beginning(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        plan, "steps_named",
-        lambda steps, number: [step for step, name in steps.items() if name.startswith(f"heron_container-{number}")],
-    )  # fmt: skip
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (forgets_the_master, law_every_container_has_a_slot_that_holds_it),
-    (rounds_down, law_the_job_has_the_memory_of_its_slots),
-    (counts_the_new_containers_only, law_an_update_is_refused_exactly_where_old_and_new_do_not_fit),
-    (takes_names_by_their_beginning, law_what_squeue_prints_is_read_back),
-]
-test_mutation = each_mutation(MUTATIONS)
 
 
 def run_script(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:

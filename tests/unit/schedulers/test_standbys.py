@@ -15,7 +15,6 @@ import kubernetes_validate
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from laws import Law, Mutation, each_law, each_mutation
 from test_docker_plan import launch_named
 from test_docker_scheduler import World
 from test_k8s_plan import FILES, PLACING, VERSIONS
@@ -68,14 +67,14 @@ def may_be_together(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return not (keeps_away(one, other) or keeps_away(other, one))
 
 
-def law_masters_never_share_a_kubernetes_node_where_there_are_nodes_for_all() -> None:
+def test_masters_never_share_a_kubernetes_node_where_there_are_nodes_for_all() -> None:
     for masters, nodes in product((2, 3), range(5)):
         made = [pod(number, masters, nodes) for number in MASTERS[:masters]]
         for one, other in combinations(made, 2):
             assert may_be_together(one, other) == (nodes < masters)
 
 
-def law_a_master_that_has_lost_its_node_may_join_the_one_that_is_left() -> None:
+def test_a_master_that_has_lost_its_node_may_join_the_one_that_is_left() -> None:
     """Kubernetes keeps it away also for what the standby asks for, which was made when there were two nodes."""
     standby, again = pod(FIRST_STANDBY, 2, 2), pod(MASTER_CONTAINER, 2, 1)
     assert may_be_together(standby, again)
@@ -85,7 +84,7 @@ def law_a_master_that_has_lost_its_node_may_join_the_one_that_is_left() -> None:
     assert [masters] in wanted, "but would rather not"
 
 
-def law_tasks_and_single_masters_are_kept_from_no_node() -> None:
+def test_tasks_and_single_masters_are_kept_from_no_node() -> None:
     for nodes in range(4):
         alone, tasks = pod(MASTER_CONTAINER, 0, nodes), pod(3, 0, nodes)
         assert may_be_together(alone, alone)
@@ -110,7 +109,7 @@ def _k8s_node(*taints: str, ready: str = "True", cordoned: bool = False, disk: s
     }
 
 
-def law_a_node_counts_if_a_pod_of_ours_may_go_there() -> None:
+def test_a_node_counts_if_a_pod_of_ours_may_go_there() -> None:
     taken = [_k8s_node(), _k8s_node("PreferNoSchedule")]
     others = [_k8s_node("NoSchedule"), _k8s_node("NoExecute"), _k8s_node(cordoned=True), _k8s_node(ready="Unknown")]
     nodes = {str(n): k8s_answers.node_of(found) for n, found in enumerate([*taken, *others, _k8s_node(disk="hdd")])}
@@ -135,7 +134,7 @@ def goes_to(node: str, found: Node, constraints: list[str]) -> bool:
 @given(SWARM_NODES, st.frozensets(st.sampled_from("abcdx")), CONSTRAINTS)
 @example({"a": ONE, "b": ONE._replace(active=False)}, frozenset("a"), [])
 @example({"a": ONE, "b": ONE}, frozenset("a"), [])
-def law_masters_share_a_swarms_node_only_where_no_other_takes_them(
+def test_masters_share_a_swarms_node_only_where_no_other_takes_them(
     nodes: dict[str, Node], taken: frozenset[str], given_: list[str]
 ) -> None:
     before = {key for key, node in nodes.items() if goes_to(key, node, given_)}
@@ -144,7 +143,7 @@ def law_masters_share_a_swarms_node_only_where_no_other_takes_them(
     assert after == (before - taken or before)
 
 
-def law_where_a_master_is_counts_while_it_may_live_there() -> None:
+def test_where_a_master_is_counts_while_it_may_live_there() -> None:
     nodes = {"n1": Node("one", "ready", 2.0), "n2": Node("two", "down", 2.0)}
     for tasks, place in (
         ([], ("", True)),
@@ -162,7 +161,7 @@ def law_where_a_master_is_counts_while_it_may_live_there() -> None:
 
 
 @given(st.integers(1, 3), st.sets(st.sampled_from("abcde"), min_size=1))
-def law_masters_share_a_node_of_an_allocation_only_where_it_has_fewer(masters: int, nodes: set[str]) -> None:
+def test_masters_share_a_node_of_an_allocation_only_where_it_has_fewer(masters: int, nodes: set[str]) -> None:
     places = [nodes - set(slurm_plan.elsewhere(number, masters, nodes)) for number in MASTERS[:masters]]
     assert all(places), "each has a node"
     shared = [one & other for one, other in combinations(places, 2)]
@@ -170,7 +169,7 @@ def law_masters_share_a_node_of_an_allocation_only_where_it_has_fewer(masters: i
     assert slurm_plan.elsewhere(3, masters, nodes) == [], "tasks go anywhere"
 
 
-def law_slurm_is_told_of_these_nodes_alone() -> None:
+def test_slurm_is_told_of_these_nodes_alone() -> None:
     need = slurm_plan.Need(1, 256)
     assert "--exclude=n1,n2" in slurm_plan.step_arguments(0, need, ["x"], ["n1", "n2"])
     assert not [word for word in slurm_plan.step_arguments(0, need, ["x"]) if "exclude" in word]
@@ -194,46 +193,3 @@ def test_docker_runs_restarts_and_removes_a_standby(tmp_path: Path) -> None:
     assert world.states(launch) == {}
     world.scheduler.close()
     world.store.close()
-
-
-test_law = each_law(globals())
-
-
-def _pods(patch: pytest.MonkeyPatch, takers: int) -> None:
-    made = k8s_plan.pod_of
-    patch.setattr(k8s_plan, "pod_of", lambda *given: made(*given[:-1], takers))
-
-
-def pods_are_always_strict(patch: pytest.MonkeyPatch) -> None:
-    _pods(patch, 9)
-
-
-def pods_are_never_strict(patch: pytest.MonkeyPatch) -> None:
-    _pods(patch, 0)
-
-
-def a_swarm_is_always_strict(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(swarm_plan, "apart_from", lambda taken, *_: [f"node.id!={node}" for node in taken])
-
-
-def a_swarm_is_never_strict(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(swarm_plan, "apart_from", lambda *_: [])
-
-
-def drained_nodes_count(patch: pytest.MonkeyPatch) -> None:
-    def takes(node: Node, _: object) -> bool:
-        return node.state == "ready"
-
-    patch.setattr(swarm_plan, "_takes", takes)
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (pods_are_always_strict, law_masters_never_share_a_kubernetes_node_where_there_are_nodes_for_all),
-    (pods_are_never_strict, law_masters_never_share_a_kubernetes_node_where_there_are_nodes_for_all),
-    (pods_are_always_strict, law_a_master_that_has_lost_its_node_may_join_the_one_that_is_left),
-    (a_swarm_is_always_strict, law_masters_share_a_swarms_node_only_where_no_other_takes_them),
-    (a_swarm_is_never_strict, law_masters_share_a_swarms_node_only_where_no_other_takes_them),
-    (drained_nodes_count, law_masters_share_a_swarms_node_only_where_no_other_takes_them),
-]
-
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

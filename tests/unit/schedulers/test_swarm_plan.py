@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from laws import Law, Mutation, each_law, each_mutation
 from test_docker_plan import launch_named
 
 from heron_control.schedulers import docker_plan, swarm_plan
@@ -51,7 +50,7 @@ def _changed(value: Any) -> Any:
     raise AssertionError(value)
 
 
-def law_what_a_body_says_reaches_the_service_or_is_known_to_be_lacking() -> None:
+def test_what_a_body_says_reaches_the_service_or_is_known_to_be_lacking() -> None:
     whole = body()
     for key in whole.keys() - {"HostConfig", "Image"}:
         assert template({**whole, key: _changed(whole[key])}) != template(whole), key
@@ -61,7 +60,7 @@ def law_what_a_body_says_reaches_the_service_or_is_known_to_be_lacking() -> None
         assert (template(other) == template(whole)) == (key in swarm_plan.LACKING), key
 
 
-def law_what_nobody_has_thought_of_is_refused() -> None:
+def test_what_nobody_has_thought_of_is_refused() -> None:
     for place in ("body", "host"):
         whole = body()
         (whole if place == "body" else whole["HostConfig"])["Sysctls"] = {"a": "b"}
@@ -69,16 +68,16 @@ def law_what_nobody_has_thought_of_is_refused() -> None:
             template(whole)
 
 
-def law_a_swarm_never_starts_a_container_a_second_time() -> None:
+def test_a_swarm_never_starts_a_container_a_second_time() -> None:
     assert template(body())["RestartPolicy"]["Condition"] == "none"
 
 
-def law_what_is_secret_is_for_heronry_alone() -> None:
+def test_what_is_secret_is_for_heronry_alone() -> None:
     (secret,) = template(body())["ContainerSpec"]["Secrets"]
     assert secret["File"] == {"Name": "/var/lib/heronry/start/3/secret", "UID": "10001", "GID": "10001", "Mode": 0o400}
 
 
-def law_what_is_reserved_is_never_more_than_the_limit() -> None:
+def test_what_is_reserved_is_never_more_than_the_limit() -> None:
     for cpu in (0.01, 0.5, 1.5, 64.0):
         launch = docker_plan.launch_inside(launch_named("T"), "http://api:9000")
         found = template(docker_plan.creation("heronry", launch, 3, "i", Resources(cpu, 512 * MiB)))["Resources"]
@@ -86,12 +85,12 @@ def law_what_is_reserved_is_never_more_than_the_limit() -> None:
         assert found["Reservations"]["MemoryBytes"] == found["Limits"]["MemoryBytes"] == 512 * MiB
 
 
-def law_a_volume_has_no_name_and_goes_with_its_task() -> None:
+def test_a_volume_has_no_name_and_goes_with_its_task() -> None:
     volume = next(m for m in template(body())["ContainerSpec"]["Mounts"] if m["Type"] == "volume")
     assert volume == {"Type": "volume", "Target": docker_plan.VOLUME_PATH}
 
 
-def law_shared_storage_is_each_topologys_own_folder() -> None:
+def test_shared_storage_is_each_topologys_own_folder() -> None:
     mounts = template(body(), storage="/nfs/t")["ContainerSpec"]["Mounts"]
     assert {m["Source"]: m["Target"] for m in mounts if m["Type"] == "bind"} == {
         "/nfs/t/checkpoints": "/var/lib/heronry/topology/checkpoints",
@@ -103,7 +102,7 @@ def _life(*tasks: Task, wanted: bool = True, started: bool = True) -> Life:
     return life_of(wanted=wanted, started=started, tasks=tasks, nodes=NODES)
 
 
-def law_a_container_lives_as_long_as_a_task_may_on_a_node_that_is_there() -> None:
+def test_a_container_lives_as_long_as_a_task_may_on_a_node_that_is_there() -> None:
     each = [Task(state, node) for state in (*ENDED, *COMING, "running") for node in ("", "n1", "n2", "n3", "n4")]
     for tasks in [(), *product(each), *product(each, repeat=2)]:
         for wanted, started in product((True, False), repeat=2):
@@ -114,7 +113,7 @@ def law_a_container_lives_as_long_as_a_task_may_on_a_node_that_is_there() -> Non
             assert (life.state == "created") == (not tasks and not wanted and not started)
 
 
-def law_a_task_on_a_node_that_is_down_has_ended_and_says_so() -> None:
+def test_a_task_on_a_node_that_is_down_has_ended_and_says_so() -> None:
     for node, cause in (("n2", "its node two is down"), ("n4", "no longer in the swarm")):
         life = _life(Task("running", node))
         assert (life.state, life.lost) == ("exited", True)
@@ -122,69 +121,20 @@ def law_a_task_on_a_node_that_is_down_has_ended_and_says_so() -> None:
     assert _life(Task("running", "n3")).state == "running", "a node that is silent for a moment is not down"
 
 
-def law_an_ending_keeps_its_exit_code_or_says_why_there_is_none() -> None:
+def test_an_ending_keeps_its_exit_code_or_says_why_there_is_none() -> None:
     assert _life(Task("failed", "n1", "task: non-zero exit (3)", 3)) == Life("exited", "", exit_code=3)
     refused = _life(Task("rejected", "n1", "No such image: sha256:1", None, "sha256:12345"))
     assert "the image is not on one (sha256:12345)" in refused.trouble
     assert "one refused it: invalid mount" in _life(Task("rejected", "n1", "invalid mount")).trouble
 
 
-def law_what_waits_for_a_place_says_for_what() -> None:
+def test_what_waits_for_a_place_says_for_what() -> None:
     life = _life(Task("pending", "", "no suitable node (insufficient resources on 3 nodes)"))
     assert life.state == "starting"
     assert "insufficient resources on 3 nodes" in life.trouble
 
 
-def law_names_of_secrets_fit_and_differ() -> None:
+def test_names_of_secrets_fit_and_differ() -> None:
     names = {swarm_plan.secret_name("s" * 63 + end, file) for end in "ab" for file in ("secret", "store-credential")}
     assert len(names) == 4
     assert max(map(len, names)) <= 64
-
-
-test_law = each_law(globals())
-
-
-def capabilities_stay(patch: pytest.MonkeyPatch) -> None:
-    _lose(patch, "ContainerSpec", "CapabilityDrop")
-
-
-def the_root_is_written_to(patch: pytest.MonkeyPatch) -> None:
-    _lose(patch, "ContainerSpec", "ReadOnly")
-
-
-def the_grace_is_the_engines(patch: pytest.MonkeyPatch) -> None:
-    _lose(patch, "ContainerSpec", "StopGracePeriod")
-
-
-def _lose(patch: pytest.MonkeyPatch, part: str, key: str) -> None:
-    made = swarm_plan.service_of
-
-    def losing(*arguments: Any, **options: Any) -> dict[str, Any]:
-        found = made(*arguments, **options)
-        found[part].pop(key)
-        return found
-
-    patch.setattr(swarm_plan, "service_of", losing)
-
-
-def nodes_are_never_lost(patch: pytest.MonkeyPatch) -> None:
-    def there(task: Task, nodes: object) -> str:
-        return ""
-
-    patch.setattr(swarm_plan, "_lost_node", there)
-
-
-def what_is_rejected_may_live(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(swarm_plan, "_ENDED", frozenset(ENDED) - {"rejected"})
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (capabilities_stay, law_what_a_body_says_reaches_the_service_or_is_known_to_be_lacking),
-    (the_root_is_written_to, law_what_a_body_says_reaches_the_service_or_is_known_to_be_lacking),
-    (the_grace_is_the_engines, law_what_a_body_says_reaches_the_service_or_is_known_to_be_lacking),
-    (nodes_are_never_lost, law_a_task_on_a_node_that_is_down_has_ended_and_says_so),
-    (nodes_are_never_lost, law_a_container_lives_as_long_as_a_task_may_on_a_node_that_is_there),
-    (what_is_rejected_may_live, law_a_container_lives_as_long_as_a_task_may_on_a_node_that_is_there),
-]
-
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
-from heron_runtime.state import remembering
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.remembering import SURE_SECS, RememberingStore
 from heron_runtime.state.store import Create, Delete, Node, SessionState, Set, StateStore, StoreError, StoreUnavailable
@@ -143,71 +140,25 @@ def is_right(steps: list[tuple[str, int]]) -> None:
 
 @ONE
 @given(st.lists(st.tuples(STEPS, st.integers(0, 8)), max_size=20))
-def law_what_was_told_is_seen(steps: list[tuple[str, int]]) -> None:
+def test_what_was_told_is_seen(steps: list[tuple[str, int]]) -> None:
     is_right(steps)
 
 
 @ONE
 @given(st.lists(st.tuples(st.sampled_from(["other", "lose", "wait"]), st.integers(2, 8)), min_size=5, max_size=20))
-def law_a_watch_that_is_lost_hides_nothing(steps: list[tuple[str, int]]) -> None:
-    """A part of the law above to which its steps seldom come."""
+def test_a_watch_that_is_lost_hides_nothing(steps: list[tuple[str, int]]) -> None:
+    """A part of the test above to which its steps seldom come."""
     is_right(steps)
 
 
 @ONE
 @given(st.lists(st.floats(0.0, 2.0), max_size=20))
-def law_at_rest_nobody_is_asked(waits: list[float]) -> None:
+def test_at_rest_nobody_is_asked(waits: list[float]) -> None:
     trial = Trial()
     for wait in waits:
         trial.clock += wait
         trial.look()
     assert trial.late.readings <= 1 + trial.clock / SURE_SECS
-
-
-def watches_are_not_heard(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RememberingStore, "_doubt", lambda self, path: None)
-
-
-def own_writes_are_left_to_the_watches(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RememberingStore, "commit", WrappedStore.commit)
-
-
-def it_is_sure_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(remembering, "SURE_SECS", math.inf)
-
-
-def it_is_never_sure(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RememberingStore, "_sure", lambda self: False)
-
-
-def the_session_is_not_asked(patch: pytest.MonkeyPatch) -> None:
-    def sure(self: Any) -> bool:
-        return not self._doubted and bool(self._clock() < self._sure_until)
-
-    patch.setattr(RememberingStore, "_sure", sure)
-
-
-def doubts_end_after_the_reading(patch: pytest.MonkeyPatch) -> None:
-    read = RememberingStore._read
-
-    def read_and_forget(self: Any) -> None:
-        read(self)
-        self._doubted = False
-
-    patch.setattr(RememberingStore, "_read", read_and_forget)
-
-
-test_law = each_law(globals())
-test_each_law_notices_its_mutation = each_mutation(
-    [
-        (watches_are_not_heard, law_what_was_told_is_seen),
-        (own_writes_are_left_to_the_watches, law_what_was_told_is_seen),
-        (it_is_sure_for_ever, law_a_watch_that_is_lost_hides_nothing),
-        (it_is_never_sure, law_at_rest_nobody_is_asked),
-        (the_session_is_not_asked, law_what_was_told_is_seen),
-        (doubts_end_after_the_reading, law_what_was_told_is_seen),
-    ]
-)
 
 
 def test_who_is_called_and_looks_finds_the_change() -> None:

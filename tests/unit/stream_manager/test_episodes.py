@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 from heron_runtime.model.causes import Cause, CauseKind
 from stream_manager.core import episodes as module
@@ -28,7 +26,7 @@ ONE = settings(report_multiple_bugs=False)
 
 @ONE
 @given(looks_after(0, 100, 500, 29_900, 30_000, 200_000))
-def law_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cause]]]]) -> None:
+def test_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cause]]]]) -> None:
     found, now, told = Episodes(), 0, list[Episode]()
     paused_ms, stood_ms, begun = dict.fromkeys(["words", "lines"], 0), 0, 0
     before: dict[str, list[Cause]] = {}
@@ -57,7 +55,7 @@ def law_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Caus
 
 @ONE
 @given(looks_after(100, 500, 1000, 29_900))
-def law_at_most_two_a_minute(
+def test_at_most_two_a_minute(
     looks: list[tuple[int, dict[str, list[Cause]]]],
 ) -> None:
     found, now, told = Episodes(), 0, list[Episode]()
@@ -71,7 +69,7 @@ def law_at_most_two_a_minute(
 
 @ONE
 @given(st.lists(st.integers(1, 20_000), max_size=40))
-def law_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
+def test_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
     found, now = Episodes(), 0
     for wait in [*waits, *[10_000] * 70]:
         found.look(now, {"words": (CAUSES[0],)})
@@ -79,47 +77,6 @@ def law_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
     found.look(now, {"words": (CAUSES[0],)})
     told = found.take()
     assert now // (LONGEST_MS + 20_000) <= len(told) <= now // LONGEST_MS
-
-
-test_laws = each_law(globals())
-
-
-def each_pause_is_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "QUIET_MS", 0)
-
-
-def time_is_charged_to_who_stands_now(patch: pytest.MonkeyPatch) -> None:
-    def worse(self: Episodes, found: module._Open, elapsed_ms: int, now_ms: int) -> None:
-        found.episode.ended_ms = now_ms
-        if found.standing:
-            found.episode.paused_ms += elapsed_ms
-            found.episode.causes[found.standing[0]] = found.episode.causes.get(found.standing[0], 0) + elapsed_ms
-
-    patch.setattr(Episodes, "_pass", worse)
-
-
-def causes_have_no_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "MAX_CAUSES", 100)
-
-
-def what_is_under_way_at_the_end_is_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Episodes, "end", lambda self, now_ms: self._open.clear())
-
-
-def it_never_ends_while_it_lasts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "LONGEST_MS", 10**12)
-
-
-ADD, FEW = law_time_pauses_and_causes_add_up, law_at_most_two_a_minute
-test_mutations = each_mutation(
-    [
-        (each_pause_is_told, FEW),
-        (time_is_charged_to_who_stands_now, ADD),
-        (causes_have_no_bound, ADD),
-        (what_is_under_way_at_the_end_is_lost, ADD),
-        (it_never_ends_while_it_lasts, law_where_it_lasts_one_in_five_minutes),
-    ]
-)
 
 
 def test_it_says_how_long_and_why() -> None:

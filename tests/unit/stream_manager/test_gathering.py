@@ -6,8 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-import pytest
-
 from stream_manager.shell.streams import GATHERED_BYTES, Gathering, GatheringPump
 
 GAP_SECONDS = 0.05
@@ -112,27 +110,3 @@ def test_what_comes_while_a_write_is_in_flight_leaves_without_a_wake() -> None:
         await scene(World())
 
     asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def nothing_gathers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GatheringPump, "wake", lambda self: self._work.set())
-
-
-def much_waits_too(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("stream_manager.shell.streams.GATHERED_BYTES", 1 << 60)
-
-
-@pytest.mark.parametrize(
-    ("mutation", "law"),
-    [
-        (nothing_gathers, test_what_comes_little_by_little_leaves_together_and_whole),
-        (much_waits_too, test_much_leaves_at_once),
-    ],
-    ids=lambda given: given.__name__,
-)
-def test_each_law_notices_its_mutation(
-    mutation: Callable[[pytest.MonkeyPatch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutation(monkeypatch)
-    with pytest.raises(AssertionError):
-        law()

@@ -11,7 +11,6 @@ from sm_world import World, frame, make_plan
 
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import Outgoing
-from heron_runtime.model.handed_over import HandedOver
 from heron_runtime.wire.control import Credit, PeerCredit
 from stream_manager.core.credit import Grant
 from stream_manager.core.links import Link
@@ -63,8 +62,8 @@ class Sender:
         return sum(self.link.lost.values()) - before
 
 
-def law_no_loss_is_missed(of_gateway: bool, seed: int) -> None:
-    """Tuples are sent, taken in order, credit is told late or not at all, and the link breaks and comes back."""
+def count_losses(of_gateway: bool, seed: int) -> None:
+    """Run a random schedule of packets, credit and broken links, and compare the losses with the count."""
     rng, sender = random.Random(seed), Sender(of_gateway)
     grant = Grant(WINDOW * SIZE, task=2)
     wire: deque[int] = deque()  # tuples on their way
@@ -106,9 +105,9 @@ def law_no_loss_is_missed(of_gateway: bool, seed: int) -> None:
 
 
 @pytest.mark.parametrize("of_gateway", [False, True])
-def test_no_loss_is_missed(of_gateway: bool) -> None:
+def test_every_lost_tuple_is_counted(of_gateway: bool) -> None:
     for seed in range(20):
-        law_no_loss_is_missed(of_gateway, seed)
+        count_losses(of_gateway, seed)
 
 
 def test_what_is_taken_is_told_each_second_to_instances_and_peers() -> None:
@@ -126,63 +125,3 @@ def test_what_is_taken_is_told_each_second_to_instances_and_peers() -> None:
     world.instances[1].heard.clear()
     world.tick(1000)
     assert not [m for m in world.instances[1].heard if isinstance(m, Credit | PeerCredit)], "only what is new"
-
-
-def what_is_granted_counts_as_taken(patch: pytest.MonkeyPatch) -> None:
-    heard, grant = Link.heard, Outgoing.grant
-    patch.setattr(Link, "heard", lambda self, task, limit, taken=0: heard(self, task, limit, limit))
-    patch.setattr(Outgoing, "grant", lambda self, limit, taken=0: grant(self, limit, limit))
-
-
-def what_the_limit_has_grown_by_counts_as_taken(patch: pytest.MonkeyPatch) -> None:
-    """As it was: right while nothing is queued from an older connection."""
-    first: dict[Any, int] = {}
-
-    def grown(who: Any, limit: int) -> int:
-        return limit - first.setdefault(who, limit)
-
-    heard, grant, close, end = Link.heard, Outgoing.grant, Link.close, Outgoing.end_stream
-
-    def forget(real: Any) -> Any:
-        def forgetting(self: Any) -> Any:
-            first.pop(self, None)
-            return real(self)
-
-        return forgetting
-
-    patch.setattr(Link, "heard", lambda self, task, limit, taken=0: heard(self, task, limit, grown(self, limit)))
-    patch.setattr(Outgoing, "grant", lambda self, limit, taken=0: grant(self, limit, grown(self, limit)))
-    patch.setattr(Link, "close", forget(close))
-    patch.setattr(Outgoing, "end_stream", forget(end))
-
-
-def forget_but_one(handed: HandedOver) -> None:
-    while len(handed) > 1:
-        handed.take(handed._frames[0][0])
-
-
-def only_the_last_packet_is_lost(patch: pytest.MonkeyPatch) -> None:
-    close, end = Link.close, Outgoing.end_stream
-
-    def closing(self: Link) -> None:
-        for queue in self.destinations.values():
-            forget_but_one(queue.handed)
-        close(self)
-
-    def ending(self: Outgoing) -> dict[int, int]:
-        forget_but_one(self._handed)
-        return end(self)
-
-    patch.setattr(Link, "close", closing)
-    patch.setattr(Outgoing, "end_stream", ending)
-
-
-@pytest.mark.parametrize("of_gateway", [False, True])
-@pytest.mark.parametrize(
-    "mutation",
-    [what_is_granted_counts_as_taken, what_the_limit_has_grown_by_counts_as_taken, only_the_last_packet_is_lost],
-)
-def test_a_loss_that_is_missed_is_noticed(mutation: Any, of_gateway: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation(monkeypatch)
-    with pytest.raises(AssertionError):
-        test_no_loss_is_missed(of_gateway)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from sm_world import World, column, frame, make_plan
 
@@ -12,10 +10,7 @@ from heron_runtime.model.weights import SECOND_BYTES
 from heron_runtime.wire.control import Credit, InCall
 from heron_runtime.wire.data import Ack, Reason
 from heron_runtime.wire.master import NOBODY, Flow, Heartbeat, HeartbeatReply, Holder
-from stream_manager.core.connections import LocalInstance
 from stream_manager.core.events import Heard, MasterConnected, MasterGone, MasterHeard
-from stream_manager.core.instance_side import InstanceSide
-from stream_manager.core.tracking import Tracking
 
 TIMEOUT_SECONDS = 3
 
@@ -135,70 +130,3 @@ def test_a_timeout_says_who_held_the_tuple(world: World) -> None:
     assert (unknown.component, unknown.task) == ("", 0)
     assert "no queue is long" in unknown.message
     assert "\n" not in known.message + unknown.message
-
-
-# Each law notices when the rule it holds is broken.
-
-
-def acks_change_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tracking, "_complete", lambda self, task, roots: None)
-
-
-def expiry_counts_as_a_rest(patch: pytest.MonkeyPatch) -> None:
-    real = Tracking._note_flow
-
-    def note(self: Tracking, now_ms: int) -> None:
-        real(self, now_ms)
-        if self.expired:
-            self._unacked_since_ms = None
-
-    patch.setattr(Tracking, "_note_flow", note)
-
-
-def no_rest_ends_it(patch: pytest.MonkeyPatch) -> None:
-    real = Tracking._note_flow
-
-    def note(self: Tracking, now_ms: int) -> None:
-        since_ms = self._unacked_since_ms
-        real(self, now_ms)
-        self._unacked_since_ms = since_ms if since_ms is not None else self._unacked_since_ms
-
-    patch.setattr(Tracking, "_note_flow", note)
-
-
-def the_first_queue_is_named(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        "stream_manager.core.counters.queue_seconds", lambda connections, weights: {3: 0.5} if connections else {}
-    )
-
-
-def a_lost_instance_is_still_in_its_call(patch: pytest.MonkeyPatch) -> None:
-    real = InstanceSide.lost
-
-    def lost(self: InstanceSide, instance: LocalInstance) -> None:
-        in_call_ms = instance.in_call_ms
-        real(self, instance)
-        instance.in_call_ms = in_call_ms
-
-    patch.setattr(InstanceSide, "lost", lost)
-
-
-MUTATIONS = [
-    (acks_change_nothing, test_what_is_acked_is_not_stalled),
-    (expiry_counts_as_a_rest, test_what_is_not_acked_is_stalled_through_expiry_and_again_open_roots),
-    (no_rest_ends_it, test_a_long_rest_ends_it),
-    (the_first_queue_is_named, test_the_deepest_queue_is_named_in_seconds),
-    (a_lost_instance_is_still_in_its_call, test_a_call_that_lasts_longer_than_any_queue_is_named),
-]
-
-
-@pytest.mark.parametrize(("mutation", "law"), MUTATIONS, ids=lambda given: given.__name__)
-def test_each_law_notices_its_mutation(
-    mutation: Callable[[pytest.MonkeyPatch], None],
-    law: Callable[[World], None],
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    mutation(monkeypatch)
-    with pytest.raises(AssertionError):
-        law(world)

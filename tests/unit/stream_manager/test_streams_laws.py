@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from stream_manager.shell import streams
 from stream_manager.shell.streams import Connection, Pump
 
 PATIENCE_SECONDS = 60.0
@@ -40,7 +36,7 @@ class Stream:
         await asyncio.Event().wait()
 
 
-async def _law() -> None:
+async def _write_and_end() -> None:
     stream, gone = Stream(), list[str]()
     connection = Connection(1, "x", gone.append)
     waiting = list(range(5))
@@ -60,16 +56,12 @@ async def _law() -> None:
     assert (stream.written, stream.cancelled, stream.most) == ([0, 1, 2, 3, 4], 0, 1)
 
 
-def law_a_write_is_alone_and_is_not_cancelled() -> None:
+def test_a_write_is_alone_and_is_not_cancelled() -> None:
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await _law()
+            await _write_and_end()
 
     asyncio.run(bounded())
-
-
-def test_a_write_is_alone_and_is_not_cancelled() -> None:
-    law_a_write_is_alone_and_is_not_cancelled()
 
 
 async def _cancelled_in_the_farewell() -> None:
@@ -92,32 +84,3 @@ async def _cancelled_in_the_farewell() -> None:
 
 def test_who_is_cancelled_in_the_farewell_leaves_nobody_behind() -> None:
     asyncio.run(_cancelled_in_the_farewell())
-
-
-def the_end_cancels_the_write(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(streams, "FAREWELL_SECONDS", 0.0)
-
-
-def each_wake_writes(patch: pytest.MonkeyPatch) -> None:
-    async def run(self: Pump, write: Any) -> None:
-        writes = set()
-        while True:
-            message = self._take()
-            if message is not None:
-                writes.add(asyncio.ensure_future(write(message)))
-                await asyncio.sleep(0)
-            elif self._closing:
-                await asyncio.gather(*writes)
-                return
-            else:
-                self._work.clear()
-                await self._work.wait()
-
-    patch.setattr(Pump, "run", run)
-
-
-@pytest.mark.parametrize("mutation", [the_end_cancels_the_write, each_wake_writes])
-def test_the_law_notices(mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation(monkeypatch)
-    with pytest.raises(AssertionError):
-        law_a_write_is_alone_and_is_not_cancelled()

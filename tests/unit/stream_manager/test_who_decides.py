@@ -1,11 +1,7 @@
-"""Epochs, leases, pauses of one's own, tasks that have gone (protocols 1, 3.2 and 5), and what notices if they fail."""
+"""Epochs, leases, own pauses and tasks that have gone (protocols 1, 3.2 and 5)."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-from laws import Law, Mutation, each_law, each_mutation
 from sm_world import PLACES, TOPOLOGY_ID, World, column, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
@@ -16,12 +12,10 @@ from heron_runtime.model.settings import Keys
 from heron_runtime.wire.control import CauseChange, CauseSet, Leave, PeerHello, PlanUpdate
 from heron_runtime.wire.data import Ack
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
-from stream_manager.core import stream_manager as manager_module
 from stream_manager.core.ack_tracker import MAX_LIVE
 from stream_manager.core.backpressure import Pressure
 from stream_manager.core.effects import EpochHeard, PlanAccepted, RefuseMaster, Replaced, TellMaster
 from stream_manager.core.events import Connected, MasterConnected, MasterHeard, PlanRecalled, Tick
-from stream_manager.core.instance_side import InstanceSide
 from stream_manager.core.stream_manager import StreamManager
 
 
@@ -31,7 +25,7 @@ def started(places: dict[int, dict[int, str]] = PLACES) -> World:
     return world
 
 
-def law_the_highest_epoch_is_kept() -> None:
+def test_the_highest_epoch_is_kept() -> None:
     """Whoever speaks of it: a heartbeat, a plan that is known, a peer. A lower master is refused whatever it says."""
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
     plan = make_plan()
@@ -45,7 +39,7 @@ def law_the_highest_epoch_is_kept() -> None:
     assert [type(effect) for effect in core.handle(MasterHeard(Leave("go", 4)))] == [Replaced]
 
 
-def law_a_master_is_told_the_highest_epoch() -> None:
+def test_a_master_is_told_the_highest_epoch() -> None:
     """Not its plan's: a heartbeat may have told of a higher one, and the deposed master must hear of it."""
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
     core.handle(PlanRecalled(make_plan(), 1))
@@ -59,7 +53,7 @@ def law_a_master_is_told_the_highest_epoch() -> None:
     assert [message.epoch for message in told] == [3, 3]
 
 
-def law_an_instance_whose_task_has_gone_is_told_to_leave() -> None:
+def test_an_instance_whose_task_has_gone_is_told_to_leave() -> None:
     world = started()
     places = {**PLACES, 1: {1: "word", 3: "sink"}, 3: {**PLACES[3], 2: "split"}}
     world.plan = make_plan(places, number=2)
@@ -78,7 +72,7 @@ def ticks_to_expiry(world: World, step_ms: int, most: int) -> int:
     raise AssertionError("it never expires")
 
 
-def law_a_pause_of_its_own_expires_nothing() -> None:
+def test_a_pause_of_its_own_expires_nothing() -> None:
     """Stopped on the brink of an expiry; what it finds in its sockets when it goes on says that the tree is done."""
     first = started()
     first.open_root(1, [5])
@@ -95,7 +89,7 @@ def law_a_pause_of_its_own_expires_nothing() -> None:
         assert world.instances[1].verdicts == [(root, None)]
 
 
-def law_roots_expire_however_slow_the_ticks_are() -> None:
+def test_roots_expire_however_slow_the_ticks_are() -> None:
     for step_ms in (900, 1500, 20_000):
         world = started()
         root = world.open_root(1, [5])
@@ -103,7 +97,7 @@ def law_roots_expire_however_slow_the_ticks_are() -> None:
         assert world.instances[1].verdicts == [(root, FailKind.TIMEOUT)]
 
 
-def law_alone_there_is_nobody_to_be_cut_off_from() -> None:
+def test_alone_there_is_nobody_to_be_cut_off_from() -> None:
     alone, several = started({1: PLACES[1]}), started()
     several.break_link(1, 2)
     several.break_link(1, 3)
@@ -114,7 +108,7 @@ def law_alone_there_is_nobody_to_be_cut_off_from() -> None:
     assert several.cores[1].local.spouts_paused()
 
 
-def law_a_change_over_a_gap_waits_for_the_next_whole_set() -> None:
+def test_a_change_over_a_gap_waits_for_the_next_whole_set() -> None:
     pressure = Pressure(1)
     a, b, c = (Cause(CauseKind.TASK, "x", task, 2) for task in (1, 2, 3))
     pressure.peer_set(2, CauseSet(1, (a,)))
@@ -128,85 +122,7 @@ def law_a_change_over_a_gap_waits_for_the_next_whole_set() -> None:
     assert pressure.union() == (b, c)
 
 
-def law_a_spout_waits_before_the_tracker_refuses() -> None:
+def test_a_spout_waits_before_the_tracker_refuses() -> None:
     most = Keys.TOPOLOGY_MAX_SPOUT_PENDING.maximum
     assert most is not None
     assert 1.5 * most < MAX_LIVE
-
-
-def a_heartbeat_tells_no_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StreamManager, "_hear_epoch", lambda self, epoch: None)
-
-
-def a_master_is_told_the_plans_epoch(patch: pytest.MonkeyPatch) -> None:
-    kind: Any
-    for kind in (Register, Heartbeat):
-        patch.setattr(manager_module, kind.__name__, lambda *facts, kind=kind: kind(*facts[:-1], 1))
-
-
-def a_leave_is_followed_whoever_says_it(patch: pytest.MonkeyPatch) -> None:
-    real = StreamManager._master_heard
-
-    def heard(self: StreamManager, message: Any) -> None:
-        real(self, Leave(message.reason, 1 << 40) if isinstance(message, Leave) else message)
-
-    patch.setattr(StreamManager, "_master_heard", heard)
-
-
-def who_has_gone_is_told_nothing(patch: pytest.MonkeyPatch) -> None:
-    real = InstanceSide.give_plans
-    patch.setattr(InstanceSide, "give_plans", lambda self, before, standing: real(self, standing.routes, standing))
-
-
-def no_rest_after_a_pause(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(manager_module, "REST_MS", 0)
-
-
-def one_rest_only(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(manager_module, "MOST_LATE_TICKS", 0)
-
-
-def it_rests_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(manager_module, "MOST_LATE_TICKS", 10**9)
-
-
-def one_without_peers_is_cut_off(patch: pytest.MonkeyPatch) -> None:
-    real = Pressure.set_partitioned
-    patch.setattr(Pressure, "set_partitioned", lambda self, _: real(self, True))
-
-
-def nobody_is_ever_cut_off(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pressure, "set_partitioned", lambda self, _: None)
-
-
-def a_gap_is_jumped(patch: pytest.MonkeyPatch) -> None:
-    real = Pressure.peer_change
-
-    def change(self: Pressure, container: int, message: CauseChange) -> None:
-        _, causes = self._peers.get(container, (-1, {}))
-        self._peers[container] = (message.number - 1, causes)
-        real(self, container, message)
-
-    patch.setattr(Pressure, "peer_change", change)
-
-
-def the_tracker_is_smaller_than_a_window(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(globals(), "MAX_LIVE", 1 << 23)
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (a_heartbeat_tells_no_epoch, law_the_highest_epoch_is_kept),
-    (a_master_is_told_the_plans_epoch, law_a_master_is_told_the_highest_epoch),
-    (a_leave_is_followed_whoever_says_it, law_the_highest_epoch_is_kept),
-    (who_has_gone_is_told_nothing, law_an_instance_whose_task_has_gone_is_told_to_leave),
-    (no_rest_after_a_pause, law_a_pause_of_its_own_expires_nothing),
-    (one_rest_only, law_a_pause_of_its_own_expires_nothing),
-    (it_rests_for_ever, law_roots_expire_however_slow_the_ticks_are),
-    (one_without_peers_is_cut_off, law_alone_there_is_nobody_to_be_cut_off_from),
-    (nobody_is_ever_cut_off, law_alone_there_is_nobody_to_be_cut_off_from),
-    (a_gap_is_jumped, law_a_change_over_a_gap_waits_for_the_next_whole_set),
-    (the_tracker_is_smaller_than_a_window, law_a_spout_waits_before_the_tracker_refuses),
-]
-
-test_law = each_law(globals())
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

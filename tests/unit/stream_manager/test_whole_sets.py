@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-from laws import Law, Mutation, each_law, each_mutation
 from sm_world import World, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.wire.control import CauseSet
-from stream_manager.core import peer_side
-from stream_manager.core import stream_manager as manager_module
-from stream_manager.core.backpressure import Pressure
 from stream_manager.core.effects import Effect, Send
 from stream_manager.core.events import Tick
 
@@ -39,12 +34,12 @@ def beat(world: World) -> Counter[int]:
     return told(world, world.tell(1, Tick(world.now_ms)))
 
 
-def law_in_a_small_mesh_everybody_is_told_each_time() -> None:
+def test_in_a_small_mesh_everybody_is_told_each_time() -> None:
     world = mesh(5)
     assert beat(world) == beat(world) == Counter([2, 3, 4, 5])
 
 
-def law_in_a_large_mesh_each_is_told_once_in_ten_heartbeats() -> None:
+def test_in_a_large_mesh_each_is_told_once_in_ten_heartbeats() -> None:
     world = mesh(61)
     beats = [beat(world) for _ in range(30)]
     assert max(sum(beat.values()) for beat in beats) == 6
@@ -52,7 +47,7 @@ def law_in_a_large_mesh_each_is_told_once_in_ten_heartbeats() -> None:
         assert sum(beats[first : first + 10], Counter()) == Counter(range(2, 62))
 
 
-def law_who_hears_of_one_alone_is_not_cut_off() -> None:
+def test_who_hears_of_one_alone_is_not_cut_off() -> None:
     """The lease is three times as long as the time from one word to the next, and more."""
     world = mesh(13, heron__streammgr__partition__lease__secs=9.0)
     assert sum((beat(world) for _ in range(3)), Counter()) == Counter(range(2, 14))
@@ -60,7 +55,7 @@ def law_who_hears_of_one_alone_is_not_cut_off() -> None:
     assert beat(world) == Counter(range(2, 14))
 
 
-def law_a_change_that_was_missed_is_repaired_at_the_next_heartbeat() -> None:
+def test_a_change_that_was_missed_is_repaired_at_the_next_heartbeat() -> None:
     world, everybody = mesh(41), Counter(range(2, 42))
     assert sum(beat(world).values()) == 4
     pressure = world.cores[1].pressure
@@ -70,36 +65,3 @@ def law_a_change_that_was_missed_is_repaired_at_the_next_heartbeat() -> None:
     pressure.set_slow(CAUSE, False)
     assert beat(world) == everybody, "and when there are none any more"
     assert sum(beat(world).values()) == 4
-
-
-def the_same_are_told_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(peer_side.PeerSide, "_last_told", property(lambda _: 0, lambda _, __: None), raising=False)
-
-
-def all_are_always_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(peer_side, "FEW_PEERS", 1000)
-
-
-def nobody_is_told_without_a_turn(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(peer_side, "FEW_PEERS", 0)
-
-
-def turns_do_not_look_at_the_lease(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(manager_module, "max", lambda _, turns: 10, raising=False)
-
-
-def the_end_of_causes_is_not_repaired(patch: pytest.MonkeyPatch) -> None:
-    real = Pressure.whole
-    patch.setattr(Pressure, "whole", lambda self: CauseSet(0, real(self).causes))
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (the_same_are_told_again, law_in_a_large_mesh_each_is_told_once_in_ten_heartbeats),
-    (all_are_always_told, law_in_a_large_mesh_each_is_told_once_in_ten_heartbeats),
-    (nobody_is_told_without_a_turn, law_in_a_small_mesh_everybody_is_told_each_time),
-    (turns_do_not_look_at_the_lease, law_who_hears_of_one_alone_is_not_cut_off),
-    (the_end_of_causes_is_not_repaired, law_a_change_that_was_missed_is_repaired_at_the_next_heartbeat),
-]
-
-test_law = each_law(globals())
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)

@@ -45,8 +45,8 @@ class Trial:
     events: Sequence[Event]
 
 
-def drawn(seed: int) -> Trial:
-    """A trial of this seed, for mutations: with enough faults that each law has work."""
+def random_trial(seed: int) -> Trial:
+    """Return the trial of this seed: 20 to 59 records, and two to six faults."""
     draw = random.Random(seed)
     records = [{"t": draw.randrange(200), "k": draw.choice("abc")} for _ in range(draw.randrange(20, 60))]
     records.sort(key=lambda record: record["t"] + draw.randrange(80))

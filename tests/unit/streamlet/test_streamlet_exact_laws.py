@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from exact_programs import KINDS, PROGRAMS, Trial
+from exact_programs import KINDS, PROGRAMS, Trial, random_trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,3 +23,7 @@ EVENTS = st.lists(
 @given(st.builds(Trial, RECORDS, st.integers(0, 1000), EVENTS))
 def test_results_are_exact_whatever_dies(program: str, trial: Trial) -> None:
     PROGRAMS[program](trial)
+
+
+def test_window_has_one_result_across_kills_and_a_rescale() -> None:
+    PROGRAMS["windows"](random_trial(5))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 from heronry import TopologyError
 from heronry.streamlet import Builder, Joined, Window, collect, session, sliding, tumbling
-from heronry.streamlet.joins import BOTH_SIDES, KINDS, Pairs, Side, Sided
+from heronry.streamlet.joins import BOTH_SIDES, KINDS, Sided
 from heronry.streamlet.monoid import check_laws
 from heronry.streamlet.reference import run
 
@@ -35,15 +33,6 @@ def test_every_pair_of_a_window_comes_once(lefts: list[Any], rights: list[Any], 
     are_the_pairs(lefts, rights, window, how)
 
 
-def law_every_pair_of_a_window_comes_once() -> None:
-    for seed in range(40):
-        draw = random.Random(seed)
-        sides = [
-            [(draw.choice("ab"), draw.randrange(-20, 40), number) for number in range(draw.randrange(8))] for _ in "lr"
-        ]
-        are_the_pairs(*sides, draw.choice(FIXED), draw.choice(KINDS))
-
-
 def are_the_pairs(lefts: list[Any], rights: list[Any], window: Window, how: str) -> None:
     expected: list[Joined] = []
     for start in range(-50, 50):
@@ -59,23 +48,6 @@ def are_the_pairs(lefts: list[Any], rights: list[Any], window: Window, how: str)
             if how in ("right", "outer") and not mine:
                 expected += [Joined(key, start, end, None, b) for b in theirs]
     assert Counter(joined(lefts, rights, window, how)) == Counter(expected)
-
-
-def lone_records_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("heronry.streamlet.stream.Pairs", lambda how: Pairs("inner"))
-
-
-def a_side_is_taken_for_the_other(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("heronry.streamlet.stream.Side", lambda number, key, time: Side(1 - number, key, time))
-
-
-test_law = each_law(globals())
-test_each_law_notices_its_mutation = each_mutation(
-    [
-        (lone_records_are_forgotten, law_every_pair_of_a_window_comes_once),
-        (a_side_is_taken_for_the_other, law_every_pair_of_a_window_comes_once),
-    ]
-)
 
 
 def test_sessions_of_both_sides_are_joined() -> None:

@@ -12,11 +12,10 @@ import pytest
 from comparing import difference
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 from online_world import OnlineWorld, definition_of, importable
 
 from heronry import TopologyError
-from heronry.streamlet import Builder, files, layout, sequence, to_files
+from heronry.streamlet import Builder, files, sequence, to_files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.layout import NO_VALUE, cells, csv_lines, folder_of
 from heronry.streamlet.reference import run
@@ -50,11 +49,11 @@ def test_lines_of_csv_are_read_back_as_they_were(records: list[Any]) -> None:
     come_back(records)
 
 
-def law_awkward_records_come_back() -> None:
+def test_awkward_records_come_back() -> None:
     come_back([{"s": 'a,"b"', "n": None, "x": 1e300, "b": True}, {"s": " ", "n": -(10**20), "x": None, "b": None}])
 
 
-def law_a_folder_is_one_name() -> None:
+def test_a_folder_is_one_name() -> None:
     assert folder_of({"a": "x/y=%", "b": None}, ["a", "b"]) == f"a=x%2Fy%3D%25/b={NO_VALUE}"
 
 
@@ -69,29 +68,6 @@ def test_a_folder_is_one_name_that_says_the_value(value: Any, name: str) -> None
             assert chr(code) not in text
             text = text.replace(f"%{code:02X}", chr(code))
     assert text.replace("%25", "%") == (cells({"v": value}, ["v"])[0] or NO_VALUE)
-
-
-def cells_are_not_quoted(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(globals(), "csv_lines", lambda rows: "".join(",".join(row) + "\n" for row in rows).encode())
-
-
-def none_is_a_word(patch: pytest.MonkeyPatch) -> None:
-    cell = layout.cell
-    patch.setattr(layout, "cell", lambda value: cell(value) or "None")
-
-
-def folders_are_not_escaped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(layout, "_escaped", str)
-
-
-test_law = each_law(globals())
-test_each_law_notices_its_mutation = each_mutation(
-    [
-        (cells_are_not_quoted, law_awkward_records_come_back),
-        (none_is_a_word, law_awkward_records_come_back),
-        (folders_are_not_escaped, law_a_folder_is_one_name),
-    ]
-)
 
 
 def test_what_has_no_place_or_no_text_fails_by_itself() -> None:

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from laws import each_law, each_mutation
 
 from heron_runtime.model.keys import encode
 from heronry import TopologyError
@@ -17,7 +16,7 @@ from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.process_state import ProcessState, kept_of
 from heronry.streamlet.online.state import Entry
 from heronry.streamlet.online.watermark import FOREVER
-from heronry.streamlet.process import MOST_ALONE, Life, Memory, handlers_of
+from heronry.streamlet.process import MOST_ALONE, Memory, handlers_of
 from heronry.streamlet.reference import run
 
 Record = tuple[str, int, int]  # key, ms, value
@@ -56,7 +55,7 @@ def drawn(draw: random.Random) -> list[Record]:
     return [(draw.choice("abc"), draw.randrange(-20, 60), draw.randrange(3)) for _ in range(draw.randrange(25))]
 
 
-def law_what_comes_of_records_does_not_depend_on_their_order() -> None:
+def test_what_comes_of_records_does_not_depend_on_their_order() -> None:
     for seed in range(60):
         draw = random.Random(seed)
         records = drawn(draw)
@@ -65,7 +64,7 @@ def law_what_comes_of_records_does_not_depend_on_their_order() -> None:
         assert told(Visits, records) == found
 
 
-def law_online_state_comes_to_what_the_reference_says() -> None:
+def test_online_state_comes_to_what_the_reference_says() -> None:
     """Rows in disorder within the lateness; now and then a checkpoint from which another task goes on."""
     for seed in range(120):
         draw = random.Random(seed)
@@ -101,82 +100,6 @@ def law_online_state_comes_to_what_the_reference_says() -> None:
         assert len(state) == 0
         assert state._keys == {}, "what has ended is forgotten"
         assert Counter(out) == Counter(told(Visits, records))
-
-
-def timers_go_off_before_the_records_of_their_moment(patch: pytest.MonkeyPatch) -> None:
-    until = Life.until
-    patch.setattr(Life, "until", lambda self, time_ms: until(self, time_ms if time_ms is None else time_ms + 1))
-
-
-def records_of_a_moment_are_told_as_they_came(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("heronry.streamlet.process.in_order", list)
-    patch.setattr("heronry.streamlet.reference.canonical", lambda record: b"")
-    patch.setattr("heronry.streamlet.reference.repr", lambda record: "", raising=False)
-
-
-def timers_are_not_kept(patch: pytest.MonkeyPatch) -> None:
-    packed = Memory.packed
-    patch.setattr(Memory, "packed", lambda self: packed(Memory(self.state, {}, self.alone)))
-
-
-def a_state_that_ended_is_kept(patch: pytest.MonkeyPatch) -> None:
-    changed = ProcessState.take_changed
-
-    def take_changed(self: Any) -> Any:
-        dropped, found = changed(self)
-        return [place for place in dropped if place[0] is not None], found
-
-    patch.setattr(ProcessState, "take_changed", take_changed)
-
-
-def moments_that_were_lived_are_kept(patch: pytest.MonkeyPatch) -> None:
-    changed = ProcessState.take_changed
-
-    def take_changed(self: Any) -> Any:
-        dropped, found = changed(self)
-        return [place for place in dropped if place[0] is None], found
-
-    patch.setattr(ProcessState, "take_changed", take_changed)
-
-
-def a_key_is_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
-    lived = ProcessState._lived
-
-    def once(self: Any, name: Any, one: Any, until_ms: int) -> Any:
-        found = lived(self, name, one, until_ms)
-        one.due_ms = one.due_ms or 0
-        return found
-
-    patch.setattr(ProcessState, "_lived", once)
-    patch.setattr(ProcessState, "_expect", lambda self, name, one, time_ms: _expect_once(self, name, one, time_ms))
-
-
-def _expect_once(state: Any, name: Any, one: Any, time_ms: int) -> None:
-    if one.due_ms is None:
-        one.due_ms = time_ms
-        state._heap.append((time_ms, len(state._heap), name))
-        state._heap.sort()
-
-
-def the_lateness_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    begun = ProcessState.__init__
-    patch.setattr(ProcessState, "__init__", lambda self, step, handlers, wait_ms: begun(self, step, handlers, 0))
-
-
-test_law = each_law(globals())
-LAW = law_online_state_comes_to_what_the_reference_says
-test_each_law_notices_its_mutation = each_mutation(
-    [
-        (records_of_a_moment_are_told_as_they_came, law_what_comes_of_records_does_not_depend_on_their_order),
-        *(
-            (mutation, LAW)
-            for mutation in (
-                timers_go_off_before_the_records_of_their_moment, timers_are_not_kept, a_state_that_ended_is_kept,
-                moments_that_were_lived_are_kept, a_key_is_not_looked_at_again, the_lateness_is_not_waited_for,
-            )
-        ),
-    ]
-)  # fmt: skip
 
 
 class Diary(Process):

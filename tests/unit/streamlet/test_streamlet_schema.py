@@ -8,9 +8,8 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +21,6 @@ import pytest
 from comparing import difference
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 from online_world import OnlineWorld, definition_of, importable
 
 from data_pipeline.core.combine import ASIDE
@@ -32,7 +30,6 @@ from data_pipeline.core.render import to_pickle
 from data_pipeline.core.runner import Runner
 from heronry import TopologyError
 from heronry.streamlet import Builder, collect, files, sequence, to_files
-from heronry.streamlet import conform as rule
 from heronry.streamlet.conform import Conform, SchemaError
 from heronry.streamlet.layout import cell
 from heronry.streamlet.reference import run
@@ -91,7 +88,7 @@ def of(kind: str, **more: Any) -> Conform:
 
 @TRY
 @given(st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
-def law_what_fits_stays_as_it_is(pair: tuple[str, Any]) -> None:
+def test_what_fits_stays_as_it_is(pair: tuple[str, Any]) -> None:
     kind, value = pair
     for made in (of(kind)({"v": value}), of(kind, optional=True)({"a": 1, "v": value})):
         assert list(made) == ["v"]
@@ -102,7 +99,7 @@ def law_what_fits_stays_as_it_is(pair: tuple[str, Any]) -> None:
 
 @TRY
 @given(st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), VALUES[kind])))
-def law_what_files_say_is_read_as_it_was(pair: tuple[str, Any]) -> None:
+def test_what_files_say_is_read_as_it_was(pair: tuple[str, Any]) -> None:
     """The words of a sink, of csv or of JSON, come back as the value."""
     kind, value = pair
     words = []
@@ -127,7 +124,7 @@ def law_what_files_say_is_read_as_it_was(pair: tuple[str, Any]) -> None:
         st.tuples(st.sampled_from(["int", "float", "Decimal"]), st.one_of(NUMBERS, WORDS)),
     )
 )  # fmt: skip
-def law_nothing_is_lost(pair: tuple[str, Any]) -> None:
+def test_nothing_is_lost(pair: tuple[str, Any]) -> None:
     """Either it is refused, by the field's name, or what comes of it says the same, in the type alone."""
     kind, value = pair
     for more in ({}, {"bits": 8}, {"digits": 10, "scale": 2}):
@@ -176,7 +173,7 @@ def says(found: Any, value: Any) -> bool:
 
 @TRY
 @given(st.sampled_from(sorted(VALUES)), st.booleans(), st.booleans())
-def law_what_is_absent_is_the_default_or_none_or_refused(kind: str, optional: bool, has_default: bool) -> None:
+def test_what_is_absent_is_the_default_or_none_or_refused(kind: str, optional: bool, has_default: bool) -> None:
     default = (of(kind)({"v": {"Decimal": 1, "int": 1, "float": 1, "bool": "1"}.get(kind, EXAMPLES.get(kind))})["v"],)
     one = of(kind, optional=optional, default=default if has_default else ())
     for record, expected in (({}, default[0] if has_default else None), ({"v": None}, None)):
@@ -241,7 +238,7 @@ def orders(records: list[Any], **config: Any) -> Builder:
 
 @settings(TRY, max_examples=40)
 @given(DIRTY)
-def law_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
+def test_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
     program = orders(records).build()
     letters: list[dict[str, Any]] = []
     results = run(program, failed=letters)
@@ -260,9 +257,6 @@ def law_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
     assert len(letters) + len(results["all"]) == len(records)
 
 
-test_law = each_law(globals())
-
-
 @settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])  # an example is a whole run
 @given(DIRTY, st.integers(0, 100))
 def test_online_puts_aside_what_the_reference_does(records: list[Any], seed: int) -> None:
@@ -278,88 +272,6 @@ def test_online_puts_aside_what_the_reference_does(records: list[Any], seed: int
         assert told([json.loads(line) for line in lines]) == told(letters)
         assert difference(read(f"{folder}/own/collect/counted"), expected["counted"]) == ""
         assert len(read(f"{folder}/own/collect/all")) == len(expected["all"])
-
-
-# Mutations.
-
-
-def made_by(kind: str, make: Callable[[Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:
-    """Values of the kind are made by this function, which checks too little."""
-
-    def careless(value: Any) -> Any:
-        try:
-            return make(value)
-        except Exception as error:
-            raise rule._Wrong(f"is {value!r}") from error
-
-    def mutation(patch: pytest.MonkeyPatch) -> None:
-        patch.setitem(rule._MAKERS, kind, lambda _: careless)
-
-    return mutation
-
-
-def named(name: str, mutation: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
-    mutation.__name__ = name
-    return mutation
-
-
-def more_than_six_digits_of_a_second_are_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rule, "_TIME", re.compile(r".*"))
-
-
-def decimals_are_rounded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rule, "_EXACT", Context(prec=76, traps=[InvalidOperation]))
-
-
-def fields_that_are_not_named_stay(patch: pytest.MonkeyPatch) -> None:
-    whole = Conform.__call__
-    patch.setattr(Conform, "__call__", lambda self, record: {**record, **whole(self, record)})
-
-
-def what_is_missing_is_none(patch: pytest.MonkeyPatch) -> None:
-    whole = rule._converter
-    patch.setattr(rule, "_converter", lambda one: lambda value: whole(one)(None if value is rule._ABSENT else value))
-
-
-def an_empty_text_is_none_everywhere(patch: pytest.MonkeyPatch) -> None:
-    whole = rule._converter
-    patch.setattr(rule, "_converter", lambda one: lambda value: None if value == "" else whole(one)(value))
-
-
-def the_batch_names_another_step(patch: pytest.MonkeyPatch) -> None:
-    whole = Runner.sifted
-
-    def sifted(self: Any, records: Any, times: Any, places: Any) -> Any:
-        for part in whole(self, records, times, places):
-            if part.tag == ASIDE:
-                part.payloads[:] = [payload.replace(b'"orders"', b'"source"') for payload in part.payloads]
-            yield part
-
-    patch.setattr(Runner, "sifted", sifted)
-
-
-test_mutation = each_mutation(
-    [
-        (named("ints_are_truncated", made_by("int", int)), law_nothing_is_lost),
-        (named("ints_have_any_size", made_by("int", lambda value: value)), law_nothing_is_lost),
-        (named("floats_are_the_nearest", made_by("float", float)), law_nothing_is_lost),
-        (named("bools_are_any_truth", made_by("bool", bool)), law_nothing_is_lost),
-        (named("subclasses_stay", made_by("str", lambda value: value)), law_nothing_is_lost),
-        (
-            named("zones_are_dropped", made_by("datetime", lambda value: value.replace(tzinfo=UTC))),
-            law_nothing_is_lost,
-        ),
-        (named("datetimes_are_dates", made_by("date", lambda value: value)), law_nothing_is_lost),
-        (named("decimals_are_of_floats", made_by("Decimal", Decimal)), law_nothing_is_lost),
-        (named("bytes_are_their_text", made_by("bytes", str.encode)), law_what_files_say_is_read_as_it_was),
-        (more_than_six_digits_of_a_second_are_cut, law_nothing_is_lost),
-        (decimals_are_rounded, law_nothing_is_lost),
-        (fields_that_are_not_named_stay, law_what_fits_stays_as_it_is),
-        (what_is_missing_is_none, law_what_is_absent_is_the_default_or_none_or_refused),
-        (an_empty_text_is_none_everywhere, law_what_is_absent_is_the_default_or_none_or_refused),
-        (the_batch_names_another_step, law_a_batch_puts_aside_what_the_reference_does),
-    ]
-)
 
 
 # Words, and what is refused before anything runs.

@@ -1,4 +1,4 @@
-"""Sessions in any order, closed once, kept and restored: what they come to, and what notices when they do not."""
+"""Session windows: records in any order, each session closed once, checkpoint and restore."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from laws import Law, Mutation, each_law, each_mutation
 
 from heronry import TopologyError
 from heronry.streamlet import Builder, Windowed, collect, count, monoid, session, view
-from heronry.streamlet.online import session_state
 from heronry.streamlet.online.session_state import SessionState
 from heronry.streamlet.online.state import Entry
 from heronry.streamlet.reference import run
@@ -33,7 +31,7 @@ def truth(times: list[int]) -> list[tuple[int, int, int]]:
     return [(each[0], each[-1], len(each)) for each in found]
 
 
-def law_sessions_do_not_depend_on_order_or_grouping() -> None:
+def test_sessions_do_not_depend_on_order_or_grouping() -> None:
     for seed in SEEDS:
         draw = random.Random(seed)
         times = [draw.randrange(60) for _ in range(draw.randrange(20))]
@@ -105,7 +103,7 @@ def worked(seed: int, disorder: int, wait_ms: int) -> tuple[dict[Any, list[int]]
     return seen, task
 
 
-def law_without_late_records_each_session_is_shown_once_and_whole() -> None:
+def test_without_late_records_each_session_is_shown_once_and_whole() -> None:
     for seed in SEEDS:
         seen, task = worked(seed, disorder=6, wait_ms=7)
         assert task.late == []
@@ -113,7 +111,7 @@ def law_without_late_records_each_session_is_shown_once_and_whole() -> None:
         assert shown == Counter((key, *each) for key, times in seen.items() for each in truth(times))
 
 
-def law_what_is_late_is_told_and_nothing_is_lost() -> None:
+def test_what_is_late_is_told_and_nothing_is_lost() -> None:
     for seed in SEEDS:
         seen, task = worked(seed, disorder=30, wait_ms=1)
         numbers = Counter({key: len(times) for key, times in seen.items() if times})
@@ -125,7 +123,7 @@ def law_what_is_late_is_told_and_nothing_is_lost() -> None:
         assert not -numbers
 
 
-def law_a_late_row_joins_what_is_open() -> None:
+def test_a_late_row_joins_what_is_open() -> None:
     task = Task(1)
     task.add("a", [10, 20, 25])  # 10 is a session of its own
     task.close(25)
@@ -135,58 +133,6 @@ def law_a_late_row_joins_what_is_open() -> None:
     assert [row[1] for row in task.late] == [9]
     task.close(100)
     assert [(e.start, e.acc[0], len(e.acc[1])) for e in task.shown[1:]] == [(16, 25, 3)]
-
-
-test_law = each_law(globals())
-
-touching = session_state.touching
-
-
-def the_gap_is_exclusive(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("heronry.streamlet.sessions.touching", lambda s, first, last, gap: touching(s, first, last, gap - 1))
-
-
-def a_record_joins_one_session_only(patch: pytest.MonkeyPatch) -> None:
-    def first_only(sessions: list[Session], start: int, last: int, gap_ms: int) -> slice:
-        found = touching(sessions, start, last, gap_ms)
-        return slice(found.start, min(found.start + 1, found.stop))
-
-    patch.setattr("heronry.streamlet.sessions.touching", first_only)
-
-
-def a_start_that_has_moved_stays_in_state(patch: pytest.MonkeyPatch) -> None:
-    taken = SessionState.take_changed
-    patch.setattr(SessionState, "take_changed", lambda self: ([], taken(self)[1]))
-
-
-def a_session_that_has_grown_is_closed_at_its_old_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(session_state, "ended", lambda sessions, last_ms: 1)
-
-
-def a_session_is_closed_before_a_record_at_its_end(patch: pytest.MonkeyPatch) -> None:
-    begun = SessionState.__init__
-    patch.setattr(SessionState, "__init__", lambda self, m, gap, wait: begun(self, m, gap, wait - 1))
-
-
-def late_rows_join_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(session_state, "touching", lambda *_: slice(0, 0))
-
-
-def late_rows_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    added = SessionState.add_rows
-    patch.setattr(SessionState, "add_rows", lambda self, rows, begin=0: added(self, rows, begin)[1:])
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (the_gap_is_exclusive, law_sessions_do_not_depend_on_order_or_grouping),
-    (a_record_joins_one_session_only, law_sessions_do_not_depend_on_order_or_grouping),
-    (a_start_that_has_moved_stays_in_state, law_without_late_records_each_session_is_shown_once_and_whole),
-    (a_session_that_has_grown_is_closed_at_its_old_end, law_without_late_records_each_session_is_shown_once_and_whole),
-    (a_session_is_closed_before_a_record_at_its_end, law_without_late_records_each_session_is_shown_once_and_whole),
-    (late_rows_join_nothing, law_a_late_row_joins_what_is_open),
-    (late_rows_are_forgotten, law_what_is_late_is_told_and_nothing_is_lost),
-]
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)
 
 
 def sessions_of(times: list[int]) -> list[Windowed]:

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 from online_world import OnlineWorld, definition_of, importable
 
-from heronry.api.state import Checkpoint
 from heronry.connect.marks import Marks, OutputIsGone
 from heronry.streamlet import Builder, sequence, to_files
-from heronry.streamlet.online.stage_bolt import PREPARED, StageBolt
+from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.staging import Staging
 
 LIFE = 1_700_000_000_000
@@ -133,43 +131,9 @@ def gone(went: bool) -> None:
             assert f"'out': what task {last} has written for checkpoint 1 is not in" in named, "lost without a word"
 
 
-def law_output_that_is_gone_is_named() -> None:
+def test_output_that_is_gone_is_named() -> None:
     gone(went=False)
 
 
-def law_output_of_a_task_that_went_is_missed_by_the_one_that_took_over() -> None:
+def test_output_of_a_task_that_went_is_missed_by_the_one_that_took_over() -> None:
     gone(went=True)
-
-
-def nobody_looks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Staging, "_look_for_mark", lambda *_: None)
-
-
-def any_mark_will_do(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Marks, "last", lambda *_: {task: (999, f"done-1-1-999-{task}-ff") for task in range(9)})
-
-
-def what_was_prepared_is_not_kept(patch: pytest.MonkeyPatch) -> None:
-    prepare = StageBolt.prepare
-
-    def forget(self: StageBolt, checkpoint: Checkpoint) -> str | None:
-        token = prepare(self, checkpoint)
-        self.state.pop(PREPARED, None)
-        return token
-
-    patch.setattr(StageBolt, "prepare", forget)
-
-
-def what_others_prepared_is_not_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StageBolt, "union_state", lambda *_: None)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (nobody_looks, law_output_that_is_gone_is_named),
-        (any_mark_will_do, law_output_that_is_gone_is_named),
-        (what_was_prepared_is_not_kept, law_output_that_is_gone_is_named),
-        (what_others_prepared_is_not_asked, law_output_of_a_task_that_went_is_missed_by_the_one_that_took_over),
-    ]
-)

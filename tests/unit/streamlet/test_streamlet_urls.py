@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from laws import Law, Mutation, each_law, each_mutation
 from online_world import OnlineWorld, definition_of, importable
 from range_server import range_server
 
@@ -26,13 +25,12 @@ from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, files, to_files
 from heronry.streamlet.decoding import Decoder, read_all
 from heronry.streamlet.endpoints import FileSource
-from heronry.streamlet.online.file_spout import FileSpout
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.reading import Piece, list_files, listing_of, missing, open_reader
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from heronry.streamlet.trees import tree_of
-from heronry.streamlet.url_tree import RANGE_BYTES, Ranges, UrlTree
+from heronry.streamlet.url_tree import RANGE_BYTES
 
 fsspec = pytest.importorskip("fsspec", reason="files at URLs need fsspec: pip install 'heronry[uploaders]'")
 
@@ -94,7 +92,7 @@ def pieces(source: FileSource, size: int) -> list[tuple[str, Piece]]:
     return found
 
 
-def law_files_at_a_url_are_read_as_here() -> None:
+def test_files_at_a_url_are_read_as_here() -> None:
     """Whatever their names, folders and packing, in pieces of any size, each perhaps the first after a fault."""
     for seed in SEEDS:
         draw = random.Random(seed)
@@ -120,7 +118,7 @@ def law_files_at_a_url_are_read_as_here() -> None:
             assert again == [record for record, _ in read_all(here)]
 
 
-def law_a_folder_that_grows_at_a_url_is_read_once() -> None:
+def test_a_folder_that_grows_at_a_url_is_read_once() -> None:
     """Lines that are appended and files that come, whatever dies, however many tasks there are."""
     for seed in SEEDS[:6]:
         draw = random.Random(seed)
@@ -149,7 +147,7 @@ def law_a_folder_that_grows_at_a_url_is_read_once() -> None:
             assert sorted(read(folder / "out")) == list(range(written)), seed
 
 
-def law_a_file_that_was_changed_is_not_read_on() -> None:
+def test_a_file_that_was_changed_is_not_read_on() -> None:
     """Neither by the reader that has it open, nor by one that goes on in its middle; what has come later is no part of
     a source that does not grow."""
     data = b"".join(b"%d\n" % n for n in range(1000))
@@ -179,47 +177,6 @@ def law_a_file_that_was_changed_is_not_read_on() -> None:
             world.until_final()
             world.stop()
         assert sorted(map(int, read(folder / "out"))) == list(range(1000))
-
-
-test_law = each_law(globals())
-
-
-def hidden_names_are_seen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("heronry.streamlet.url_tree.is_hidden", lambda name: False)
-
-
-def readers_begin_at_the_beginning(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ranges, "seek", lambda self, offset, whence=0: self._at)
-
-
-def positions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    opened = FileSpout.open
-
-    def afresh(self: Any) -> None:
-        self.keyed._values.clear()
-        opened(self)
-
-    patch.setattr(FileSpout, "open", afresh)
-
-
-def versions_are_not_compared(patch: pytest.MonkeyPatch) -> None:
-    looked = UrlTree._look
-    patch.setattr(UrlTree, "_look", lambda self, name, version: looked(self, name, ""))
-
-
-def the_end_is_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """Files that came later are taken up after a restore."""
-    patch.setattr(FileSpout, "splits", lambda self: sorted(listing_of(self._source, self._tree)))
-
-
-MUTATIONS: list[tuple[Mutation, Law]] = [
-    (hidden_names_are_seen, law_files_at_a_url_are_read_as_here),
-    (readers_begin_at_the_beginning, law_files_at_a_url_are_read_as_here),
-    (positions_are_forgotten, law_a_folder_that_grows_at_a_url_is_read_once),
-    (versions_are_not_compared, law_a_file_that_was_changed_is_not_read_on),
-    (the_end_is_not_kept, law_a_file_that_was_changed_is_not_read_on),
-]
-test_each_law_notices_its_mutation = each_mutation(MUTATIONS)
 
 
 def test_a_file_that_is_changed_while_the_topology_is_down_fails_it() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from fake_engine import FakeEngine, Machine
-from laws import each_law, each_mutation
 from test_from_checkpoint import KEEPS, WHOSE, checkpoint
 
 from heron_control.packing import pack
@@ -111,30 +110,30 @@ class World:
         assert not topologies.list_topologies(self.store)
 
 
-def in_world(law: Callable[[World], None]) -> None:
+def in_world(scenario: Callable[[World], None]) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", name)
         world = World(Path(name))
         try:
-            law(world)
+            scenario(world)
         finally:
             world.scheduler.close()
             world.store.close()
 
 
-def law_it_is_in_the_volume_before_anything_starts() -> None:
-    def law(world: World) -> None:
+def test_it_is_in_the_volume_before_anything_starts() -> None:
+    def scenario(world: World) -> None:
         world.watch_each_step()
         world.submit()
         world.check_it_begins_there()
 
-    in_world(law)
+    in_world(scenario)
 
 
-def law_who_comes_while_somebody_looks_is_not_taken_for_over() -> None:
+def test_who_comes_while_somebody_looks_is_not_taken_for_over() -> None:
     """The store is asked before the transaction, and what it said is acted on behind it."""
 
-    def law(world: World) -> None:
+    def scenario(world: World) -> None:
         ready, go = threading.Event(), threading.Event()
 
         def waits() -> None:
@@ -159,10 +158,10 @@ def law_who_comes_while_somebody_looks_is_not_taken_for_over() -> None:
         assert not submitting.is_alive()
         world.check_it_begins_there()
 
-    in_world(law)
+    in_world(scenario)
 
 
-def law_what_fails_leaves_nothing() -> None:
+def test_what_fails_leaves_nothing() -> None:
     def fails(world: World, kind: type[Exception], words: str, **config: Any) -> None:
         with pytest.raises(kind, match=words):
             world.submit(**config)
@@ -186,12 +185,12 @@ def law_what_fails_leaves_nothing() -> None:
         part.write_bytes(part.read_bytes()[:-1] + b"?")
         fails(world, Failure, "checkpoint 9 cannot be read")
 
-    for law in (full, granted_less, elsewhere, damaged):
-        in_world(law)
+    for scenario in (full, granted_less, elsewhere, damaged):
+        in_world(scenario)
 
 
-def law_what_a_process_that_died_has_left_goes_with_the_next_look() -> None:
-    def law(world: World) -> None:
+def test_what_a_process_that_died_has_left_goes_with_the_next_look() -> None:
+    def scenario(world: World) -> None:
         world.before_each_commit(sys.exit)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(DockerScheduler, "remove", lambda *_: None)
@@ -205,43 +204,4 @@ def law_what_a_process_that_died_has_left_goes_with_the_next_look() -> None:
         DockerScheduler(world.store, world.config.homes, DockerOptions(), world.engine).observe()
         world.check_nothing_is_left()
 
-    in_world(law)
-
-
-def nobody_is_expected(patch: pytest.MonkeyPatch) -> None:
-    real = DockerScheduler.bring
-
-    def brings(self: DockerScheduler, launch: Launch, folder: Path) -> None:
-        real(self, launch, folder)
-        self._coming.clear()
-
-    patch.setattr(DockerScheduler, "bring", brings)
-
-
-def the_store_alone_is_asked(patch: pytest.MonkeyPatch) -> None:
-    def read_store(self: DockerScheduler, shown: set[Owner]) -> set[str]:
-        for state in topologies.list_topologies(self._store):
-            self._learn(state)
-        return {owner.topology_id for owner in shown if self._is_over(owner)}
-
-    patch.setattr(DockerScheduler, "_read_store", read_store)
-
-
-def it_is_left_where_it_was_staged(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DockerScheduler, "bring", lambda *_: None)
-
-
-def what_was_brought_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FakeEngine, "remove_volume", lambda *_: None)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (nobody_is_expected, law_it_is_in_the_volume_before_anything_starts),
-        (the_store_alone_is_asked, law_who_comes_while_somebody_looks_is_not_taken_for_over),
-        (it_is_left_where_it_was_staged, law_it_is_in_the_volume_before_anything_starts),
-        (what_was_brought_stays, law_what_fails_leaves_nothing),
-        (what_was_brought_stays, law_what_a_process_that_died_has_left_goes_with_the_next_look),
-    ]
-)
+    in_world(scenario)

@@ -4,7 +4,6 @@ topology that runs (``tests/integration/front_door/test_replace_with_state.py``)
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import tempfile
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from laws import each_law, each_mutation
 from test_from_checkpoint import KEEPS, checkpoint
 from test_submission_service import ScriptedScheduler
 
@@ -25,7 +23,6 @@ from heron_control.submission.draining import NotDrained
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import Carry, ClusterConfig, Submission
-from heron_control.submission.upgrading import Upgrade
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology
 from heron_runtime.launch import Launch
@@ -127,14 +124,14 @@ class World:
         return launch
 
 
-def in_world(law: Callable[[World], None]) -> None:
+def in_world(scenario: Callable[[World], None]) -> None:
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", name)
         home = Path(name, "home")
         home.mkdir()
         world = World(home, patch)
         try:
-            law(world)
+            scenario(world)
         finally:
             world.store.close()
 
@@ -155,8 +152,8 @@ def expect(kind: type[BaseException], call: Callable[[], None]) -> Any:
     raise AssertionError(f"no {kind.__name__}")
 
 
-def law_the_new_one_goes_on_where_the_old_one_ended() -> None:
-    def law(world: World) -> None:
+def test_the_new_one_goes_on_where_the_old_one_ended() -> None:
+    def scenario(world: World) -> None:
         world.submit(2)
         world.check_new_goes_on()
         first, second = world.notes
@@ -166,11 +163,11 @@ def law_the_new_one_goes_on_where_the_old_one_ended() -> None:
         )
         assert "--from-checkpoint local/me/default/words@upgrade-9` goes on from it" in second
 
-    in_world(law)
+    in_world(scenario)
 
 
-def law_what_has_no_place_is_refused_before_anything_is_done() -> None:
-    def law(world: World) -> None:
+def test_what_has_no_place_is_refused_before_anything_is_done() -> None:
+    def scenario(world: World) -> None:
         for serial, more in enumerate(({"component": "others"}, {"config": {}}), 2):
             error = expect(InvalidTopology, lambda serial=serial, more=more: world.submit(serial, **more))
             assert "nothing was done" in error.message
@@ -181,10 +178,10 @@ def law_what_has_no_place_is_refused_before_anything_is_done() -> None:
         )
         world.check_old_goes_on(drained=False)
 
-    in_world(law)
+    in_world(scenario)
 
 
-def law_what_fails_before_the_kill_leaves_the_old_one() -> None:
+def test_what_fails_before_the_kill_leaves_the_old_one() -> None:
     def not_drained(world: World) -> None:
         world.drains = raising(NotDrained("task 3 has not committed yet"))
         assert "--without-state" in expect(NotDrained, lambda: world.submit(2)).cure
@@ -215,27 +212,27 @@ def law_what_fails_before_the_kill_leaves_the_old_one() -> None:
             expect(KeyboardInterrupt, lambda: world.submit(2))
         world.check_old_goes_on(drained=True)
 
-    for law in (not_drained, not_copied, behind, interrupted):
-        in_world(law)
+    for scenario in (not_drained, not_copied, behind, interrupted):
+        in_world(scenario)
 
 
-def law_ctrl_c_behind_the_kill_waits_for_the_new_one() -> None:
+def test_ctrl_c_behind_the_kill_waits_for_the_new_one() -> None:
     for step in ("kill words-1", "start words-2"):
 
-        def law(world: World, step: str = step) -> None:
+        def scenario(world: World, step: str = step) -> None:
             world.scheduler.at[step] = lambda: os.kill(os.getpid(), signal.SIGINT)
             error = expect(Failure, lambda: world.submit(2))
             assert isinstance(error, Interrupted)
             assert "words is replaced, and goes on starting" in error.message
             world.check_new_goes_on()
 
-        in_world(law)
+        in_world(scenario)
 
 
-def law_what_fails_behind_the_kill_says_how_to_go_on() -> None:
+def test_what_fails_behind_the_kill_says_how_to_go_on() -> None:
     for step in ("kill words-1", "start words-2"):
 
-        def law(world: World, step: str = step) -> None:
+        def scenario(world: World, step: str = step) -> None:
             world.scheduler.at[step] = raising(Failure("no process can be started"))
             error = expect(Failure, lambda: world.submit(2))
             assert "words has ended" in error.message
@@ -243,40 +240,4 @@ def law_what_fails_behind_the_kill_says_how_to_go_on() -> None:
             assert "--from-checkpoint local/me/default/words@upgrade-9" in error.cure
             assert world.labels == [LABEL]
 
-        in_world(law)
-
-
-def the_old_one_stays_paused(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Upgrade, "give_up", lambda *_: None)
-
-
-def nobody_looks_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Upgrade, "check_still", lambda *_: None)
-
-
-def it_is_killed_unchecked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Upgrade, "check", lambda *_: None)
-
-
-def ctrl_c_ends_it_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("heron_control.submission.service.no_way_back", lambda _: contextlib.nullcontext())
-
-
-def the_name_goes_with_the_old_one(patch: pytest.MonkeyPatch) -> None:
-    def forgets(self: Upgrade, error: Exception, progress: Any) -> Exception:
-        self.give_up(progress)
-        return error
-
-    patch.setattr(Upgrade, "failed", forgets)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (the_old_one_stays_paused, law_what_fails_before_the_kill_leaves_the_old_one),
-        (nobody_looks_again, law_what_fails_before_the_kill_leaves_the_old_one),
-        (it_is_killed_unchecked, law_what_has_no_place_is_refused_before_anything_is_done),
-        (ctrl_c_ends_it_at_once, law_ctrl_c_behind_the_kill_waits_for_the_new_one),
-        (the_name_goes_with_the_old_one, law_what_fails_behind_the_kill_says_how_to_go_on),
-    ]
-)
+        in_world(scenario)

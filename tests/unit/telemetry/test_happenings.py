@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
-from heron_runtime.telemetry import happenings
 from heron_runtime.telemetry.happenings import MAX_SERIES, MAX_SINGLE, MAX_TOLD, WINDOW_SECONDS, Happenings, new_in
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.codec import PROCESS_METRICS
@@ -27,7 +22,7 @@ def report(of: Happenings) -> ProcessMetrics:
 
 @ONE
 @given(CAME)
-def law_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> None:
+def test_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> None:
     """``came``: after so many seconds, of this series, so many at once."""
     found, now, told, counted = Happenings(), 0.0, [], 0
     for pause, series, many in came:
@@ -50,7 +45,7 @@ def law_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> Non
 
 @ONE
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["taken", "lost", "twice"])), max_size=20))
-def law_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
+def test_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
     found, number, before = Happenings(), 0, None
     seen: list[str] = []
     missed = 0
@@ -68,40 +63,6 @@ def law_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
     assert seen == sorted(set(seen), key=int), "each once, in order"
     assert len(seen) + missed == number
     assert seen[-min(number, MAX_TOLD) :] == [f"{n}" for n in range(1, number + 1)][-min(number, MAX_TOLD) :]
-
-
-test_laws = each_law(globals())
-
-
-def those_beyond_are_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Happenings, "settle", lambda self, now, at_once=False: None)
-
-
-def the_last_one_counts_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(happenings, "replace", lambda each, **changes: replace(each, **{**changes, "count": 1}))
-
-
-def there_is_no_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(happenings, "MAX_SINGLE", 10_000)
-
-
-def repeats_are_new(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(globals(), "new_in", lambda before, now: happenings.new_in(None, now))
-
-
-def what_was_missed_is_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(globals(), "new_in", lambda before, now: (happenings.new_in(before, now)[0], 0))
-
-
-test_mutations = each_mutation(
-    [
-        (those_beyond_are_dropped, law_none_is_lost_and_few_are_told),
-        (the_last_one_counts_alone, law_none_is_lost_and_few_are_told),
-        (there_is_no_bound, law_none_is_lost_and_few_are_told),
-        (repeats_are_new, law_each_is_new_once_or_missed),
-        (what_was_missed_is_not_counted, law_each_is_new_once_or_missed),
-    ]
-)
 
 
 def test_many_series_are_told_as_one_of_their_kind() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 from master_world import definition, info, packing, registration
 
 from heron_runtime.model.checkpoints import TaskReport
@@ -93,7 +92,7 @@ class Steps:
             pass
 
 
-def law_it_drains_settles_and_goes_on() -> None:
+def test_it_drains_settles_and_goes_on() -> None:
     steps = Steps()
     assert steps.decide()
     assert (steps.plan.standstill, steps.plan.packing) == (DRAINING, OLD)
@@ -119,7 +118,7 @@ def law_it_drains_settles_and_goes_on() -> None:
     assert not steps.decide()
 
 
-def law_what_does_not_come_to_rest_is_not_waited_for_and_named() -> None:
+def test_what_does_not_come_to_rest_is_not_waited_for_and_named() -> None:
     steps = Steps()
     steps.settle()
     steps.tell(1)
@@ -136,7 +135,7 @@ def law_what_does_not_come_to_rest_is_not_waited_for_and_named() -> None:
     assert again.undrained == said, "it stands until the next update"
 
 
-def law_a_stream_manager_that_begins_anew_ends_the_wait() -> None:
+def test_a_stream_manager_that_begins_anew_ends_the_wait() -> None:
     steps = Steps()
     steps.settle()
     steps.membership.register(7, registration(2, incarnation=2))
@@ -204,46 +203,3 @@ def test_it_ends_whoever_dies_and_whatever_is_wanted_meanwhile(acts: list[tuple[
 
 
 # What somebody could get wrong.
-
-Patch = pytest.MonkeyPatch
-
-
-def nobody_waits_for_who_goes_by_the_old_plan(patch: Patch) -> None:
-    patch.setattr(Draining, "_settled", lambda self, plan: True)
-
-
-def only_stream_managers_are_waited_for(patch: Patch) -> None:
-    patch.setattr(Draining, "_settled", lambda self, plan: self._membership.all_follow(plan.version))
-
-
-def a_word_about_another_plan_counts(patch: Patch) -> None:
-    def busy(self: Draining, plan: PhysicalPlan) -> list[int]:
-        return [t for t in plan.tasks() if not self._reports.get(plan.container_of(t), {}).get(t, 0)]
-
-    patch.setattr(Draining, "_busy", busy)
-
-
-def bolts_are_not_waited_for(patch: Patch) -> None:
-    real = Draining._busy
-    patch.setattr(Draining, "_busy", lambda self, plan: [task for task in real(self, plan) if plan.is_spout(task)])
-
-
-def time_stands_still(patch: Patch) -> None:
-    patch.setattr(Draining, "advance", lambda self, now_ms: None)
-
-
-def a_stream_manager_of_before_is_waited_for(patch: Patch) -> None:
-    patch.setattr(Draining, "_stream_managers_changed", lambda self, plan: False)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (nobody_waits_for_who_goes_by_the_old_plan, law_it_drains_settles_and_goes_on),
-        (only_stream_managers_are_waited_for, law_it_drains_settles_and_goes_on),
-        (a_word_about_another_plan_counts, law_it_drains_settles_and_goes_on),
-        (bolts_are_not_waited_for, law_it_drains_settles_and_goes_on),
-        (time_stands_still, law_what_does_not_come_to_rest_is_not_waited_for_and_named),
-        (a_stream_manager_of_before_is_waited_for, law_a_stream_manager_that_begins_anew_ends_the_wait),
-    ]
-)

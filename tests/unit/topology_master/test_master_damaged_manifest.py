@@ -5,16 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import pytest
-from laws import each_law, each_mutation
 from state_world import StateNode, begun
 
 from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.model.generations import Phase
 from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core import events as e
-from topology_master.core.state.damage import Unread
-from topology_master.core.state.recovery import Recovery
 
 Answers = list[e.Answer]
 
@@ -49,7 +45,7 @@ def back(node: StateNode, number: int, *, repeat: bool = True) -> Answers:
     return answers(node.tell(e.RestoreRequested(9, 0, number, repeat_output=repeat, manifests=there)))
 
 
-def law_nothing_is_decided_by_itself_and_the_damage_is_named() -> None:
+def test_nothing_is_decided_by_itself_and_the_damage_is_named() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
         status = node.core.status().tasks_state
@@ -64,7 +60,7 @@ def law_nothing_is_decided_by_itself_and_the_damage_is_named() -> None:
         assert (node.generation.number, node.record.complete) == (1, 3)
 
 
-def law_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
+def test_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
         (refused,) = back(node, 2, repeat=False)
@@ -86,7 +82,7 @@ def law_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
         assert node.core.status().tasks_state.storage_fault == ""
 
 
-def law_a_new_history_begins_there() -> None:
+def test_a_new_history_begins_there() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
         back(node, 2)
@@ -105,7 +101,7 @@ def law_a_new_history_begins_there() -> None:
         assert other.core.status().tasks_state.storage_fault == ""
 
 
-def law_it_is_not_decided_for_one_who_does_not_wait_any_more() -> None:
+def test_it_is_not_decided_for_one_who_does_not_wait_any_more() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
         node.hold = (e.StorePlan,)
@@ -114,52 +110,3 @@ def law_it_is_not_decided_for_one_who_does_not_wait_any_more() -> None:
         node.lose_store()
         node.tick(10_000)
         assert (node.generation.number, node.record.complete) == (1, 3)
-
-
-def an_older_one_is_taken_in_silence(patch: pytest.MonkeyPatch) -> None:
-    read = Recovery.read
-
-    def fall_back(self: Recovery, stored: e.Stored, now_ms: int) -> None:
-        read(self, stored, now_ms)
-        self.fault = ""
-
-    patch.setattr(Recovery, "read", fall_back)
-
-
-def output_is_repeated_unasked(patch: pytest.MonkeyPatch) -> None:
-    past = Unread.past
-
-    def any_way(self: Unread, asked: e.RestoreRequested, keep: int) -> Manifest | str:
-        return past(
-            self, e.RestoreRequested(9, 0, asked.checkpoint, repeat_output=True, manifests=asked.manifests), keep
-        )
-
-    patch.setattr(Unread, "past", any_way)
-
-
-def the_record_stays(patch: pytest.MonkeyPatch) -> None:
-    """The plan goes back, and the last complete checkpoint is still the damaged one."""
-    record_of = Recovery.record_of
-
-    def as_it_was(self: Recovery, generation: object) -> object:
-        found = record_of(self, generation)  # type: ignore[arg-type]
-        return found if found is None or self._unread is None else self._unread.record
-
-    patch.setattr(Recovery, "record_of", as_it_was)
-
-
-def who_has_gone_is_still_served(patch: pytest.MonkeyPatch) -> None:
-    wanted = Recovery.wanted
-    patch.setattr(Recovery, "wanted", lambda self, now_ms, asked="": wanted(self, now_ms, asked=asked or "once asked"))
-    patch.setattr("topology_master.core.requests.Requests.of_state", True)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (an_older_one_is_taken_in_silence, law_nothing_is_decided_by_itself_and_the_damage_is_named),
-        (output_is_repeated_unasked, law_one_may_go_back_to_an_older_one_if_output_may_come_again),
-        (the_record_stays, law_one_may_go_back_to_an_older_one_if_output_may_come_again),
-        (who_has_gone_is_still_served, law_it_is_not_decided_for_one_who_does_not_wait_any_more),
-    ]
-)

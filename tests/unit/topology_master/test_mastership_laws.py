@@ -12,7 +12,6 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from laws import each_law, each_mutation
 
 from heron_runtime.model.stored import MasterLocation
 from topology_master.core.events import Campaign, Effect, Note, ReadStore, Resign, Session, Stored, WriteResult
@@ -266,7 +265,7 @@ WON_LATE: list[Fact] = [
 ]
 
 
-def law_whatever_is_told_only_the_highest_epoch_decides_and_only_while_the_store_answers() -> None:
+def test_whatever_is_told_only_the_highest_epoch_decides_and_only_while_the_store_answers() -> None:
     @example(WON_LATE)
     @given(st.lists(facts(), max_size=12))
     def holds(told: list[Fact]) -> None:
@@ -276,20 +275,3 @@ def law_whatever_is_told_only_the_highest_epoch_decides_and_only_while_the_store
             master.check()
 
     holds()
-
-
-def who_wins_decides_at_once(patch: pytest.MonkeyPatch) -> None:
-    lead = Mastership._lead
-
-    def leads(self: Mastership, epoch: int) -> list[Effect]:
-        effects = lead(self, epoch)
-        self.role = Role.LEADING
-        return effects
-
-    patch.setattr(Mastership, "_lead", leads)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [(who_wins_decides_at_once, law_whatever_is_told_only_the_highest_epoch_decides_and_only_while_the_store_answers)]
-)

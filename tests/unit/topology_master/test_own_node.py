@@ -1,8 +1,7 @@
-"""A master writes only while the master node is its own session's: two sessions on one tree, and what notices."""
+"""A master writes only while its own session holds the master node: two sessions on one tree."""
 
 from __future__ import annotations
 
-import pytest
 from master_world import ID, NAME, definition
 
 from heron_runtime.launch import Launch
@@ -10,7 +9,7 @@ from heron_runtime.model.stored import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree
-from heron_runtime.state.store import Check, CheckOwner, Create
+from heron_runtime.state.store import Create
 from heron_runtime.wire import codec
 from topology_master.core import events as e
 from topology_master.shell.store import MasterStore, read_stored
@@ -25,7 +24,7 @@ def session(tree: MemoryTree, port: int) -> tuple[MemoryStore, MasterStore]:
     return store, MasterStore(store, launch, MasterLocation(ID, "here", port, 0, port), lambda event: None)
 
 
-def law_only_the_owner_of_the_node_writes() -> None:
+def test_only_the_owner_of_the_node_writes() -> None:
     tree = MemoryTree()
     (store, first), (_, second) = session(tree, 1), session(tree, 2)
     store.commit(
@@ -48,18 +47,3 @@ def law_only_the_owner_of_the_node_writes() -> None:
     stored = read_stored(store, NAME)
     again = e.StorePlan(None, -1, RUNNING, stored.execution_version)
     assert first.commit(again)[0] is e.WriteResult.NOT_OWNER
-
-
-def test_only_the_owner_of_the_node_writes() -> None:
-    law_only_the_owner_of_the_node_writes()
-
-
-def test_a_check_of_any_masters_node_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = MasterStore._operations
-
-    def operations(self: MasterStore, request: e.Write) -> list[object]:
-        return [Check(o.path) if isinstance(o, CheckOwner) else o for o in real(self, request)]
-
-    monkeypatch.setattr(MasterStore, "_operations", operations)
-    with pytest.raises(AssertionError):
-        law_only_the_owner_of_the_node_writes()

@@ -1,4 +1,4 @@
-"""Where state is kept the task's own thread alone may emit; every law comes with a mutation that it notices."""
+"""In a topology that keeps state, only the task's own thread may emit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from instance_world import SHUFFLE, Part, World
 from kept_world import KeptWorld
-from laws import each_law, each_mutation
 
-from heron_instance.core.gates import Gates
 from heron_instance.core.own_thread import OwnThread, WrongThread
 from heron_instance.core.streams import OutputStream
 from heron_instance.shell.threads import RealThreads
@@ -97,7 +95,7 @@ def fails(world: Any) -> None:
     assert world.telemetry[SPOUT].exceptions == ["WrongThread"]
 
 
-def law_an_emit_between_calls_is_refused() -> None:
+def test_an_emit_between_calls_is_refused() -> None:
     for emit in EMITS:
         threads = Told()
         world, source = world_of(threads)
@@ -106,7 +104,7 @@ def law_an_emit_between_calls_is_refused() -> None:
         fails(world)
 
 
-def law_an_emit_beside_a_call_is_refused_once_there_are_threads_of_the_components_own() -> None:
+def test_an_emit_beside_a_call_is_refused_once_there_are_threads_of_the_components_own() -> None:
     for emit in EMITS:
         threads = Told()
         world, source = world_of(threads)
@@ -117,7 +115,7 @@ def law_an_emit_beside_a_call_is_refused_once_there_are_threads_of_the_component
         fails(world)
 
 
-def law_fewer_threads_than_at_the_beginning_are_none_of_the_components_own() -> None:
+def test_fewer_threads_than_at_the_beginning_are_none_of_the_components_own() -> None:
     """Where one of the libraries' has ended, an emit looks no more often than it must."""
     threads = Told()
     own = OwnThread("source", threads, lambda out, rows: None, None)
@@ -127,7 +125,7 @@ def law_fewer_threads_than_at_the_beginning_are_none_of_the_components_own() -> 
         assert own.watchful is watchful
 
 
-def law_own_emits_leave_as_ever_and_look_around_as_often() -> None:
+def test_own_emits_leave_as_ever_and_look_around_as_often() -> None:
     """With threads that do not emit, beside the mode without state."""
     sent, looks = [], []
     for made in (World, KeptWorld):
@@ -162,7 +160,7 @@ def made_look(counted: list[int]) -> Callable[..., None]:
     return look
 
 
-def law_threads_that_have_ended_cost_nothing() -> None:
+def test_threads_that_have_ended_cost_nothing() -> None:
     threads = Told()
     world, _ = world_of(threads)
     out = world.executors[SPOUT].collector.streams["default"]
@@ -200,53 +198,3 @@ def test_a_real_thread_is_refused_and_the_task_fails() -> None:
     assert len(told) == 1
     world.step(SPOUT)
     assert "thread 'consumer' has emitted" in str(world.executors[SPOUT].failed)
-
-
-def nobody_is_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OwnThread, "look", lambda self, out, rows: self._look(out, rows))
-
-
-def threads_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OwnThread, "between_calls", lambda _: None)
-
-
-def the_task_goes_on(patch: pytest.MonkeyPatch) -> None:
-    attend = Gates.attend
-
-    def blind(self: Any, now_ms: float) -> None:
-        self._own_thread.trespass = None
-        attend(self, now_ms)
-
-    patch.setattr(Gates, "attend", blind)
-
-
-def every_emit_looks_around_for_real(patch: pytest.MonkeyPatch) -> None:
-    look = OwnThread.look
-
-    def dear(self: Any, out: OutputStream, rows: int) -> None:
-        self._look_at.clear()
-        look(self, out, rows)
-
-    patch.setattr(OwnThread, "look", dear)
-
-
-def threads_are_there_for_ever(patch: pytest.MonkeyPatch) -> None:
-    between = OwnThread.between_calls
-
-    def once(self: Any) -> None:
-        if not self.watchful:
-            between(self)
-
-    patch.setattr(OwnThread, "between_calls", once)
-
-
-test_law = each_law(globals())
-test_mutation = each_mutation(
-    [
-        (nobody_is_asked, law_an_emit_between_calls_is_refused),
-        (threads_are_not_counted, law_an_emit_beside_a_call_is_refused_once_there_are_threads_of_the_components_own),
-        (the_task_goes_on, law_an_emit_between_calls_is_refused),
-        (every_emit_looks_around_for_real, law_own_emits_leave_as_ever_and_look_around_as_often),
-        (threads_are_there_for_ever, law_threads_that_have_ended_cost_nothing),
-    ]
-)

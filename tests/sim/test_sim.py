@@ -95,7 +95,8 @@ def test_every_law_holds_and_everything_comes_to_rest(
             break
     record_property("schedules", len(results) + len(failures))
     assert not failures, "\n\n".join(failures)
-    assert_not_idle(results)
+    if lane == 0:
+        assert_not_idle(results)
 
 
 def assert_not_idle(results: list[Result]) -> None:

@@ -16,7 +16,7 @@ from connect_parts import Place, Recorded, checkpoint, made, row
 from kafka_mock import KafkaMock
 
 from heronry.connect.kafka_sink import ID, KafkaSink
-from heronry.connect.kafka_source import KafkaTopics, MessageReader
+from heronry.connect.kafka_source import KafkaTopics
 from heronry.connect.settings import BadConfig, ConnectError
 
 _numbers = itertools.count(1)
@@ -250,28 +250,3 @@ def test_what_is_wrong_is_said(brokers: KafkaMock, topic: str, tmp_path: Path) -
     with pytest.raises(ConnectError, match="names field 'other', and the tuple has n"):
         sink.process(row(n=1))
     sink.close()
-
-
-@pytest.mark.parametrize("mutation", ["looks for nothing", "claims always", "looks at no batch", "counts nothing"])
-def test_these_tests_notice(
-    mutation: str, brokers: KafkaMock, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    """Faults somebody could make, and the tests that have to fail with them."""
-    if mutation == "counts nothing":
-        monkeypatch.setattr(MessageReader, "_is_lost", lambda _, __, position, ___, newest: min(position, newest))
-        with pytest.raises((pytest.fail.Exception, AssertionError)):
-            test_messages_removed_before_they_were_read_are_named(brokers, topic, "made anew", caplog)
-        return
-    if mutation == "looks at no batch":
-        exists = Path.exists
-        monkeypatch.setattr(Path, "exists", lambda path: path.suffix == ".jsonl" or exists(path))
-        with pytest.raises((pytest.fail.Exception, AssertionError)):
-            test_who_was_stopped_before_it_began_finds_no_batch(brokers, topic, tmp_path)
-        return
-    if mutation == "looks for nothing":
-        monkeypatch.setattr(KafkaSink, "_there", lambda *_: [])
-    else:
-        monkeypatch.setattr(KafkaSink, "_claims", lambda *_: True)
-    with pytest.raises(AssertionError):
-        test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often(brokers, topic, tmp_path)

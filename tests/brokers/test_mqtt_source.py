@@ -165,28 +165,3 @@ def test_what_is_wrong_is_said(broker: Mosquitto, topic: str) -> None:
     with pytest.raises(ConnectError, match="Not authorized") as refused, source(broker, topic, **config):
         pass
     assert broker.password not in str(refused.value)
-
-
-@pytest.mark.parametrize("mutation", ["acknowledges at once", "knows nothing"])
-def test_these_tests_notice(mutation: str, broker: Mosquitto, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Faults somebody could make, and the tests that have to fail with them."""
-    if mutation == "acknowledges at once":
-        emitted = Read.emit_many
-
-        def at_once(self: Read, rows: Any, tup_ids: Any = (), **more: Any) -> None:
-            emitted(self, rows, tup_ids, **more)
-            self._acknowledge(list(self._open))
-
-        monkeypatch.setattr(Read, "emit_many", at_once)
-        with pytest.raises(AssertionError):
-            test_checkpoints_acknowledge_what_came_before_them(broker, topic)
-        return
-    values = MqttTopics._values
-
-    def forgetful(self: Any, message: Any) -> Any:
-        self._open.clear()
-        return values(self, message)
-
-    monkeypatch.setattr(MqttTopics, "_values", forgetful)
-    with pytest.raises(AssertionError):
-        test_a_broker_that_comes_back_does_not_count_twice(broker, topic)

@@ -17,7 +17,7 @@ from nats_server import NatsServer
 
 from heronry.connect import nats_sink
 from heronry.connect.nats_sink import NatsSink
-from heronry.connect.nats_source import MessageReader, NatsStream
+from heronry.connect.nats_source import NatsStream
 from heronry.connect.settings import BadConfig, ConnectError
 
 _numbers = itertools.count(1)
@@ -192,29 +192,3 @@ def test_what_is_wrong_is_said(server: NatsServer, stream: str, tmp_path: Path) 
     with pytest.raises(ConnectError, match="Authorization") as refused:
         sink_to(server, stream, tmp_path, **{"password.file": str(wrong)})
     assert server.password not in str(refused.value)
-
-
-@pytest.mark.parametrize("mutation", ["numbers nothing", "looks for nothing", "counts nothing"])
-def test_these_tests_notice(
-    mutation: str, server: NatsServer, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    """Faults somebody could make, and the tests that have to fail with them."""
-    if mutation == "counts nothing":
-        monkeypatch.setattr(MessageReader, "_is_lost", lambda *_: None)
-        with pytest.raises(pytest.fail.Exception):
-            test_messages_removed_before_they_were_read_are_named(server, stream, "purged", caplog)
-        return
-
-    async def nothing(*_: Any) -> list[str]:
-        return []
-
-    late = mutation == "looks for nothing"
-    if late:
-        monkeypatch.setattr(NatsSink, "_there", nothing)
-    else:
-        monkeypatch.setattr(nats_sink, "ID", "Other-Id")
-    with pytest.raises(AssertionError):
-        test_messages_are_there_with_their_checkpoint_once_whoever_commits_how_often(
-            server, tmp_path, late, monkeypatch
-        )

@@ -194,19 +194,3 @@ def test_what_is_wrong_is_said(server: RedisServer, stream: str) -> None:
     with pytest.raises(ConnectError) as refused:
         made(RedisStreamSink(), server.config(stream="x", **{"password.file": str(wrong)}), Place())
     assert server.password not in str(refused.value)
-
-
-@pytest.mark.parametrize("mutation", ["forgets the mark", "counts nothing"])
-def test_these_tests_notice(
-    mutation: str, server: RedisServer, stream: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Two faults somebody could make, and the tests that have to fail with them."""
-    if mutation == "forgets the mark":
-        forgetful = redis_sink.COMMIT.replace("redis.call('HSET', KEYS[1], ARGV[1], 'committed')", "")
-        monkeypatch.setattr(redis_sink, "COMMIT", forgetful.replace("redis.call('DEL', KEYS[2])", ""))
-        with pytest.raises(AssertionError):
-            test_entries_are_seen_with_their_checkpoint_once_whoever_commits_how_often(server, stream, monkeypatch)
-        return
-    monkeypatch.setattr("heronry.connect.redis_source.missed", lambda *_, **__: 0)
-    with pytest.raises(pytest.fail.Exception):
-        test_entries_removed_before_they_were_read_are_named(server, stream, "trimmed", caplog)

@@ -16,10 +16,8 @@ from server_programs import differences, in_reference, into_servers, online, pro
 
 from heronry.api.errors import TopologyError
 from heronry.connect.polling import rows_of
-from heronry.connect.redis_source import StreamReader
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, collect, redis_stream, to_redis_stream
-from heronry.streamlet.online.server_spout import Position, ServerSpout
 from heronry.streamlet.reference import run
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 
@@ -151,34 +149,6 @@ def test_a_stream_that_grows_is_read_on_online(server: RedisServer, streams: lis
         assert not made.is_final()
         made.stop()
     assert differences({"records": in_reference(read)["records"]}, read_all(builder.build(), tmp_path)) == {}
-
-
-@pytest.mark.parametrize("mutation", ["reads beyond the end", "counts nothing", "asks anew"])
-def test_these_tests_notice(
-    mutation: str, server: RedisServer, streams: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three faults somebody could make, and the tests that have to fail with them."""
-    if mutation == "counts nothing":
-        monkeypatch.setattr("heronry.connect.redis_source.missed", lambda *_, **__: 0)
-        with pytest.raises(pytest.fail.Exception):
-            test_what_is_removed_before_it_is_read_is_an_error(server, streams)
-        return
-    if mutation == "asks anew":  # after a restore, where a split ends
-        position = ServerSpout._position
-
-        def forgetful(spout: ServerSpout, split: str) -> Position:
-            found = position(spout, split)
-            wanted = spout._reader.bounds(split, found.begin)
-            return found if wanted is None else found._replace(end=wanted.end, whole=False)
-
-        monkeypatch.setattr(ServerSpout, "_position", forgetful)
-        with pytest.raises(AssertionError, match="only in the second"):
-            test_a_source_that_does_not_grow_ends_where_it_ended_when_it_was_begun(server, streams, tmp_path)
-        return
-    read = StreamReader.read
-    monkeypatch.setattr(StreamReader, "read", lambda reader, split, begin, _=None: read(reader, split, begin))
-    with pytest.raises(AssertionError):
-        test_a_range_is_read_whole_and_no_further(server, streams)
 
 
 def test_programs_add_entries_once_whatever_dies(server: RedisServer, tmp_path: Path) -> None:

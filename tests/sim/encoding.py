@@ -45,8 +45,7 @@ def _of(production: Any) -> Code:
     return Code(production.encode, production.decode)
 
 
-# Looked up at each call, so that a mutation can take their place.
-PACKETS = Code(lambda packet: data_codec.encode_packet(packet), lambda data: data_codec.decode_packet(data))
+PACKETS = Code(data_codec.encode_packet, data_codec.decode_packet)
 INSTANCES = Conversation(_of(codec.INSTANCE_CONTROL), _of(codec.INSTANCE_CONTROL))
 PEERS = Conversation(_of(codec.PEER_CONTROL), _of(codec.PEER_CONTROL))
 MASTERS = Conversation(_of(codec.TO_MASTER), _of(codec.FROM_MASTER))

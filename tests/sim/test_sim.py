@@ -1,44 +1,32 @@
-"""Short schedules for as long as their time lasts, and that a seed fixes a schedule.
+"""Schedules of the simulator: every law holds, and a seed determines its schedule.
 
-Lane L of N takes the seeds L, L + N, L + 2N, …: at least ``FLOOR`` of them, more while its seconds last
-(``tests/budget.py``), up to ``ENOUGH``: 10 000 in all lanes. ``HERONRY_SIM_SEEDS=a-b`` runs those seeds instead (b
-included).
+The seeds 1 to 1,000 run in an ordinary run, 1 to 10,000 in a larger one (``seeds.py``), besides those of the corpus.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from budget import Budget
 
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_runtime.model.plan import PlanVersion
 
 from . import corpus
-from .schedule import SOMETIMES, failure_text, run
+from .schedule import SOMETIMES, Result, failure_text, make, run
+from .seeds import SCHEDULES, lane_seeds
 from .shrink import MOST_FAULTS, Shrinker, kind_of
 from .world import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
-LANES = 8  # enough for two workers to share them evenly
-FLOOR, ENOUGH, SECONDS = 160, 1250, 150.0  # of each lane; the seconds are for slow machines
+LANES = 8
 MOST_FAILURES_TOLD = 3
 STATE_LANES = 2
-
-
-def seeds(lane: int) -> Iterator[int]:
-    """The seeds of a lane: as many as its time allows, or its share of those that the environment names."""
-    wanted = os.environ.get("HERONRY_SIM_SEEDS")
-    if wanted:
-        first, _, last = wanted.partition("-")
-        return iter(range(int(first) + lane - 1, int(last or first) + 1, LANES))
-    budget = Budget(SECONDS, FLOOR, ENOUGH)
-    return itertools.takewhile(lambda _: budget.more(), itertools.count(lane, LANES))
 
 
 @pytest.mark.parametrize("seed", corpus.seeds())
@@ -92,31 +80,43 @@ def _law(seed: int) -> Violation | None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("lane", range(1, LANES + 1))
+@pytest.mark.parametrize("lane", range(LANES))
 def test_every_law_holds_and_everything_comes_to_rest(
     lane: int, record_property: Callable[[str, object], None]
 ) -> None:
-    told: list[str] = []
-    tried = 0
-    for seed in seeds(lane):
-        tried += 1
+    results: list[Result] = []
+    failures: list[str] = []
+    for seed in lane_seeds(lane, LANES, SCHEDULES):
         try:
-            run(seed)
+            results.append(run(seed))
         except Violation as violation:
-            told.append(failure_text(seed, violation))
-        if len(told) == MOST_FAILURES_TOLD:
+            failures.append(failure_text(seed, violation))
+        if len(failures) == MOST_FAILURES_TOLD:
             break
-    record_property("schedules", tried)
-    assert not told, "\n\n".join(told)
+    record_property("schedules", len(results) + len(failures))
+    assert not failures, "\n\n".join(failures)
+    if lane == 0:
+        assert_not_idle(results)
 
 
-def test_schedules_are_not_idle() -> None:
-    """The laws are tried on something: roots are acked and fail, and spouts are told of both."""
-    results = [run(seed) for seed in range(1, 89)]
+def assert_not_idle(results: list[Result]) -> None:
+    """Check that roots are acked and fail, and that everything in ``SOMETIMES`` has happened."""
     assert sum(result.acked for result in results) > 200
     assert sum(result.failed for result in results) > 20
     assert sum(result.steps for result in results) > 10_000
-    assert SOMETIMES.keys() - frozenset().union(*(result.reached for result in results)) == set(), "never happened"
+    reached = frozenset[str]().union(*(result.reached for result in results))
+    assert SOMETIMES.keys() - reached == set(), "never happened"
+
+
+def test_checker_rejects_an_older_plan() -> None:
+    """No schedule brings an older plan to a stream manager, so the test calls the checker itself."""
+    cluster, _ = make(8)
+    cluster.start()
+    cluster.world.run_until(2000)
+    manager = cluster.stream_managers[1]
+    plan = manager.core.standing.routes.plan
+    with pytest.raises(Violation, match="goes back from plan"):
+        cluster.checkers.plan_seen(manager.name, manager.life, replace(plan, version=PlanVersion(0, 1)))
 
 
 @pytest.mark.parametrize("seed", [3, 8, 21])

@@ -42,6 +42,17 @@ class Violation(BaseException):
         self.story = story or []
 
 
+def broken_law(run: Callable[[int], object], seed: int) -> str:
+    """Run a schedule and return the law that it breaks, or what a core raises; an empty string if all laws hold."""
+    try:
+        run(seed)
+    except Violation as violation:
+        return violation.law
+    except (AssertionError, KeyError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 class World:
     """Time, chance and the trace. ``listener`` gets each line of the trace."""
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from data_pipeline.shell import backfill
 from data_pipeline.shell.asked import asked
-from data_pipeline.shell.backfill import Backfill
 from data_pipeline.shell.job import answer
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
@@ -116,28 +114,6 @@ def test_what_came_since_and_days_that_were_mended_are_as_in_a_whole_batch(world
     assert manifest.manifest["backfill"] == {"version": 2, "from_ms": 40_000, "to_ms": 60_000}
     world.batch("parts", 215, from_="last")  # the buckets that T had cut are made whole, too
     assert world.rows("parts") == world.truth(215)
-
-
-def nothing_is_taken_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Backfill, "taken_over", lambda self, spark: self._all(spark).limit(0))
-
-
-def all_is_taken_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Backfill, "taken_over", lambda self, spark: self._all(spark))
-
-
-@pytest.mark.parametrize("mutation", [nothing_is_taken_over, all_is_taken_over])
-def test_each_rule_is_needed(world: World, monkeypatch: pytest.MonkeyPatch, mutation: Any) -> None:
-    def rows(self: Backfill, spark: SparkSession) -> DataFrame:
-        return spark.read.parquet(str(self.base.folder / backfill.ROWS))
-
-    monkeypatch.setattr(Backfill, "_all", rows, raising=False)
-    mutation(monkeypatch)
-    world.arrive(0, 100)
-    world.batch("parts", 100)
-    world.arrive(40, 60)
-    world.batch("parts", 60, from_=40)
-    assert world.rows("parts") != world.truth(100)
 
 
 def windowed(stream: Streamlet) -> Streamlet:

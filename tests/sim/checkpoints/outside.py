@@ -42,8 +42,6 @@ class Transaction:
     epoch: int
     plan: tuple[Plan, Plan] | None = None  # what is expected, what shall stand
     record: tuple[CheckpointRecord, CheckpointRecord] | None = None
-    fences: bool = True  # False in a mutation
-    checks_record: bool = True
 
 
 @dataclass
@@ -57,11 +55,11 @@ class Store:
 
     def apply(self, wanted: Transaction) -> str:
         """``done``, ``refused`` or ``not owner``."""
-        if wanted.epoch != self.epoch and wanted.fences:
+        if wanted.epoch != self.epoch:
             return "not owner"
         if wanted.plan and wanted.plan[0].version != self.plan.version:
             return "refused"
-        if wanted.record and wanted.checks_record and wanted.record[0] != self.record:
+        if wanted.record and wanted.record[0] != self.record:
             return "refused"
         if wanted.plan:
             self.plan = replace(wanted.plan[1], version=self.plan.version + 1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+
+from tests.support.ports import free_port
 
 START_SECS = 60.0
 Made = TypeVar("Made", bound="OneServer")
@@ -32,8 +33,7 @@ class OneServer(ABC):
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"heronry-{self.system}-", dir="/tmp"))
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.password_file = self.folder / "password"
         self.password_file.write_text(self.password + "\n")

@@ -19,6 +19,8 @@ from typing import Any, Literal, Protocol
 import pytest
 from waiting import eventually
 
+from tests.support.heron_command import query_json
+
 ROOT = Path(__file__).resolve().parent.parent
 TOPOLOGY = ROOT / "tests" / "contract_topology.py"
 COMMAND_SECONDS = 300.0
@@ -180,7 +182,7 @@ def submit(ground: Ground, name: str, *options: str, given: dict[str, Any] | Non
 
 def status(ground: Ground, name: str) -> dict[str, Any]:
     """``heron status -o json``."""
-    found: dict[str, Any] = json.loads(heron(ground, "status", ground.address, name, "-o", "json").stdout)
+    found: dict[str, Any] = query_json("status", ground.address, name, environment=ground.environment)
     return found
 
 

@@ -224,6 +224,7 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
     shows(browser, "#events", "None.")
 
 
+@pytest.mark.core
 def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, played: PlayedTopology) -> None:
     browser.get(rest.url + "/")
     click(browser, "#topologies a", "WordCount")

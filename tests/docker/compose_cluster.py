@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typer.testing import CliRunner
 from waiting import PATIENCE_SECONDS
 
 from heron_cli.main import make_app
+from tests.support.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS = 900.0  # the first `deploy/up` of a machine builds every image
@@ -83,14 +83,6 @@ def stranger(project: str) -> tuple[str, str, str, str]:
     return "--label", f"com.docker.compose.project={project}", "--label", "com.docker.compose.service=test"
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 class ComposeCluster:
     """Not yet up when it is made. ``arguments`` go to docker compose."""
 
@@ -98,7 +90,7 @@ class ComposeCluster:
         self.project = f"heronrytest{secrets.token_hex(3)}"
         self.arguments = arguments
         self.folder = Path(tempfile.mkdtemp(prefix="heronry-docker-"))
-        self.api_port, self.tracker_port, self.prometheus_port = free_port(), free_port(), free_port()
+        self.api_port, self.tracker_port, self.prometheus_port = free_ports(3)
         self.environment = {
             **os.environ,
             "COMPOSE_PROJECT_NAME": self.project,

@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, free_port, run
+from compose_cluster import ROOT, ComposeCluster, run
+
+from tests.support.ports import free_port
 
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 PROGRAM = "/data/examples/streamlet_word_count.py"

@@ -19,19 +19,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.support.ports import free_ports
+
 START_SECONDS = 60.0
 NODES = {"n1": "127.0.0.1", "n2": "127.0.0.2"}
 CORES, MEMORY_MIB = 5, 6000  # of each node, as Slurm counts them: not all slots of a topology fit on one
 LOST_SECONDS = 5  # SlurmdTimeout
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 class SlurmServers:

@@ -13,6 +13,7 @@ from typing import Any
 import program_strategies  # where the law without Spark is
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from comparing import difference
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -75,6 +76,7 @@ REDUCERS = st.tuples(
 )
 
 
+@pytest.mark.core
 @FEW
 @given(recipes=st.lists(RECIPES, min_size=5, max_size=5), small=st.booleans(), seed=st.integers(0, 1000))
 def test_random_programs_give_the_same_on_spark_online_and_by_the_reference(

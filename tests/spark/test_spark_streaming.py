@@ -145,6 +145,7 @@ def dies(patch: pytest.MonkeyPatch, when: Callable[[portions.Portion], bool], *,
     patch.setattr(portions.Portions, "_write", last)
 
 
+@pytest.mark.core
 def test_runs_go_on_from_the_checkpoint_and_every_file_counts_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

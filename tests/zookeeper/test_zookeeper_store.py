@@ -15,7 +15,7 @@ import pytest
 from breaking_relay import BreakingRelay
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from zookeeper_servers import Ensemble, free_ports, wait_for
+from zookeeper_servers import Ensemble
 from zookeeper_world import ZookeeperWorld, end_session
 
 from heron_runtime.state import open_store
@@ -34,6 +34,8 @@ from heron_runtime.state.store import (
     TransactionFailed,
 )
 from heron_runtime.state.zookeeper import ZookeeperStore
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 CLUSTER = StoreCredential("heronry:long-password-1", "tracker:long-password-2")
 READER = StoreCredential(reader="tracker:long-password-2")
@@ -128,7 +130,7 @@ def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperWorld, admin: K
 
 
 def test_servers_that_are_not_there_are_named() -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     store = ZookeeperStore(f"127.0.0.1:{port}", wait_secs=0.5)
     with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port} refuses .*Start the servers"):
         store.open()
@@ -158,7 +160,7 @@ def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperWorld, ad
     fired: list[str] = []
     reader.watch("/topologies", fired.append)
     owner.commit([Set("/topologies/t", b"2")])
-    wait_for(lambda: fired, "the reader's watch fires")
+    wait_until(lambda: fired, "the reader's watch fires")
     for operation in (Set("/topologies/t", b"3"), Create("/topologies/u", b""), Delete("/topologies/t")):
         with pytest.raises(StoreError, match="only reads"):
             reader.commit([operation])
@@ -200,7 +202,7 @@ def test_no_log_holds_a_password(world: ZookeeperWorld, caplog: pytest.LogCaptur
         store = world.client(credential=CLUSTER)
         store.commit([Create("/a/x", b"")])
         end_session(store)
-        wait_for(lambda: store.session() is SessionState.LOST, "the session is lost")
+        wait_until(lambda: store.session() is SessionState.LOST, "the session is lost")
         store.get("/a/x")
     ours = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("heron_"))
     assert "lost" in ours
@@ -224,19 +226,19 @@ def test_a_server_that_hangs_and_wakes_keeps_the_session(tmp_path: Path) -> None
         store.watch("/a/x", fired.append)
         store.commit([Create("/a/mine", b"", ephemeral=True)])
         server.stop()
-        wait_for(lambda: states == [SessionState.SUSPENDED], "the hanging server is noticed")
+        wait_until(lambda: states == [SessionState.SUSPENDED], "the hanging server is noticed")
         assert store.session() is SessionState.SUSPENDED
         with pytest.raises(StoreUnavailable, match="no ZooKeeper server"):
             store.get("/a/x")
         with pytest.raises(StoreUnavailable):
             store.commit([Create("/a/never", b"")])
         server.go_on()
-        wait_for(lambda: states[-1] is SessionState.CONNECTED, "the server is found again")
-        wait_for(lambda: fired, "the watch fires after the reconnect")
+        wait_until(lambda: states[-1] is SessionState.CONNECTED, "the server is found again")
+        wait_until(lambda: fired, "the watch fires after the reconnect")
         # Whether the session outlived the sleep is the server's word; the client's state says the same.
         stands = states == [SessionState.SUSPENDED, SessionState.CONNECTED]
         assert stands or SessionState.LOST in states
-        wait_for(lambda: other.session() is SessionState.CONNECTED, "the other client is back")
+        wait_until(lambda: other.session() is SessionState.CONNECTED, "the other client is back")
         assert (other.get("/a/mine") is not None) == stands
         assert other.get("/a/never") is None
     finally:
@@ -260,17 +262,17 @@ def test_servers_that_are_away_end_no_session(tmp_path: Path) -> None:
         store.watch("/a", fired.append)
         store.commit([Create("/a/mine", b"", ephemeral=True)])
         ensemble.kill()
-        wait_for(lambda: states == [SessionState.SUSPENDED], "the death is noticed")
-        wait_for(lambda: other.session() is SessionState.SUSPENDED, "by the other, too")
+        wait_until(lambda: states == [SessionState.SUSPENDED], "the death is noticed")
+        wait_until(lambda: other.session() is SessionState.SUSPENDED, "by the other, too")
         time.sleep(9)
         ensemble.start()
-        wait_for(lambda: states[1:], "the servers are found again")
+        wait_until(lambda: states[1:], "the servers are found again")
         assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
         del fired[:]
-        wait_for(lambda: other.session() is SessionState.CONNECTED, "the other is back")
+        wait_until(lambda: other.session() is SessionState.CONNECTED, "the other is back")
         assert other.get("/a/mine") == Node(b"", 0, True)
         assert store.commit([CheckOwner("/a/mine"), Set("/a/mine", b"still")]) == [0, 1]
-        wait_for(lambda: fired, "watches fire on")
+        wait_until(lambda: fired, "watches fire on")
     finally:
         store.close()
         other.close()
@@ -288,7 +290,7 @@ def test_an_owner_stopped_between_its_look_and_its_write_does_no_harm(world: Zoo
     try:
         assert process.stdout.readline() == "mine\n"
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        wait_for(lambda: other.get("/tmanagers/t") is None, "the servers end the session of the sleeper")
+        wait_until(lambda: other.get("/tmanagers/t") is None, "the servers end the session of the sleeper")
         other.commit([Create("/tmanagers/t", b"second", ephemeral=True)])
         process.send_signal(signal.SIGCONT)
         assert process.stdout.readline().strip() in ("BadVersion", "NoNode", "SessionLost", "AnswerLost")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from listening_relay import ListeningRelay
-from zookeeper_servers import Ensemble, Server, free_ports, wait_for
+from zookeeper_servers import Ensemble, Server
 
 from heron_runtime.state import open_store
 from heron_runtime.state.credential import StoreCredential, read_credential
@@ -21,6 +21,8 @@ from heron_runtime.state.store import Create, Node, SessionState, Set, StoreErro
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.state.zookeeper_client import Handler
 from heron_runtime.state.zookeeper_tls import client_context
+from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
 
 HERE = "127.0.0.1"
 CLUSTER, READER = "heronry:long-password-1", "tracker:long-password-2"
@@ -101,7 +103,7 @@ def is_told(said: str, port: int, root: str, file: Path) -> None:
         assert re.search(f"{said}|very busy|serves no session", str(caught.value))
         return re.search(said, str(caught.value)) is not None
 
-    wait_for(told, said)
+    wait_until(told, said)
 
 
 def test_nothing_of_what_is_said_can_be_heard(secure: TlsServer, root: str, tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ def test_many_ask_and_write_at_once(secure: TlsServer, root: str, tmp_path: Path
                 assert found is not None, number
         for number in range(20):
             store.commit([Set(f"/a/{number}", b"y")])
-        wait_for(lambda: fired, "the watch fires")
+        wait_until(lambda: fired, "the watch fires")
     finally:
         store.close()
 
@@ -162,7 +164,7 @@ def test_it_finds_a_server_that_was_away(start: Start, root: str, tmp_path: Path
     try:
         store.commit([Create("/topologies/t", b"1")])
         server.kill()
-        wait_for(lambda: store.session() is SessionState.SUSPENDED, "the session is suspended")
+        wait_until(lambda: store.session() is SessionState.SUSPENDED, "the session is suspended")
         server.start()
         assert store.get("/topologies/t") == Node(b"1", 0)
         assert store.session() is SessionState.CONNECTED

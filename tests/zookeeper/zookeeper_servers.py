@@ -13,31 +13,15 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
 
 JARS = ("zookeeper-", "slf4j-api-", "netty-", "snappy-java-", "metrics-core-", "commons-io-", "commons-cli-")
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 TICK_MS = 500  # so that sessions of one second are allowed
 START_SECS = 60.0
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports that are free now, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 60.0) -> None:
-    """Wait until ``condition()`` is true; fail, saying ``what`` did not happen, after a generous time."""
-    deadline = time.monotonic() + timeout_secs
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.02)
 
 
 class Server:
@@ -77,7 +61,7 @@ class Server:
 
     def wait_serving(self) -> None:
         """Wait until it serves clients ("ruok" is answered long before that)."""
-        wait_for(self.mode, f"server on {self.port} serves: {self._last_words()}", START_SECS)
+        wait_until(self.mode, f"the server on {self.port} to serve: {self._last_words()}", START_SECS)
 
     def mode(self) -> str:
         """standalone, leader or follower; empty while it does not serve."""
@@ -148,7 +132,7 @@ class Ensemble:
             found[:] = [server for server in self.servers if server.mode() in ("leader", "standalone")]
             return len(found) == 1
 
-        wait_for(look, "the ensemble has one leader")
+        wait_until(look, "the ensemble to have one leader")
         return found[0]
 
     def kill(self) -> None:

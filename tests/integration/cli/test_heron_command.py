@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.heron_command import query_json
+
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import time
@@ -49,7 +51,7 @@ def eventually(condition: Callable[[], object], what: str, timeout_secs: float =
     deadline = time.monotonic() + timeout_secs
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 class Cluster:
@@ -75,6 +77,9 @@ class Cluster:
     def json(self, *arguments: str) -> Any:
         return json.loads(self.heron(*arguments, "-o", "json").stdout)
 
+    def status(self, topology: str) -> dict[str, Any]:
+        return dict(query_json("status", "local", topology, environment=self.environment))
+
     def program(self, name: str = "", initialize: str = "pass") -> str:
         file = self.folder / f"count{name}.py"
         file.write_text(PROGRAM.format(initialize=initialize, name=f'name = "{name}"' if name else ""))
@@ -94,10 +99,10 @@ class Cluster:
 
     def reaches(self, topology: str, state: str) -> None:
         """Wait for a state."""
-        eventually(lambda: self.json("status", "local", topology)["state"] == state, f"{topology} is {state}")
+        eventually(lambda: self.status(topology)["state"] == state, f"{topology} is {state}")
 
     def pid(self, topology: str, process: str) -> int:
-        found = [p for p in self.json("status", "local", topology)["processes"] if p["name"] == process]
+        found = [p for p in self.status(topology)["processes"] if p["name"] == process]
         return int(found[0]["pid"])
 
 
@@ -125,6 +130,7 @@ def launch_of(cluster: Cluster, name: str) -> dict[str, Any]:
     return dict(json.loads((place / "launch.json").read_text()))
 
 
+@pytest.mark.core
 def test_a_life(cluster: Cluster) -> None:
     """Submit, look, pause, go on, restart, replace, kill; two topologies at once."""
     first = cluster.start("submit", "local", cluster.program(), *QUICK)
@@ -165,7 +171,8 @@ def test_a_life(cluster: Cluster) -> None:
 
 def executed(cluster: Cluster) -> float:
     """Tuples that the sink has executed."""
-    metrics = cluster.json("metrics", "local", "Count")["components"].get("sink", {})
+    found = query_json("metrics", "local", "Count", environment=cluster.environment)
+    metrics = found["components"].get("sink", {})
     return float(sum(m["total"] for name, m in metrics.items() if name.startswith("__execute-count")))
 
 

@@ -70,6 +70,7 @@ def refused(door: FrontDoor) -> Iterator[Refused]:
     assert door.json("list", "local") == []
 
 
+@pytest.mark.core
 def test_files_that_are_not_there_or_broken(refused: Refused, tmp_path: Path) -> None:
     assert "nowhere.py is not there" in refused(tmp_path / "nowhere.py", code=3).stderr
     broken = tmp_path / "broken.py"
@@ -88,6 +89,7 @@ def test_files_that_are_not_there_or_broken(refused: Refused, tmp_path: Path) ->
     assert "broken.py" in refused(broken, code=7).stderr
 
 
+@pytest.mark.core
 def test_a_wrong_class_is_told_what_there_is(refused: Refused, tmp_path: Path) -> None:
     file = program(tmp_path)
     assert "did you mean 'Count'" in refused(file, "Cuont", code=3).stderr
@@ -97,6 +99,7 @@ def test_a_wrong_class_is_told_what_there_is(refused: Refused, tmp_path: Path) -
     assert "holds no topology" in refused(file, code=3).stderr
 
 
+@pytest.mark.core
 def test_places_and_names(door: FrontDoor, refused: Refused, tmp_path: Path) -> None:
     file = program(tmp_path)
     assert "did you mean 'local'" in door.heron("submit", "lcoal", str(file), code=3).stderr
@@ -111,6 +114,7 @@ def test_places_and_names(door: FrontDoor, refused: Refused, tmp_path: Path) -> 
     assert door.heron("frobnicate", code=2).stdout == ""
 
 
+@pytest.mark.core
 def test_invalid_topologies_and_settings(refused: Refused, tmp_path: Path) -> None:
     said = refused(program(tmp_path, source="'last'", more="last = Sink.spec(inputs={sink: Grouping.SHUFFLE})"), code=7)
     assert "cycle" in said.stderr
@@ -235,6 +239,7 @@ def evil_archives(folder: Path) -> Iterator[tuple[Path, str]]:
     yield file, "broken.tar.gz"
 
 
+@pytest.mark.core
 def test_archives_that_are_evil_or_broken(refused: Refused, tmp_path: Path) -> None:
     for file, told in evil_archives(tmp_path):
         assert told in refused(file, "flight:Flight", code=7).stderr

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 
 import update_topology as user
-from front_door import front_door, unique
+from front_door import FrontDoor, front_door, unique
 from waiting import eventually
+
+
+def executed(door: FrontDoor, name: str, component: str) -> float:
+    """Return how many tuples a component has executed."""
+    totals = door.totals(name).get(component, {})
+    return sum(total for metric, total in totals.items() if metric.startswith("__execute-count"))
 
 
 def test_what_was_read_is_committed(tmp_path: Path) -> None:
@@ -18,7 +23,7 @@ def test_what_was_read_is_committed(tmp_path: Path) -> None:
         door.submit(
             name, user.__file__, "Kept", "--", str(tmp_path), topology__stateful__checkpoint__interval__secs=3600
         )
-        time.sleep(1.0)
+        eventually(lambda: executed(door, name, "count") > 0, "a number is counted")
         said = door.heron("kill", "local", name, "--drain").stderr
         assert "was its last, and is committed" in said
         door.nothing_is_left(name)

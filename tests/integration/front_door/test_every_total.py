@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.model.metric_kinds import MetricKind
 from heron_runtime.model.metrics import base_name, prometheus_name
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 INTERVALS = (-1, 600, 3600, 10_800)
@@ -96,6 +98,11 @@ class Served:
                 if self.kinds.get(component, {}).get(name) == MetricKind.COUNTER:
                     added(found, component, by_base(name), value)
         return found
+
+    def reports(self) -> Counter[str]:
+        """Return how many reports of each process are in the JSON lines."""
+        texts = [file.read_text() for file in self.folder.glob("metrics-*.jsonl")]
+        return Counter(json.loads(line)["instance"] for text in texts for line in text.splitlines())
 
     def json_lines(self) -> Totals:
         """The same out of the JSON lines: the last line of each incarnation."""
@@ -175,8 +182,11 @@ def _at_rest(found: Served) -> bool:
             for c, metrics in found.counters(-1).items()
         }
 
-    before = traffic()
-    time.sleep(2)  # four intervals of reports
+    before, reports = traffic(), found.reports()
+    wait_until(
+        lambda: all(found.reports()[instance] >= number + 2 for instance, number in reports.items()),
+        "each process to report twice more",
+    )
     return traffic() == before and _lawful(found) == []
 
 

@@ -113,6 +113,7 @@ def test_a_topology_without_state_and_a_damaged_file_are_refused(past: Past) -> 
     assert not past.door.json("list", "local"), "nothing of them runs"
 
 
+@pytest.mark.core
 def test_other_code_and_parallelism_go_on_from_it(past: Past) -> None:
     before = past.every_count_is_there_once()
     name = unique("Later")

@@ -51,6 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         door.kill(found.name)
 
 
+@pytest.mark.core
 def test_a_checkpoint_is_taken_listed_and_shown(run: Run) -> None:
     shown = run.status()
     assert shown["state"] == "running", "--wait has waited for the first generation"
@@ -96,6 +97,7 @@ def test_what_it_is_made_of_is_shown_and_its_files_are_verified(run: Run) -> Non
     assert number in done.stderr, "it says which there are"
 
 
+@pytest.mark.core
 def test_a_restore_goes_back_to_the_last_one(run: Run) -> None:
     before = run.status()["tasks_state"]
     done = run.heron("restore")

@@ -120,6 +120,7 @@ def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: 
         running.goes_on()
 
 
+@pytest.mark.core
 def test_behind_the_point_of_no_return_the_new_one_goes_on_where_the_old_one_ended(running: Replaced) -> None:
     before, generation = running.topology_id, running.door.status(running.name)["tasks_state"]["generation"]
     process = running.begin("Later", "should the new one not start")

@@ -7,6 +7,7 @@ from process_ground import ProcessGround
 from scheduler_contract import Ground, SchedulerContract
 
 
+@pytest.mark.core
 class TestLocal(SchedulerContract):
     too_much = "runs"
 

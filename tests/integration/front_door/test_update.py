@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ import update_topology as user
 from front_door import Done, FrontDoor, becomes, front_door, unique
 from kept_counts import KeptCounts
 from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -59,6 +60,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         door.kill(run.name)
 
 
+@pytest.mark.core
 def test_with_acks_tasks_come_go_and_move_and_every_tuple_is_acked(tmp_path: Path) -> None:
     with front_door(tmp_path) as door:
         run = Run(door, unique("WithAcks"), tmp_path)
@@ -113,6 +115,7 @@ def test_with_acks_settings_change_and_a_container_moves(tmp_path: Path) -> None
         door.kill(run.name)
 
 
+@pytest.mark.core
 def test_state_moves_with_its_keys(kept: Run) -> None:
     eventually(lambda: kept.every_count_is_there_once() > 100, "counts are written")
     before = kept.status()["tasks_state"]
@@ -136,18 +139,18 @@ def test_state_of_their_own_goes_from_tasks_that_go_to_the_first(kept: Run) -> N
     kept.door.heron("checkpoint", "create", "local", kept.name, "--wait")
     kept.door.heron("deactivate", "local", kept.name)
     kept.door.heron("checkpoint", "create", "local", kept.name, "--wait")
-    rows = eventually(lambda: _settled(kept), "all is written")
     (count,) = (p["name"] for p in kept.status()["processes"] if p["component"] == "count")
     log = next((kept.door.home / "topologies" / "local").glob(f"*/default/{kept.name}/log-files/{count}.log"))
-    alls = [int(line.rpartition("all=")[2]) for line in log.read_text().splitlines() if "all=" in line]
-    assert alls[-1] == rows, "each tuple was counted by one task, and no task's count is forgotten"
+
+    def counted_and_written() -> tuple[int, int]:
+        alls = [int(line.rpartition("all=")[2]) for line in log.read_text().splitlines() if "all=" in line]
+        return alls[-1], len(kept.written())
+
+    wait_until(
+        lambda: (both := counted_and_written())[0] == both[1],
+        "each tuple to be counted by one task, and no task's count to be forgotten",
+    )
     kept.door.heron("activate", "local", kept.name)
-
-
-def _settled(kept: Run) -> int:
-    rows = len(kept.written())
-    time.sleep(1.5)
-    return rows if rows == len(kept.written()) else 0
 
 
 def test_settings_change_at_a_checkpoint(kept: Run) -> None:
@@ -176,7 +179,8 @@ def test_a_container_moves_with_its_state(kept: Run) -> None:
 
 
 def test_fewer_tasks_are_refused_where_their_state_would_be_lost(kept: Run) -> None:
-    time.sleep(1.0)
+    last = kept.status()["tasks_state"]["last"]["number"]
+    eventually(lambda: kept.status()["tasks_state"]["last"]["number"] > last, "a checkpoint has the state of hoards")
     before = kept.tasks()
     done = kept.update("hoards:1", code=1)
     assert "define merge_state(states) or union_state(states), or keep it by key" in done.stderr

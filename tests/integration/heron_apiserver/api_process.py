@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tests.support.heron_command import query_json
+
 ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGIES = "/api/v1/topologies"
 T = TypeVar("T")
@@ -138,6 +140,10 @@ class Heron:
     def data(self, *arguments: str) -> Any:
         """What a command says as JSON."""
         return json.loads(self.run(*arguments, "-o", "json").stdout)
+
+    def query(self, *arguments: str) -> Any:
+        """Return what a command prints as JSON, run in this process: for ``status`` and others that tests poll."""
+        return query_json(*arguments, environment={"HERONRY_HOME": str(self.home)})
 
     def data_of_doctor(self) -> Any:
         """Its findings; it ends with 1 if this machine lacks anything."""

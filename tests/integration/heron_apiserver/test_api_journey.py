@@ -47,6 +47,7 @@ def log_in(heron: Heron, server: ApiProcess) -> None:
     heron.run("login", "staging", "--api", server.url, "--token-file", str(server.home / "admin-token"))
 
 
+@pytest.mark.core
 def test_a_life(home: Path, heron: Heron) -> None:
     with api_server(home, "--cluster", "box") as server:
         log_in(heron, server)
@@ -59,7 +60,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
         assert heron.data("list", "staging/bob") == []
 
         def emitted() -> Any:
-            shown = heron.data("metrics", PLACE, NAME)
+            shown = heron.query("metrics", PLACE, NAME)
             assert set(shown) == {"topology", "interval", "components"}
             return shown["components"].get("numbers", {}).get("__emit-count/default", {}).get("total")
 
@@ -80,7 +81,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
         refused = heron.run("update", PLACE, NAME, "--component-parallelism", "numbers:1", code=2)
         assert "nothing would change" in refused.stderr, "with the exit code that it has on the embedded cluster"
         heron.run("deactivate", PLACE, NAME)
-        until(lambda: heron.data("status", PLACE, NAME)["state"] == "paused")
+        until(lambda: heron.query("status", PLACE, NAME)["state"] == "paused")
         heron.run("activate", PLACE, NAME)
         heron.run("restart", PLACE, NAME, "1")
         assert heron.run("restart", PLACE, NAME, "9", code=3).stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,12 @@ from heron_runtime.wire.container import ListFiles, ReadFile
 def world(tmp_path: Path) -> Iterator[LocalWorld]:
     with local_world(tmp_path) as made:
         yield made
+
+
+def beats(world: LocalWorld) -> dict[str, int]:
+    """Return the number of heartbeats of each process of container 1, by slot."""
+    slots = Path(world.launch.heartbeats(1)).iterdir()
+    return {slot.name: int.from_bytes(slot.read_bytes()[:8], sys.byteorder) for slot in slots}
 
 
 async def test_everything_starts_and_a_dead_process_comes_back(world: LocalWorld) -> None:
@@ -120,9 +127,12 @@ async def test_the_container_that_was_stopped_itself_accuses_nobody(tmp_path: Pa
             os.kill(pid, signal.SIGSTOP)
         await eventually(lambda: world.location(1) is None)  # its session is over
         await asyncio.sleep(3.0)  # the pause itself: longer than every lease
+        before = beats(world)
         for pid in [container.pid, *pids[1:]]:
             os.kill(pid, signal.SIGCONT)
-        await asyncio.sleep(1.5)
+        # The container has looked again, and each process has beaten at least twice: nothing is left to accuse it of.
+        await eventually(lambda: world.location(1) is not None)
+        await eventually(lambda: all(beat >= before[slot] + 2 for slot, beat in beats(world).items()))
         assert [p.pid for p in (await world.all_running(1)).values()] == pids
 
 

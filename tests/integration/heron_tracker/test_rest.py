@@ -24,6 +24,7 @@ from tracker_process import TrackerProcess, tracker
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
 
+pytestmark = pytest.mark.core
 COUNT = "__execute-count/split/default"
 
 

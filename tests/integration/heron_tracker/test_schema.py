@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     from schemathesis.specs.openapi.checks import positive_data_acceptance  # a schema cannot say "not before starttime"
 
 # Its own use of other libraries warns of this and that; what is judged here is the tracker.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("default")]
 bounded = settings(
     max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
 )

@@ -22,6 +22,7 @@ from heron_runtime.wire.metrics import ProcessMetrics
 from metrics_manager.core.collection import Collection
 from metrics_manager.shell.push import GraphiteSink
 from metrics_manager.sinks import SinkContext
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.timeout(400)
 BOUND = 60.0
@@ -45,10 +46,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def carbon(environment: Path, tmp_path: Path) -> Iterator[tuple[int, Path]]:
     """(port of the plaintext protocol, storage folder)."""
-    with socket.socket() as a, socket.socket() as b, socket.socket() as c:
-        for free in (a, b, c):
-            free.bind(("127.0.0.1", 0))
-        port, pickle_port, query_port = (free.getsockname()[1] for free in (a, b, c))
+    port, pickle_port, query_port = free_ports(3)
     for name in ("conf", "storage"):
         (tmp_path / name).mkdir()
     (tmp_path / "conf" / "storage-schemas.conf").write_text("[all]\npattern = .*\nretentions = 1s:1h\n")

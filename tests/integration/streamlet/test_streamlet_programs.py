@@ -26,6 +26,7 @@ from heronry.streamlet.results import finished, latest, read
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.mark.core
 def test_word_count_equals_a_plain_count(door: FrontDoor, tmp_path: Path) -> None:
     name, out = unique("words"), tmp_path / "out"
     relative = TEXT.relative_to(ROOT)  # a path as the user's shell sees it

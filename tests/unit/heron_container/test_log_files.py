@@ -6,8 +6,7 @@ import asyncio
 import os
 import resource
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,7 @@ from hypothesis import strategies as st
 
 from heron_container.shell.logs import CHUNK_BYTES, LAST_LINES, LINE_BYTES, LastLines, LogPipe, LogWriter
 from heron_control.schedulers.log_files import RotatingFile
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -54,7 +47,8 @@ async def test_what_a_child_writes_arrives_in_its_file(tmp_path: Path, writer: L
     pipe.drain_and_close()
     assert lines.lines() == ("one", "two", "half")
     assert lines.last() == "half"
-    wait_for(lambda: (tmp_path / "child.log").exists() and (tmp_path / "child.log").read_bytes() == b"one\ntwo\nhalf")
+    file = tmp_path / "child.log"
+    wait_until(lambda: file.exists() and file.read_bytes() == b"one\ntwo\nhalf", "the lines to be in the file")
 
 
 async def test_end_of_file_closes_the_pipe(writer: LogWriter) -> None:
@@ -73,10 +67,10 @@ def test_a_full_disk_costs_lines_which_are_counted_and_told(tmp_path: Path, writ
     folder = tmp_path / "child.log"
     folder.mkdir()  # nothing can be written there, as if the disk were full
     writer.put("child", b"lost 1\nlost 2\n")
-    wait_for(lambda: writer.dropped_lines == 2)
+    wait_until(lambda: writer.dropped_lines == 2, "two lines to be dropped")
     folder.rmdir()
     writer.put("child", b"kept\n")
-    wait_for(lambda: folder.exists() and b"kept" in folder.read_bytes())
+    wait_until(lambda: folder.exists() and b"kept" in folder.read_bytes(), "a later line to be in the file")
     assert folder.read_bytes() == b"heron_container: 2 log lines were dropped here (disk full or slow)\nkept\n"
     assert writer.dropped_lines == 2
 

@@ -61,9 +61,11 @@ class Links:
         self.opened: asyncio.Queue[Stream] = asyncio.Queue()
         self.gate = asyncio.Event()
         self.gate.set()
+        self.at_gate = 0  # connections that have been asked for
         self.control_streams = 0
 
     async def connect(self, path: str, secret: str, kind: Tag, *rest: Any) -> Stream:
+        self.at_gate += 1
         await self.gate.wait()
         stream = Stream()
         if kind == Tag.CONTROL:
@@ -128,15 +130,16 @@ def test_a_link_belongs_to_the_generation_that_was_joined(tmp_path: Path, monkey
 def test_who_joins_while_a_link_is_being_opened_gets_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
         links.gate.clear()
-        await asyncio.sleep(0.05)
-        gateway.join(3)
-        await asyncio.sleep(0.05)
+        while not links.at_gate:
+            await asyncio.sleep(0)
+        gateway.join(3)  # the loop does this first, and then what the gate lets through
         links.gate.set()
-        _, _, generation = await links.pair()
+        control, _, generation = await links.pair()
         assert generation == 3
         assert await told(inbox, Linked, Unlinked) == [Linked(3)]
-        await asyncio.sleep(0.3)
-        assert links.control_streams == 1, "and it stays"
+        gateway.tell_report(TaskReport(3, restored=True))
+        assert await control.until(TaskReport) == TaskReport(3, restored=True), "and it stays"
+        assert links.control_streams == 1
         assert not [item for item in inbox.take(0) if isinstance(item, Unlinked)]
 
     play(tmp_path, monkeypatch, script)

@@ -92,15 +92,13 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def test_kill_9_of_an_owner_ends_its_session(store: StateStore, run: Run) -> None:
-    owner = run(OWNER)
+    owner = run(OWNER, session_timeout_secs=3600.0)  # so only the released lock can end the session
     assert line(owner) == "ready"
     assert store.children("/tmanagers") == ["t", "u"]
     fired: list[str] = []
     store.watch("/tmanagers", fired.append)
-    killed_at = time.monotonic()
     owner.kill()
     eventually(lambda: fired, "the watch fires")
-    assert time.monotonic() - killed_at < 3, "the end of a process is noticed by its lock, not by its lease"
     assert store.get("/tmanagers/t") is None
     assert store.children("/tmanagers") == []
     store.commit([Create("/tmanagers/t", b"next", ephemeral=True)])

@@ -94,8 +94,9 @@ def note(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Data as JSON."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Print data as JSON, with control and format characters as escapes."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    sys.stdout.write("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n")
 
 
 def print_line(text: str = "", style: str = "") -> None:

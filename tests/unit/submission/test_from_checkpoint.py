@@ -176,3 +176,15 @@ def test_a_name_is_refused_to_what_would_fill_the_disk(world: World) -> None:
     with pytest.raises(Failure, match="more than half"):
         world.named.save(world.source, replace(world.manifest, parts=(part,)), *WHOSE, "large")
     assert [path.name for path in world.kept.folder.parent.iterdir()] == ["good"]
+
+
+def test_named_checkpoints_are_listed_when_the_name_is_submitted_again_without_state(world: World) -> None:
+    spout = ComponentSpec("words", ComponentKind.SPOUT, "m:Word", 2)
+    definition = TopologyDefinition("before", "before-2", (spout,))
+    (world.home / "package").mkdir()
+    submission = Submission(definition, pack(definition), world.home / "package", "me", "default", "me")
+    world.service.submit(submission)
+    assert [row["name"] for row in world.service.kept.rows("before", "me", "default")] == ["good"]
+    world.named.delete(*WHOSE, "good")
+    with pytest.raises(UsageError, match="takes no checkpoints"):
+        world.service.kept.rows("before", "me", "default")

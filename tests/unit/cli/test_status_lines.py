@@ -1,13 +1,15 @@
-"""`heron status` shows text of user code on one line, without control characters."""
+"""What commands print: text of user code on one line, without control characters, and numbers in full."""
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 from topology_world import all_processes, definition, execution, packing
 
-from heron_cli.console import print_json
+from heron_cli.console import print_json, print_table
 from heron_cli.status import show
 from heron_control.inspection.topology_status import Answers, topology_status
 from heron_runtime.model.record import TopologyRecord
@@ -35,3 +37,22 @@ def test_json_has_no_control_characters_and_says_the_same(capsys: pytest.Capture
     assert all(c.isprintable() or c == "\n" for c in printed)
     assert "ü 漢" in printed
     assert json.loads(printed) == value
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written to it."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_a_number_is_never_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    numbers = [str(982_780_123_456 + n) for n in range(9)]
+    print_table(["component", *"abcdefghi"], [["a-component-with-a-long-name", *numbers]], list("abcdefghi"))
+    assert all(number in terminal.getvalue() for number in numbers)

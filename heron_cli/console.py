@@ -21,6 +21,8 @@ from rich.text import Text
 from heron_control.progress import Progress, silent
 from heron_runtime.failures import Failure
 
+FOLDED_WIDTH = 10  # of a column of text at least, where a table is wider than the terminal
+GAP_WIDTH = 3  # between two columns, at most
 PIPE_WIDTH = 10_000  # a table that is piped is as wide as its content
 
 STATE_STYLES = {
@@ -94,8 +96,9 @@ def note(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Data as JSON."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """Print data as JSON, with control and format characters as escapes."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    sys.stdout.write("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n")
 
 
 def print_line(text: str = "", style: str = "") -> None:
@@ -126,16 +129,24 @@ def state_text(state: str) -> Text:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> None:
-    """Data as a table; columns named in ``numbers`` are aligned to the right; None is left empty."""
+    """Print data as a table. Columns named in ``numbers`` are aligned to the right and never cut: where the terminal is
+    too narrow, lines are longer than it. None is left empty."""
     table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False, header_style="bold")
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold", no_wrap=name in numbers)
+    widths = [len(name) for name in columns]
     for row in rows:
-        cells = (cell if isinstance(cell, Text) else Text("" if cell is None else visible(str(cell))) for cell in row)
+        cells = [cell if isinstance(cell, Text) else Text("" if cell is None else visible(str(cell))) for cell in row]
+        for number, cell in enumerate(cells[: len(widths)]):
+            widths[number] = max(widths[number], cell.cell_len)
         table.add_row(*cells)
     console = out()
     if sys.stdout.isatty():
-        console.print(table)
+        needed = (
+            width if name in numbers else min(width, FOLDED_WIDTH) for name, width in zip(columns, widths, strict=True)
+        )
+        table.width = least if (least := sum(needed) + GAP_WIDTH * len(columns)) > console.width else None
+        console.print(table, crop=False)
         return
     with console.capture() as captured:
         console.print(table)

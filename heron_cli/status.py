@@ -6,10 +6,11 @@ import time
 from collections.abc import Sequence
 
 from heron_cli.clusters import cluster_at
-from heron_cli.console import Format, age, out, print_json, print_line, print_table, state_text
+from heron_cli.console import Format, age, indented, out, print_json, print_line, print_table, state_text
 from heron_cli.kept_state import lines
 from heron_cli.options import Name, Output, Place, Verbose
 from heron_control.inspection.topology_status import TopologyStatus, as_json
+from heron_runtime.failures import one_line
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.containers import label_of
 from heron_runtime.wire.container import ProcessState, ProcessStatus
@@ -18,6 +19,7 @@ COLUMNS = ("process", "container", "component", "task", "pid", "state", "since",
 NUMBERS = ("container", "task", "pid", "since", "restarts")
 MAX_EXCEPTIONS = 10
 MAX_ERROR_CHARACTERS = 120
+MAX_LINE_CHARACTERS = 4000
 
 
 def status(place: Place, name: Name, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
@@ -42,30 +44,35 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
     if status.code_user is not None:
         print_line(whose_code(status.code_user), "dim")
     for text, style in lines(status.tasks_state, now) if status.tasks_state is not None else ():
-        print_line(text, style)
+        _print_one(text, style)
     if status.stalled:
-        print_line(f"failing: {status.stalled}", "red")
+        _print_one(f"failing: {status.stalled}", "red")
     if status.update:
-        print_line(f"update: {status.update}", "yellow")
+        _print_one(f"update: {status.update}", "yellow")
     for text in status.troubles():
-        print_line(text, "red")
+        _print_one(text, "red")
     for process in status.processes:
         if process.doing:
-            print_line(f"{process.name} is {process.doing}", "yellow")
+            _print_one(f"{process.name} is {process.doing}", "yellow")
     for text in pressure(status.causes):
-        print_line(text, "yellow")
+        _print_one(text, "yellow")
     for report in status.exceptions[-MAX_EXCEPTIONS:]:
         when = age(now - report.last_time)
-        print_line(
+        _print_one(
             f"{report.class_name} in {report.instance}, {report.count} times, last {when} ago: {report.message}", "red"
         )
         if verbose:
-            print_line(report.traceback)
+            print_line(indented(report.traceback))
     for process in status.processes:
         if verbose and process.state is not ProcessState.RUNNING and process.last_lines:
             print_line(f"last lines of {process.name}:")
             for text in process.last_lines:
-                print_line("    " + text)
+                _print_one("    " + text)
+
+
+def _print_one(text: str, style: str = "") -> None:
+    """Print foreign text as one line, so that a message cannot pass for lines of ours."""
+    print_line(one_line(text, MAX_LINE_CHARACTERS), style)
 
 
 def whose_code(code_user: str) -> str:

@@ -76,14 +76,8 @@ def prepare(launch: Launch, secret: Path) -> None:
         user.share(Path(launch.home), PASSED_THROUGH)
         user.open_checkpoints(Path(launch.home, CHECKPOINTS))
         user.share(Path(VOLUME_PATH), WRITTEN_TO)  # the working folder
-        _open_shared(user)
-
-
-def _open_shared(user: CodeUser) -> None:
-    """What all containers share where nodes share storage, unless user code has made a folder of that name here."""
-    shared = Path(SHARED_PATH)
-    if shared.is_dir() and shared.stat().st_uid == os.geteuid():
-        user.share(shared, WRITTEN_TO)
+        # What nodes share, unless user code has made something of that name here.
+        user.share_own_folder(Path(SHARED_PATH), WRITTEN_TO)
 
 
 def _fetch_patiently(launch: Launch) -> None:

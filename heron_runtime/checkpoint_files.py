@@ -9,14 +9,17 @@ nobody writes where another one reads. What a checkpoint is made of, and which o
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from heron_runtime.files import entries, replace_file
 from heron_runtime.model.checkpoints import Manifest
-from heron_runtime.wire.manifests import decode_manifest, encode_manifest
+from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.manifests import MOST_BYTES, decode_manifest, encode_manifest
 
 CHECKPOINTS = "checkpoints"  # below a topology's home
 
@@ -40,7 +43,7 @@ class CheckpointFolder:
     @contextlib.contextmanager
     def open_part(self, name: str) -> Iterator[Callable[[int, int], bytes]]:
         """``read(offset, size)`` of a part's file: fewer bytes at its end."""
-        descriptor = os.open(self._parts / name, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _open_file(self._parts / name)
         try:
             yield lambda offset, size: _read_all(descriptor, offset, size)
         finally:
@@ -52,7 +55,11 @@ class CheckpointFolder:
 
     def read_manifest(self, checkpoint: int) -> Manifest:
         """Raises OSError, MalformedMessage."""
-        return decode_manifest((self._manifests / _manifest_name(checkpoint)).read_bytes())
+        descriptor = _open_file(self._manifests / _manifest_name(checkpoint))
+        try:
+            return manifest_of(checkpoint, _read_all(descriptor, 0, checked_size(os.fstat(descriptor).st_size)))
+        finally:
+            os.close(descriptor)
 
     def manifest_time(self, checkpoint: int) -> float:
         """When it was written, in seconds since 1970. Raises OSError."""
@@ -92,6 +99,31 @@ def checkpoint_folder(url: str | None, home: str) -> CheckpointFolder:
             f"topology.stateful.checkpoint.storage {url!r}: write file:///path of a folder that every container sees"
         )
     return CheckpointFolder(Path(unquote(parts.path)))
+
+
+def checked_size(size: int) -> int:
+    """Return the size of a manifest's file. Raises MalformedMessage if it is too large to read."""
+    if size > MOST_BYTES:
+        raise MalformedMessage(f"it has {size} bytes; a manifest has at most {MOST_BYTES}")
+    return size
+
+
+def manifest_of(checkpoint: int, data: bytes) -> Manifest:
+    """Decode the manifest of this checkpoint. Raises MalformedMessage, also for that of another one."""
+    manifest = decode_manifest(data)
+    if manifest.checkpoint != checkpoint:
+        raise MalformedMessage(f"it is the manifest of checkpoint {manifest.checkpoint}")
+    return manifest
+
+
+def _open_file(path: Path) -> int:
+    """Open a regular file for reading. User code may write to the folder, so links and pipes are refused. Raises
+    OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def _manifest_name(checkpoint: int) -> str:

@@ -11,6 +11,7 @@ there removes or renames what is ours.
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import stat
@@ -58,9 +59,29 @@ class CodeUser:
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
     def share(self, path: str | Path, mode: int) -> None:
-        """Give what is ours to this user's group, too, with this mode. Raises OSError."""
-        os.chown(path, -1, self.gid)
-        os.chmod(path, mode)
+        """Give what is ours to this user's group as well, with this mode. Raises OSError, also for a symbolic link:
+        user code may have put one there."""
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            opened = f"/proc/self/fd/{descriptor}"  # os.fchmod refuses such a descriptor
+            os.chown(opened, -1, self.gid)
+            os.chmod(opened, mode)
+        finally:
+            os.close(descriptor)
+
+    def share_own_folder(self, folder: Path, mode: int) -> bool:
+        """Share a folder of ours. False, without a change, for what is missing, a link, a file, or another user's.
+        Raises OSError."""
+        try:
+            status = folder.lstat()
+        except FileNotFoundError:
+            return False
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            return False
+        self.share(folder, mode)
+        return True
 
     def let_through(self, folder: Path) -> None:
         """Let this user search a folder of ours that others have business in, too. Raises OSError."""

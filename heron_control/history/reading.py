@@ -217,7 +217,8 @@ def find(root: Path, name: str, id_: str = "") -> Place:
     UsageError."""
     every = list(places(root))
     *prefix, topology = name.split("/")
-    found = [place for place in every if place.topology == topology and place.path.startswith("/".join(prefix))]
+    target = "/".join(prefix)
+    found = [place for place in every if place.topology == topology and (not prefix or place.target == target)]
     if prefix and len(prefix) != 3:
         raise UsageError(f"{name!r} is no topology", "Write NAME or CLUSTER/ROLE/ENV/NAME.")
     if not found:

@@ -18,6 +18,7 @@ from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, keeps_st
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.state import paths
+from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore
 from heron_runtime.wire import codec
 from heron_runtime.wire.errors import MalformedMessage
@@ -37,9 +38,10 @@ def storage_of(record: TopologyRecord) -> CheckpointFolder:
 
 
 def record_in(store: StateStore, name: str) -> CheckpointRecord:
-    """What the store says of a topology's checkpoints. Raises StoreError, MalformedMessage."""
-    node = store.get(paths.checkpoints(name))
-    return codec.CHECKPOINT_RECORD.decode(node.data) if node is not None else CheckpointRecord()
+    """Return what the store says of a topology's checkpoints. Raises StoreError, also for a damaged record."""
+    path = paths.checkpoints(name)
+    found: CheckpointRecord | None = decoded(path, store.get(path), codec.CHECKPOINT_RECORD)
+    return CheckpointRecord() if found is None else found
 
 
 def rows(folder: CheckpointFolder, complete: int) -> list[dict[str, Any]]:

@@ -19,14 +19,13 @@ import grpc
 from heron_control.inspection.checkpoints import storage_of
 from heron_control.inspection.inspector import asker_of
 from heron_control.schedulers.topology_folder import load_launch
-from heron_runtime.checkpoint_files import CHECKPOINTS, CheckpointFolder
+from heron_runtime.checkpoint_files import CHECKPOINTS, CheckpointFolder, checked_size, manifest_of
 from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import FileData, FileInfo, FileList, ListFiles, ReadFile
-from heron_runtime.wire.manifests import decode_manifest
 
 MANIFESTS, PARTS = "manifests", "parts"
 CHUNK_BYTES = 1 << 20  # what a container gives at once
@@ -58,7 +57,7 @@ class RemoteCheckpoints(CheckpointFolder):
         """Raises OSError, MalformedMessage, Unavailable."""
         path = f"{MANIFESTS}/{checkpoint}.json"
         size = self._ask("ReadCheckpointFile", ReadFile(path, 0, 0), path).size_bytes
-        return decode_manifest(self._read(path, 0, size))
+        return manifest_of(checkpoint, self._read(path, 0, checked_size(size)))
 
     def manifest_time(self, checkpoint: int) -> float:
         """When it was written, in seconds since 1970. Raises OSError, Unavailable."""
@@ -85,7 +84,7 @@ class RemoteCheckpoints(CheckpointFolder):
         return listed.files
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
-        found = b""
+        found = bytearray()
         while len(found) < size:
             at = offset + len(found)
             part: FileData = self._ask(
@@ -94,7 +93,7 @@ class RemoteCheckpoints(CheckpointFolder):
             if not part.data or part.offset != at:
                 break
             found += part.data
-        return found
+        return bytes(found)
 
     def _ask(self, method: str, question: Any, path: str) -> Any:
         """The answer of the first container that gives one; who does not is not asked again."""

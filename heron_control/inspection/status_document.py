@@ -57,6 +57,7 @@ class _Document(msgspec.Struct):
     causes: tuple[Cause, ...] = ()
     exceptions: tuple[ExceptionReport, ...] = ()
     stalled: str | None = None
+    waiting: str = ""
     code_user: str | None = None
     tasks_state: KeptState | None = None
     update: str = ""
@@ -71,6 +72,7 @@ def to_document(status: TopologyStatus) -> dict[str, Any]:
         **shown,
         "topology_id": status.execution.topology_id,
         "stalled": status.stalled or None,
+        "waiting": status.waiting,
         "code_user": status.code_user,
         "wanted": str(status.execution.state),
         "submission_user": status.execution.submission_user,
@@ -106,6 +108,7 @@ def from_document(data: Any) -> TopologyStatus:
         found.tasks_state,
         found.stalled or "",
         update=found.update,
+        waiting=found.waiting,
     )
 
 

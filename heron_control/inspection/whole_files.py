@@ -43,6 +43,11 @@ def needed(manifest: Manifest) -> list[Part]:
     return [found[name] for name in sorted(found)]
 
 
+def size_of(parts: Iterable[Part]) -> int:
+    """Return the bytes of these files together."""
+    return sum(part.size for part in parts)
+
+
 def contents(folder: CheckpointFolder, manifest: Manifest) -> Contents:
     """What its files hold, by their heads. Raises DamagedCheckpoint, which names the first that cannot be read."""
     own, keyed = set(), set()

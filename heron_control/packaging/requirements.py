@@ -63,9 +63,24 @@ def install_requirements(
     return place
 
 
+def _abi_of(python: str) -> str:
+    """Return the version and ABI of an interpreter; empty if it does not answer, which pip reports then."""
+    if python == sys.executable:
+        return f"{sys.implementation.cache_tag} {sys.abiflags}"
+    command = [python, "-c", "import sys; print(sys.implementation.cache_tag, sys.abiflags)"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
 def _digest(wanted: Sequence[str], folder: Path, python: str, pip_arguments: Sequence[str]) -> str:
     digest = hashlib.sha256()
-    for text in (python, sysconfig.get_platform(), *pip_arguments, *wanted, *_included(wanted, folder, set())):
+    interpreter = (python, _abi_of(python), sysconfig.get_platform())
+    for text in (*interpreter, *pip_arguments, *wanted, *_included(wanted, folder, set())):
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:32]
 

@@ -197,6 +197,7 @@ class DockerScheduler:
             self._held.discard(launch.topology_id)
             self._coming.discard(launch.topology_id)
             self._suspected.discard(launch.topology_id)
+            self._differing.discard(launch.topology_id)
 
     def status(self, launch: Launch) -> SchedulerStatus:
         """As of the last observation."""

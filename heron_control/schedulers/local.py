@@ -31,7 +31,7 @@ from heron_runtime.net.rpc import make_blocking_channel
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths, store_of
 from heron_runtime.wire import codec
-from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
+from heron_runtime.wire.container import RestartContainer, SchedulerStatus
 
 STOP_MARGIN_SECONDS = 5.0
 POLL_SECONDS = 0.1
@@ -52,12 +52,6 @@ def start(launch: Launch, launch_file: Path) -> int:
         raise SchedulerError(f"cannot start heron_scheduler of {launch.topology}: {error}") from error
     process.returncode = 0  # it is to outlive us: no warning about a child that still runs
     return process.pid
-
-
-def status(launch: Launch, timeout_seconds: float = 5.0) -> SchedulerStatus:
-    """What the scheduler says of itself and its containers. Raises SchedulerError."""
-    reply: SchedulerStatus = _call(launch, "Status", SchedulerStatusRequest(), timeout_seconds)
-    return reply
 
 
 def restart(launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:

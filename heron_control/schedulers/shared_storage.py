@@ -20,7 +20,7 @@ from typing import Any
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.engine import READ_BY_ALL, EngineError, Owner
 from heron_runtime.failures import NotAllowed
-from heron_runtime.files import replace_file
+from heron_runtime.files import entries, replace_file
 from heron_runtime.model.settings import Keys, setting
 
 OWNER_FILE = "owner.json"
@@ -81,12 +81,17 @@ class SharedStorage:
             raise EngineError(f"the shared storage {self.folder} takes no checkpoint: {error}") from error
 
     def remove(self, name: str) -> None:
-        """The folder of a topology. Raises PermissionError for what another user has in it, EngineError."""
+        """Remove the folder of a topology, also what an attempt that failed has left of it. Its owner's file goes last,
+        so that the rest is still known to be the topology's. Raises PermissionError for what another user has in it,
+        EngineError."""
         folder, deadline = self.folder / name, time.monotonic() + REMOVE_SECS
         if not (folder / OWNER_FILE).exists():
             return
         while folder.exists():
             try:
+                for entry in entries(folder):
+                    if entry.name != OWNER_FILE:
+                        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
                 shutil.rmtree(folder)
             except PermissionError:
                 raise

@@ -14,7 +14,7 @@ from heron_control.progress import Progress, silent
 from heron_control.submission.adopting import CheckpointFinder, Found, check_adoptable
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.submission import ClusterConfig, StartFrom
-from heron_runtime.failures import NotFound
+from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state.store import StateStore
@@ -78,7 +78,7 @@ class KeptCheckpoints:
         try:
             record = self._inspector.find(name, role, environ)
             found = rows(reachable_storage(record), record_in(self._store, name).complete)
-        except NotFound:
+        except (NotFound, UsageError):  # it is gone, or one of that name takes no checkpoints now
             if not named:
                 raise
             found = []

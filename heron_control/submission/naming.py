@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from heron_control.inspection.checkpoints import details, read_manifest, rows
-from heron_control.inspection.whole_files import DamagedCheckpoint, copy_checkpoint, needed
+from heron_control.inspection.whole_files import DamagedCheckpoint, copy_checkpoint, needed, size_of
 from heron_runtime.checkpoint_files import CHECKPOINTS, CheckpointFolder
-from heron_runtime.failures import ExistsAlready, NotFound, UsageError, did_you_mean
+from heron_runtime.failures import ExistsAlready, Failure, NotFound, UsageError, did_you_mean
 from heron_runtime.files import entries, sync_folder
 from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.model.ids import is_safe_name
+from heron_runtime.model.settings import MiB
 
 OWN = 0o600
 
@@ -66,13 +67,15 @@ class NamedCheckpoints:
     def save(
         self, source: CheckpointFolder, manifest: Manifest, role: str, environ: str, topology: str, name: str
     ) -> Path:
-        """Copy a checkpoint; returns where it is. Raises ExistsAlready, UsageError, DamagedCheckpoint, OSError."""
+        """Copy a checkpoint; returns where it is. Raises ExistsAlready, UsageError, DamagedCheckpoint, OSError, and
+        Failure where it would take more than half of the free disk."""
         self.check_free(role, environ, topology, name)
         place = self.place(role, environ, topology, name)
         staging = place.with_name(f".{name}.{secrets.token_hex(4)}")
         staging.mkdir(mode=0o700, parents=True)
         try:
             files = {part.name: part for part in needed(manifest)}
+            _check_room(staging, manifest, size_of(files.values()))
             copy_checkpoint(source, CheckpointFolder(staging), manifest, files, OWN)
             os.rename(staging, place)
             sync_folder(place.parent)
@@ -118,3 +121,14 @@ class NamedCheckpoints:
         with suppress(OSError):  # others are there, or somebody makes one at this moment
             for above in list(place.parents)[:5]:
                 above.rmdir()
+
+
+def _check_room(folder: Path, manifest: Manifest, size: int) -> None:
+    """Raise Failure if a copy of this size would take more than half of the free disk, which topologies share."""
+    free = shutil.disk_usage(folder).free
+    if size > free // 2:
+        raise Failure(
+            f"checkpoint {manifest.checkpoint} has {size / MiB:.1f} MiB, more than half of the {free / MiB:.1f} MiB "
+            f"that are free below {folder.parent}",
+            "Delete checkpoints or topologies that are not needed, or free disk space.",
+        )

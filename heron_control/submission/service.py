@@ -268,7 +268,7 @@ class SubmissionService:
         found = load_launch(folder)
         launch = found or self._lost_launch(name, role, environ, stored)
         topology_id = stored.topology_id if stored else None
-        if keep_logs:
+        if keep_logs and (stored is not None or found is not None):
             self.scheduler.hold(launch)
         try:
             was_there = topologies.kill(self.store, name, topology_id)

@@ -105,7 +105,7 @@ def submit(
     name = definition.name
 
     def attempt() -> None:
-        if _topology_id(store.get(paths.execution_state(name))) == definition.id:
+        if _topology_id(name, store.get(paths.execution_state(name))) == definition.id:
             return  # it was done, only the answer was lost
         leftovers = _there(store, _persistent(name)[1:])
         # The first operation decides: it fails with NodeExists if the topology is there.
@@ -196,7 +196,7 @@ def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
     def attempt() -> bool:
         nonlocal was_there
         execution = store.get(paths.execution_state(name))
-        if topology_id is not None and _topology_id(execution) != topology_id:
+        if topology_id is not None and _topology_id(name, execution) != topology_id:
             return was_there
         was_there = was_there or execution is not None
         here = _there(store, _persistent(name))
@@ -360,8 +360,10 @@ def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) ->
         return execution
 
 
-def _topology_id(execution: Node | None) -> str | None:
-    return None if execution is None else codec.EXECUTION_STATE.decode(execution.data).topology_id
+def _topology_id(name: str, execution: Node | None) -> str | None:
+    """Return the id in the node that says the topology exists. Raises StoreError for one that cannot be read."""
+    found = decoded(paths.execution_state(name), execution, codec.EXECUTION_STATE)
+    return None if found is None else str(found.topology_id)
 
 
 def _here(location: Any, topology_id: str) -> Any:

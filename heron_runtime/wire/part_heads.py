@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from heron_runtime.model.checkpoints import Part
+from heron_runtime.model.ids import KEY_GROUPS
+from heron_runtime.wire.errors import UNREADABLE
 
 MAGIC = b"HRNYPART"
 FORMAT = 1
 TASK_STATE = -1  # the block of the task's own state, in place of a group
 _LENGTH_BYTES = 4
 _MOST_HEAD_BYTES = 16 * 1024 * 1024
+PIECE_BYTES = 1024 * 1024
 Read = Callable[[int, int], bytes]  # (offset, size) of the file, fewer bytes at its end; may raise OSError
 
 
@@ -76,11 +79,22 @@ def read_blocks(part: Part, read: Read) -> list[Block]:
     data = read(start, size) if size <= _MOST_HEAD_BYTES else b""
     if checksum(data) != part.checksum:
         raise Damaged(f"{whose(part)} is damaged in its head, or another file of the same name")
-    head = msgspec.json.decode(data, type=_Head)  # its checksum is the one that was promised
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except (*UNREADABLE, RecursionError) as error:  # a checksum proves what was written, not who wrote it
+        raise Damaged(f"{whose(part)} has a head that cannot be read: {error}") from None
     if head.format != FORMAT:
         raise Damaged(f"{whose(part)} has format {head.format}; this version of Heronry reads {FORMAT}")
+    at = start + size
     for block in head.blocks:
         block.offset += start + size
+        if not TASK_STATE <= block.group < KEY_GROUPS:
+            raise Damaged(f"{whose(part)} has a block of key group {block.group}")
+        if block.offset != at or block.size < 0:
+            raise Damaged(f"{whose(part)} has a gap before its block of key group {block.group}")
+        at += block.size
+    if at != part.size:
+        raise Damaged(f"{whose(part)} is too {'short' if at < part.size else 'long'}: {at} bytes of {part.size}")
     return head.blocks
 
 
@@ -93,17 +107,24 @@ def read_data(part: Part, block: Block, read: Read) -> bytes:
 
 
 def checked_pieces(part: Part, read: Read) -> Iterator[bytes]:
-    """The whole file in pieces, each of which has proved itself. Raises Damaged, also where it is too long or short."""
+    """Yield the whole file in pieces of bounded size. Raises Damaged, also where it is too long or too short.
+
+    A block has proved itself only when the piece after it is asked for, so discard all pieces if this raises.
+    """
     blocks = read_blocks(part, read)
-    at = blocks[0].offset if blocks else part.size
-    yield read(0, at)
+    yield read(0, blocks[0].offset if blocks else part.size)
     for block in blocks:
-        if block.offset != at:
-            raise Damaged(f"{whose(part)} has a gap before its block of key group {block.group}")
-        yield read_data(part, block, read)
-        at += block.size
-    if at != part.size or read(part.size, 1):
-        raise Damaged(f"{whose(part)} is too long" if read(part.size, 1) else f"{whose(part)} is too short")
+        proof = hashlib.blake2b(digest_size=16)
+        for at in range(block.offset, block.offset + block.size, PIECE_BYTES):
+            data = read(at, min(PIECE_BYTES, block.offset + block.size - at))
+            if not data:
+                break
+            proof.update(data)
+            yield data
+        if proof.hexdigest() != block.checksum:
+            raise Damaged(f"{whose(part)} is damaged in its block of key group {block.group}")
+    if read(part.size, 1):
+        raise Damaged(f"{whose(part)} is too long")
 
 
 def checksum(data: bytes) -> str:

@@ -18,7 +18,8 @@ _SECRET = re.compile(
     r"passw|pwd|secret|token|credential|private.?key|api.?key|access.?key|auth(?!or)|cookie|digest$|passphrase|signature",
     re.IGNORECASE,
 )
-_USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*://)[^/@\s]*:[^/@\s]*@")
+MAX_TEXT = 4096  # characters of one value of a configuration
+_AUTHORITY = re.compile(r"[^/\s]*")
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -51,8 +52,22 @@ def _public(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_public("", item) for item in value]
     if isinstance(value, str):
-        return _USER_INFO.sub(rf"\g<scheme>{HIDDEN}@", value)
+        shown = _without_passwords(value)
+        return shown if len(shown) <= MAX_TEXT else shown[:MAX_TEXT] + "…"
     return plain(value)
+
+
+def _without_passwords(text: str) -> str:
+    """Replace user and password of every URL in ``text``. Linear in its length."""
+    first, *rest = text.split("://")
+    return "://".join([first, *map(_without_user, rest)])
+
+
+def _without_user(rest: str) -> str:
+    """Replace user and password at the start of ``rest``, the part of a URL after its scheme."""
+    authority = _AUTHORITY.match(rest)
+    user, at, _ = authority[0].rpartition("@") if authority else ("", "", "")
+    return HIDDEN + rest[len(user) :] if at and ":" in user else rest
 
 
 def number(value: float) -> int | float | None:

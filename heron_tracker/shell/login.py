@@ -74,12 +74,17 @@ class Login:
 
 
 class TokenFile:
-    """The tokens in a file, read again when it changes. One that cannot be read changes nothing; the log says so."""
+    """The tokens in a file, read again when it changes.
+
+    A file that cannot be read changes nothing, and the log says so. One that holds no token any more revokes all.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises StartError."""
         self._path = path
         self._seen, self._tokens = self._read()
+        if not self._tokens:
+            raise StartError(f"{path} holds no token; write one of at least 16 random characters")
         self._look_at = time.monotonic() + LOOK_SECONDS
 
     def known(self, text: str) -> Token | None:
@@ -106,8 +111,8 @@ class TokenFile:
 
 
 def tokens_in(text: str, path: Path) -> list[Token]:
-    """A token a line, or ``sha256:`` and its digest in hex; then, if it ends, a space and a time of ISO 8601.
-    Raises StartError."""
+    """Return the tokens of a file: one a line, or ``sha256:`` and its digest in hex; then, if it ends, a space and a
+    time of ISO 8601. Raises StartError."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -126,8 +131,6 @@ def tokens_in(text: str, path: Path) -> list[Token]:
         if end is not None and end.tzinfo is None:
             end = end.replace(tzinfo=UTC)
         found.append(Token(f"line {number}", "read", digest, None if end is None else end.timestamp()))
-    if not found:
-        raise StartError(f"{path} holds no token; write one of at least 16 random characters")
     if len(found) > MAX_TOKENS:
         raise StartError(f"{path} holds {len(found)} tokens; {MAX_TOKENS} are the most")
     return found

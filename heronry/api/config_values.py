@@ -19,7 +19,8 @@ from heron_runtime.model.settings import Keys, Setting
 MAX_DEPTH = 32
 MAX_NUMBER = 2**63 - 1
 _POWERS = {"": 0, "B": 0} | {f"{size}{unit}": power for power, size in enumerate("KMGT", 1) for unit in ("", "B", "IB")}
-_BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+MAX_SIZE_TEXT = 64  # characters of a size such as "512MB"
+_BYTES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -29,13 +30,14 @@ class BadValue(ValueError):
 
 def parse_bytes(text: str) -> int:
     """``"512MB"`` as a number of bytes. Raises BadValue."""
-    match = _BYTES.fullmatch(text)
+    text = text.strip()
+    match = _BYTES.fullmatch(text) if len(text) <= MAX_SIZE_TEXT else None
     power = _POWERS.get(match[2].upper()) if match else None
     if match is None or power is None:
-        raise BadValue(f"{text!r} is no size in bytes; write a number, or '512KB', '64MB', '2GB'")
+        raise BadValue(f"'{one_line(text, 40)}' is not a size in bytes; write a number, or '512KB', '64MB', '2GB'")
     size = float(match[1]) * 1024**power
     if size > MAX_NUMBER:
-        raise BadValue(f"{one_line(text, 40)!r} is more than any machine has; write a size such as '512MB', '2GB'")
+        raise BadValue(f"'{one_line(text, 40)}' is more than any machine has; write a size such as '512MB', '2GB'")
     return int(size)
 
 
@@ -185,7 +187,7 @@ def _size(component: str, value: Any) -> int:
         except BadValue as error:
             raise BadValue(f"component {component!r}: {error}") from None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**63:
-        raise BadValue(f"component {component!r}: {value!r} is no size in bytes; write a number, or '512MB', '2GB'")
+        raise BadValue(f"component {component!r}: {value!r} is not a size in bytes; write a number, or '512MB', '2GB'")
     return int(value)
 
 

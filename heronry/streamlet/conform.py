@@ -25,7 +25,7 @@ from heronry.streamlet.schema import MAX_DIGITS, FieldType, RecordSchema
 
 MAX_SHOWN = 80  # characters of a value in a message
 _INT = re.compile(r"[+-]?0*[0-9]{1,19}")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _NOT_FINITE = ("nan", "inf", "-inf")  # as Python writes them
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(_DATE.pattern + r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?")

@@ -6,7 +6,8 @@ here and nowhere else, because every report passes here first (``heron_runtime.t
 
 Memory. User code chooses names, so their number is no bound. What is kept of a process is at most four reports (the
 fold and three incarnations), each of at most ``MAX_VALUES`` names and ``MAX_REPORT_BYTES``; of all 1 024 processes
-together ``MAX_BYTES``, by ``report_bytes``, which says what a report takes in memory. A report beyond a bound is
+together ``MAX_BYTES``, by ``report_bytes``, which says what a report takes in memory. Beyond 1 024 processes the one
+that has been silent for longest makes room. A report beyond another bound is
 refused and counted, and what was known stays; where all is full, those that do not grow go on. While sinks are told,
 each has a copy on its way out, so the process holds at most
 
@@ -115,15 +116,23 @@ class Collection:
         key = (report.component, report.instance)
         process = self._processes.get(key)
         values = len(report.counters) + len(report.gauges) + len(report.sketches)
-        if values > MAX_VALUES or (process is None and len(self._processes) >= MAX_PROCESSES):
+        if values > MAX_VALUES:
             self.refused += 1
             return None
+        known = process is not None
         if process is None:
             process = _Process()
         if not self._has_room(process, report):
             self.refused += 1
             return None
+        if not known and len(self._processes) >= MAX_PROCESSES:
+            self._forget_one()
         return process
+
+    def _forget_one(self) -> None:
+        """Remove the process that has been silent for longest: it has ended, or reports again."""
+        key = min(self._processes, key=lambda key: self._processes[key].version)
+        self.bytes -= self._processes.pop(key).bytes
 
     def _has_room(self, process: _Process, report: ProcessMetrics) -> bool:
         """A report takes the place of the one before of its incarnation; who does not grow always has room."""

@@ -78,6 +78,7 @@ class Connections:
         self._upload_window = upload_window
         self._peer_window = peer_window
         self._open: dict[int, Neighbour] = {}  # by connection
+        self._gone: dict[int, tuple[Traffic, Traffic, dict[int, int]]] = {}  # totals of peers that left, by container
 
     def instance(self, task: int) -> LocalInstance:
         """The instance of a task, known or new."""
@@ -92,7 +93,15 @@ class Connections:
         found = self.peers.get(container)
         if found is None:
             found = self.peers[container] = Peer(Link(container=container), container=container)
+            if container in self._gone:
+                found.traffic_in, found.link.traffic_out, found.link.lost = self._gone.pop(container)
         return found
+
+    def remove_peer(self, container: int) -> Peer:
+        """Remove the peer of a container that has left the plan. If it returns, its totals go on."""
+        peer = self.peers.pop(container)
+        self._gone[container] = peer.traffic_in, peer.link.traffic_out, peer.link.lost
+        return peer
 
     def grant(self, peer: Peer, task: int) -> Grant:
         """What the peer may send for a local task."""

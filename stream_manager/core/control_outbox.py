@@ -1,5 +1,9 @@
 """Control messages that wait for their stream: the newest of each kind replaces the older ones, credit is merged.
 
+A plan follows the weights that its tasks need, and a checkpoint command follows the plan it speaks of
+(``instance_side.py``), so these two go to the end when they replace an older one. They are rare. Credit and
+weights keep the place of what they replace, so that frequent ones are not held up.
+
 So the queue is bounded whatever the far end does: one message of each kind, one limit and weight per task, and the
 changes of the cause set since its last whole.
 """
@@ -9,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, TaskCredit, TaskWeights
+from heron_runtime.model.checkpoints import CheckpointWish
+from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, PlanUpdate, TaskCredit, TaskWeights
 from stream_manager.core.credit import Grant
 
 MAX_CHANGES = 64
@@ -25,7 +30,7 @@ class ControlOutbox:
         return bool(self._waiting)
 
     def put(self, message: Any) -> None:
-        """Queue a message. Its place is that of the older message it replaces."""
+        """Queue a message. It takes the place of the older message it replaces, unless it has to follow others."""
         waiting = self._waiting
         if isinstance(message, CauseChange):
             # Differences are numbered and must all arrive, or none: beyond the bound the next whole set repairs it.
@@ -43,6 +48,8 @@ class ControlOutbox:
             weights = {weight.task: weight for weight in (*waiting[TaskWeights].tasks, *message.tasks)}
             waiting[TaskWeights] = TaskWeights(tuple(weights[task] for task in sorted(weights)))
         else:
+            if isinstance(message, PlanUpdate | CheckpointWish):
+                waiting.pop(type(message), None)
             waiting[type(message)] = message
 
     def take(self) -> Any:

@@ -163,7 +163,7 @@ class PeerSide:
         """A new plan, once it is routed by: who goes, who is still the right one, who waited for it."""
         for container in before.peers:
             if container not in routes.peers:
-                peer = self._connections.peers.pop(container)
+                peer = self._connections.remove_peer(container)
                 if peer.connection is not None:
                     self._effects.add(End(peer.connection, f"{peer} is not in the plan any more"))
                 self.lost(peer)

@@ -46,8 +46,8 @@ ARGUMENTS = (
     "-q", "-x", "--no-header", "--tb=line", "-W", "ignore::pytest.PytestAssertRewriteWarning",
     *(f"-pno:{plugin}" for plugin in LEFT_OUT),
 )  # fmt: skip
-#: Of tests/budget.py: laws at their floor of examples; at it after half a minute; all tests as in an ordinary run.
-BRIEFLY, AT_LENGTH, FULLY = "0", "0.25", "1"
+#: Hypothesis profiles (tests/conftest.py): few examples, many for properties alone, as many as in `make test-all`.
+BRIEFLY, AT_LENGTH, FULLY = "ci", "thorough", "default"
 
 
 class Baseline:
@@ -197,8 +197,7 @@ def judge(mutant: Mutant, tests: Sequence[str], seconds: float, laws: str) -> st
 
     def run() -> int:
         sys.meta_path.insert(0, _Finder(mutant))
-        os.environ["HERONRY_TIME"] = laws
-        return int(pytest.main([*ARGUMENTS, *tests], plugins=[_Plugin(laws)]))
+        return int(pytest.main([*ARGUMENTS, f"--hypothesis-profile={laws}", *tests], plugins=[_Plugin(laws)]))
 
     code, talk = in_a_fork(run, seconds)
     if code is None:

@@ -16,8 +16,9 @@ was made (arrival less the age that its sender gives it): what a new master is t
 no news.
 
 Bounds: ``MAX_PROCESSES`` processes, 256 kinds of exceptions, ``MAX_SERIES`` rings of counters and latencies,
-``MAX_GAUGES`` of gauges. What is beyond a bound is refused and counted; a gauge without a ring has a last value all the
-same. Bytes of history, b being the bins of a latency (about 60 from 1 ms to 1 s at a point)::
+``MAX_GAUGES`` of gauges. At a bound the rings of processes that have been silent for longer than a ring reaches back
+are released. What is beyond a bound then is refused and counted; a gauge without a ring still has a last value.
+Bytes of history, b being the bins of a latency (about 60 from 1 ms to 1 s at a point)::
 
     2 400 x counters + (2 400 + 300 x (33 + 12 b)) x latencies + 13 200 x gauges
 """
@@ -44,13 +45,15 @@ from heron_runtime.wire.master import (
 )
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from topology_master.core.gauge_history import EMPTY_POINT, GaugePoint, GaugeRings
-from topology_master.core.history import LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
+from topology_master.core.history import COARSE_SECONDS, LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
 
 MAX_PROCESSES = 10_000
 MAX_SERIES = 20_000
 MAX_GAUGES = 8_000
 MAX_EXCEPTIONS = 256
 GAUGE_FRESH_SECONDS = 60.0
+RELEASE_EACH_SECONDS = 60.0
+ALL_TIME = -1.0  # instead of an interval; NaN means the same
 # A process that began up to this long before the master counts as new: its first report is about now.
 START_SLACK_SECONDS = 1.0
 
@@ -67,6 +70,7 @@ class _Process:
     gauge_rings: dict[str, GaugeRings] = field(default_factory=dict)
     began: float = float("inf")
     heard: float = 0.0
+    reported: float = 0.0
 
 
 class MetricStore:
@@ -80,6 +84,7 @@ class MetricStore:
         self._processes: dict[tuple[str, str], _Process] = {}
         self._series = 0
         self._gauges = 0
+        self._next_release = float("-inf")
         self._exception_floor = float("-inf")
 
     @property
@@ -99,7 +104,7 @@ class MetricStore:
     def metrics(self, now: float, request: MetricsRequest) -> MetricsReply:
         """Counters (growth and rate), gauges (last value, range, mean) and latencies (``total`` values, a sketch) of an
         interval."""
-        seconds = min(request.interval_seconds, LONGEST_SECONDS)
+        seconds = min(request.interval_seconds, LONGEST_SECONDS) if request.interval_seconds >= 0 else ALL_TIME
         chosen = [(key, p) for key, p in sorted(self._processes.items()) if request.component in ("", key[0])]
         if seconds < 0:
             covered = max(0.0, now - min((p.began for _, p in chosen), default=now))
@@ -131,7 +136,7 @@ class MetricStore:
 
     def timeline(self, now: float, request: TimelineRequest) -> TimelineReply:
         """The points of an interval: growth of counters, last values of gauges, means of latencies."""
-        seconds = min(max(request.interval_seconds, 0.0), LONGEST_SECONDS)
+        seconds = min(request.interval_seconds, LONGEST_SECONDS) if request.interval_seconds >= 0 else 0.0
         step, points = window(seconds)
         series: list[TimelineSeries] = []
         for (component, instance), process in sorted(self._processes.items()):
@@ -177,9 +182,12 @@ class MetricStore:
         process = self._processes.get(key)
         if process is None:
             if len(self._processes) >= MAX_PROCESSES:
+                self._release(now)
+            if len(self._processes) >= MAX_PROCESSES:
                 self.refused += 1
                 return
             process = self._processes[key] = _Process()
+        process.reported = now
         known = process.totals.entries()
         if report.incarnation == EARLIER:
             history = self._is_first or bool(known)
@@ -193,7 +201,7 @@ class MetricStore:
         newest = process.totals.newest
         if newest is not None and newest.incarnation == report.incarnation:
             process.heard = max(process.heard, made)
-            self._keep_gauges(made, process, report)
+            self._keep_gauges(now, made, process, report)
         self._trim_exceptions()
 
     def _count(self, now: float, process: _Process, history: bool) -> None:
@@ -202,19 +210,21 @@ class MetricStore:
             growth = total - process.counted.setdefault(name, 0.0)  # what is 0 is shown as 0
             if growth > 0:
                 process.counted[name] = total
-                if history and self._room(name in process.rings):
+                if history and self._room(now, name in process.rings):
                     process.rings.setdefault(name, Rings()).add(now, growth)
         for name, sketch in process.totals.sketches().items():
             rest = sketch - process.counted_sketches.get(name, EMPTY_SKETCH)
             if rest.bins:
                 process.counted_sketches[name] = sketch
-                if history and self._room(name in process.sketch_rings):
+                if history and self._room(now, name in process.sketch_rings):
                     process.sketch_rings.setdefault(name, SketchRings()).add(now, rest)
 
-    def _keep_gauges(self, made: float, process: _Process, report: ProcessMetrics) -> None:
+    def _keep_gauges(self, now: float, made: float, process: _Process, report: ProcessMetrics) -> None:
         for name, value in report.gauges.items():
             rings = process.gauge_rings.get(name)
             if rings is None:
+                if self._gauges >= MAX_GAUGES:
+                    self._release(now)
                 if self._gauges >= MAX_GAUGES:
                     self.refused += 1
                     continue
@@ -222,14 +232,32 @@ class MetricStore:
                 rings = process.gauge_rings[name] = GaugeRings()
             rings.add(made, value)
 
-    def _room(self, known: bool) -> bool:
+    def _room(self, now: float, known: bool) -> bool:
         if known:
             return True
+        if self._series >= MAX_SERIES:
+            self._release(now)
         if self._series >= MAX_SERIES:
             self.refused += 1
             return False
         self._series += 1
         return True
+
+    def _release(self, now: float) -> None:
+        """Free the rings of processes that have been silent for longer than any ring reaches back, at most once a
+        minute. Their totals stay, unless there are too many processes."""
+        if now < self._next_release:
+            return
+        self._next_release = now + RELEASE_EACH_SECONDS
+        silent = [key for key, p in self._processes.items() if p.reported < now - LONGEST_SECONDS - COARSE_SECONDS]
+        for key in silent:
+            process = self._processes[key]
+            self._series -= len(process.rings) + len(process.sketch_rings)
+            self._gauges -= len(process.gauge_rings)
+            for rings in (process.rings, process.sketch_rings, process.gauge_rings):
+                rings.clear()
+            if len(self._processes) >= MAX_PROCESSES:
+                del self._processes[key]
 
     def _values(
         self, now: float, seconds: float, process: _Process, names: Sequence[str]

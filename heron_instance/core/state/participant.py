@@ -174,6 +174,11 @@ class Participant:
         """When a quiet has lasted too long."""
         return self._quiet_since_ms + self.timeout_ms
 
+    @property
+    def declines_current(self) -> bool:
+        """True once time changes nothing any more about the checkpoint under way."""
+        return self.declined >= self._current
+
     def _lose(self, why: str) -> None:
         self._lost = self._lost or why
 

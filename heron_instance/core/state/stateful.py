@@ -212,10 +212,14 @@ class Stateful:
         self._told()
 
     def deadline_ms(self) -> float | None:
-        """When ``tick`` is due at the latest."""
+        """Return when ``tick`` is due at the latest. What is declined has no deadline: only the master can end it."""
         participant = self._participant
-        times = [since_ms + participant.timeout_ms for since_ms in self._writing.values()]
-        if participant.quiet:
+        times = [
+            since_ms + participant.timeout_ms
+            for number, since_ms in self._writing.items()
+            if number > participant.declined
+        ]
+        if participant.quiet and not participant.declines_current:
             times.append(participant.quiet_until_ms)
         return min(times, default=None)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heron_runtime.model.settings import ALL_SETTINGS, GiB, Keys, MiB
 from heronry import Config
 from heronry.api.config import normalise, parse_property
-from heronry.api.config_values import checked, parse_bytes
+from heronry.api.config_values import BadValue, checked, parse_bytes
 from heronry.api.errors import ConfigError, TopologyError
 
 
@@ -114,7 +114,7 @@ def test_plugged_in_names_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"topology.environment": {"A=B": "1"}}, "no name of an environment variable"),
         ({"topology.environment": "A=1"}, "write NAME:VALUE"),
         ({"topology.environment": 3}, "is not a dict; write {'LANG': 'C.UTF-8'}"),
-        ({"topology.component.rammap": {"a": "x"}}, "component 'a': 'x' is no size in bytes"),
+        ({"topology.component.rammap": {"a": "x"}}, "component 'a': 'x' is not a size in bytes"),
         ({"topology.component.cpumap": {"a": -1}}, "component 'a': -1 is not a number of cores"),
         ({"topology.component.cpumap": {3: 1}}, "the key 3 is not a name"),
         ({"topology.tick.tuple.freq.secs": 1, "topology.tick.tuple.freq.ms": 3}, "keep one of them"),
@@ -246,3 +246,16 @@ def test_setters_check_at_once_and_return_the_config() -> None:
     assert config["user.n"] == 1
     with pytest.raises(ConfigError, match="0 containers is too small"):
         config.set_num_stmgrs(0)
+
+
+@pytest.mark.parametrize(
+    "text", ["1" + " " * 1_000_000 + "!", "1" * 1_000_000 + "!", " " * 1_000_000 + "!", "1B" * 500_000]
+)
+def test_a_long_text_is_refused_as_a_size_at_once_and_quoted_in_part(text: str) -> None:
+    with pytest.raises(BadValue) as refused:
+        parse_bytes(text)
+    assert len(str(refused.value)) < 200
+
+
+def test_blanks_around_a_size_are_ignored() -> None:
+    assert parse_bytes(" " * 1000 + "1.5 kb" + " " * 1000) == 1536

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import sys
 import zipfile
 from pathlib import Path
 
@@ -110,3 +111,12 @@ def test_a_python_without_pip(tmp_path: Path) -> None:
     fake.chmod(0o755)
     with pytest.raises(PackageError, match=r"has no pip; run `.*python -m ensurepip`"):
         install_requirements(project(tmp_path, "six\n"), tmp_path / "cache", python=str(fake))
+
+
+def test_another_version_of_the_interpreter_installs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_wheel(tmp_path, "tiny_helper", "NUMBER = 7\n")
+    arguments = (*OFFLINE, "--find-links", str(tmp_path))
+    first = install_requirements(project(tmp_path, "tiny_helper\n"), tmp_path / "cache", pip_arguments=arguments)
+    monkeypatch.setattr(sys, "abiflags", "t")  # as after an upgrade below the same path
+    second = install_requirements(project(tmp_path, "tiny_helper\n"), tmp_path / "cache", pip_arguments=arguments)
+    assert first != second

@@ -35,3 +35,9 @@ def test_what_nobody_gave_is_not_ours(text: str) -> None:
 @pytest.mark.parametrize("header", ["", "Bearer x", "Heronry x", "Heronry x y z", "Basic x y"])
 def test_other_headers_hold_no_proof(header: str) -> None:
     assert parts_of(header) == ("", "")
+
+
+@pytest.mark.parametrize("digits", ["f" * 5000, "f" * 17, "-" + "f" * 5000, "0" * 5000])
+def test_a_nonce_with_a_long_time_is_not_ours(digits: str) -> None:
+    assert not CHALLENGES.is_ours(f"{digits}.seal", NOW, "t-1", "10.0.0.1")
+    assert not CHALLENGES.is_ours(digits, NOW, "t-1", "10.0.0.1")

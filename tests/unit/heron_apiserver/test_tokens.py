@@ -109,10 +109,25 @@ def test_the_trackers_tokens_are_read_again_while_it_serves(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "holds no token"), ("short", "line 1: it has fewer"), ("x" * 20 + " soon", "no time"),
+        ("short", "line 1: it has fewer"), ("x" * 20 + " soon", "no time"),
         ("sha256:12", "no digest"), ("\n".join("x" * 20 for _ in range(65)), "64 are the most"),
     ],
 )  # fmt: skip
 def test_a_trackers_file_that_makes_no_sense_is_refused(text: str, words: str) -> None:
     with pytest.raises(StartError, match=words):
         tokens_in(text, Path("tokens"))
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# none\n"])
+def test_a_trackers_file_without_tokens_revokes_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(login, "LOOK_SECONDS", 0.0)
+    path = write(tmp_path / "tokens", "0123456789abcdef\n")
+    tokens = TokenFile(path)
+    assert tokens.known("0123456789abcdef")
+    write(tmp_path / "new", text)
+    os.replace(tmp_path / "new", path)
+    assert tokens.known("0123456789abcdef") is None
+    with pytest.raises(StartError, match="holds no token"):
+        TokenFile(path)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +16,7 @@ from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, Token, initial_manifest
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.wire.errors import MalformedMessage
-from heron_runtime.wire.manifests import decode_manifest, encode_manifest
+from heron_runtime.wire.manifests import FORMAT, decode_manifest, encode_manifest
 
 PART = Part("count", 3, 1 << 60, 2, 7, 4, 100, "sum", ALL_GROUPS, (Token(6, "a"), Token(7, "b")))
 MANIFEST = Manifest(
@@ -55,3 +60,63 @@ def test_where_it_is() -> None:
     for url in ("s3://bucket/x", "file://host/x", "/x", "file:x"):
         with pytest.raises(ValueError, match="file:///path"):
             checkpoint_folder(url, "/home/t")
+
+
+def _manifest_with(change: Callable[[dict[str, Any]], None]) -> bytes:
+    """MANIFEST after a change of its JSON, with a checksum that fits."""
+    body = json.loads(encode_manifest(MANIFEST).partition(b"\n")[2])
+    change(body)
+    data = json.dumps(body).encode()
+    return f"{FORMAT} {hashlib.blake2b(data, digest_size=16).hexdigest()}\n".encode() + data
+
+
+@pytest.mark.parametrize("key", ["generation", "checkpoint", "task", "incarnation", "size", "turn", "groups"])
+@pytest.mark.parametrize("value", ["../../x", None, -2, 1.5, [1], "7"])
+def test_a_manifest_with_a_field_of_another_type_is_refused(key: str, value: object) -> None:
+    if key == "groups" and value == "7":
+        value = "f" * 257
+    for where in (lambda m: m["parts"][0], lambda m: m["layers"]["count"][0]):
+        with pytest.raises(MalformedMessage):
+            decode_manifest(_manifest_with(lambda manifest, where=where: where(manifest).update({key: value})))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"checkpoint": "../7"}, {"parts": {}}, {"tables": {"count": ["3"]}}, {"adopted": "x"}, {"plan": 1}, {"more": 1},
+     {"tables": {"count": [0] * 1025}}],
+)  # fmt: skip
+def test_a_manifest_of_another_shape_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_manifest(_manifest_with(lambda manifest: manifest.update(change)))
+
+
+@pytest.mark.parametrize("body", [b"[]", b"1", b"{", b"[" * 100_000, b"\xff", b"{}"])
+def test_a_body_that_is_not_a_manifest_is_refused_though_its_checksum_fits(body: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_manifest(f"{FORMAT} {hashlib.blake2b(body, digest_size=16).hexdigest()}\n".encode() + body)
+
+
+def test_a_manifest_under_the_number_of_another_one_is_refused(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.write_manifest(MANIFEST)
+    (tmp_path / "manifests" / "7.json").rename(tmp_path / "manifests" / "8.json")
+    with pytest.raises(MalformedMessage, match="checkpoint 7"):
+        folder.read_manifest(8)
+
+
+def test_links_and_pipes_in_the_place_of_files_are_refused(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    folder.write_part(PART.name, [b"abc"])
+    folder.write_manifest(MANIFEST)
+    for place, read in (
+        (tmp_path / "checkpoints/parts" / PART.name, lambda: folder.open_part(PART.name).__enter__()),
+        (tmp_path / "checkpoints/manifests/7.json", lambda: folder.read_manifest(7)),
+    ):
+        place.rename(tmp_path / "elsewhere")
+        place.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(OSError, match="symbolic links"):
+            read()
+        place.unlink()
+        os.mkfifo(place)
+        with pytest.raises(OSError, match="not a regular file"):
+            read()

@@ -30,7 +30,7 @@ from heron_tracker.core.layout import NODE_HEIGHT, NODE_WIDTH, layout
 from heron_tracker.core.logical import depth_of, logical_plan
 from heron_tracker.core.paging import BadCursor, decode_cursor, encode_cursor, page
 from heron_tracker.core.physical import packing_plan
-from heron_tracker.core.plain import HIDDEN, plain, public_config
+from heron_tracker.core.plain import HIDDEN, MAX_TEXT, plain, public_config
 from heron_tracker.core.timeline import heron_timeline, request_for, request_of, series_of, stars
 
 from heron_tracker.core.query_language import TimeSeries  # isort: skip
@@ -230,3 +230,14 @@ def test_parts_of_a_log_join_to_the_whole(text: str, cut: int) -> None:
 )  # fmt: skip
 def test_hosts_are_read_strictly(header: str, host: str | None) -> None:
     assert host_of(header) == host
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "a://" + ":" * 1_000_000, "a://" * 300_000, "a:@://" * 200_000])
+def test_a_long_text_of_a_configuration_is_shown_at_once_and_in_part(text: str) -> None:
+    assert len(public_config({"user.text": text})["user.text"]) <= MAX_TEXT + 1
+
+
+@pytest.mark.parametrize("user", ["heron:hush", "heron:hush@hush", ":hush", "he:ro:hush"])
+def test_passwords_of_all_urls_in_a_value_are_hidden(user: str) -> None:
+    shown = public_config({"user.list": f"redis://{user}@one/0,redis://{user}@two/1 and ftp://plain@host"})
+    assert shown == {"user.list": f"redis://{HIDDEN}@one/0,redis://{HIDDEN}@two/1 and ftp://plain@host"}

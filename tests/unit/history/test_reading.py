@@ -124,3 +124,13 @@ def test_loads_are_what_was_counted(tmp_path: Path) -> None:
     assert [(task.instance, task.busy_secs, task.caused_secs, task.cpu_secs) for task in count.tasks] == [
         (one, 0, 0, 0), (two, 2.5, 4.0, 1.5),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["local/me/def/words", "local/me/default/word", "loca/me/default/words", "local/me//words"]
+)
+def test_a_part_of_a_name_finds_no_submission(tmp_path: Path, name: str) -> None:
+    (tmp_path / PLACE).mkdir(parents=True)
+    (tmp_path / PLACE / ABOUT).write_text(About(2.0, "1.1", 1, ()).to_json())
+    with pytest.raises(NotFound):
+        find(tmp_path, name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from topology_world import definition, execution, packing
 
-from heron_control.inspection.checkpoints import complete_ones, details, read_manifest, rows, storage_of
+from heron_control.inspection.checkpoints import complete_ones, details, read_manifest, record_in, rows, storage_of
 from heron_control.inspection.remote_checkpoints import RemoteCheckpoints, reachable_storage
 from heron_control.inspection.whole_files import damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
@@ -20,6 +20,7 @@ from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import (
+    CheckpointRecord,
     Manifest,
     Part,
     Token,
@@ -32,6 +33,9 @@ from heron_runtime.model.checkpoints import (
 from heron_runtime.model.key_groups import initial_table
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.record import TopologyRecord
+from heron_runtime.state import paths
+from heron_runtime.state.memory import MemoryStore
+from heron_runtime.state.store import Create, StoreError
 
 TABLE = tuple(initial_table([2, 3]))
 
@@ -152,3 +156,13 @@ def test_what_lies_in_a_volume_is_read_through_containers(tmp_path: Path, storag
     assert there.folder == Path("/heronry/topology/checkpoints")
     with pytest.raises(Unavailable, match="no container is there"):
         there.manifests()
+
+
+def test_a_damaged_record_of_checkpoints_is_an_error_of_the_store() -> None:
+    store = MemoryStore()
+    store.open()
+    assert record_in(store, "words") == CheckpointRecord()
+    store.commit([Create(paths.checkpoints("words"), b"\xc1 damaged")])
+    with pytest.raises(StoreError, match="cannot be read"):
+        record_in(store, "words")
+    store.close()

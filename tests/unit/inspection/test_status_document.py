@@ -48,3 +48,10 @@ def test_there_and_back(code_user: str | None) -> None:
 def test_other_documents_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # whichever field it is
         from_document({**to_document(status()), **change})
+
+
+def test_the_cause_of_waiting_survives_the_way_through_json() -> None:
+    made = replace(status(), state="waiting", waiting="the queue of the cluster is full")
+    back = from_document(json.loads(json.dumps(to_document(made))))
+    assert back.waiting == made.waiting
+    assert back.cause() == made.cause() == "the queue of the cluster is full"

@@ -70,8 +70,9 @@ def test_a_restart_loses_nothing_that_was_saved_and_doubles_nothing(
 def test_bounds(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(collection, "MAX_PROCESSES", 3)
     known = Collection()
-    assert [known.take(report(f"p{n}", 1, 1, 1)) for n in range(5)] == [True, True, True, False, False]
-    assert known.refused == 2
+    assert [known.take(report(f"p{n}", 1, 1, 1)) for n in range(5)] == [True] * 5
+    assert len(known) == 3
+    known.check()
     huge = ProcessMetrics("c", "p0", 1, 1, 1, 900.0, {str(n): 1.0 for n in range(collection.MAX_VALUES + 1)})
     assert not known.take(huge)
 
@@ -134,3 +135,14 @@ def test_a_flood_of_names_is_bounded() -> None:
 
 def all_time_of(known: Collection, name: str) -> float:
     return next(totals.counters()["n"] for newest, totals in known.all_time() if newest.instance == name)
+
+
+def test_beyond_the_bound_the_process_that_is_silent_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection, "MAX_PROCESSES", 3)
+    known = Collection()
+    for number in range(2000):
+        assert known.take(report("stays", 1, number, number))
+        assert known.take(report(f"task-{number}", 1, 1, 1))
+        known.check()
+    assert all_time(known) == {"stays": 1999.0, "task-1998": 1.0, "task-1999": 1.0}
+    assert known.refused == 0

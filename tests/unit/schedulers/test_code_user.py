@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -94,3 +95,37 @@ def test_the_launch_of_instances_names_no_place_of_a_secret() -> None:
     for hidden in ("/start", "zookeeper", "api:9000"):
         assert hidden not in text
     assert launch.for_instances().settings == launch.settings
+
+
+def test_a_link_is_not_shared_and_what_it_leads_to_stays_as_it_is(tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    ours.mkdir(mode=0o700)
+    link = tmp_path / "link"
+    link.symlink_to(ours)
+    with pytest.raises(OSError, match="symbolic links"):
+        us().share(link, 0o1770)
+    assert not us().share_own_folder(link, 0o1770)
+    assert mode(ours) == 0o700
+
+
+def test_only_a_folder_of_ours_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir(mode=0o700)
+    file.touch(0o600)
+    assert not us().share_own_folder(tmp_path / "missing", 0o1770)
+    assert not us().share_own_folder(file, 0o1770)
+    assert us().share_own_folder(folder, 0o1770)
+    assert (mode(folder), mode(file)) == (0o1770, 0o600)
+    folder.chmod(0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert not us().share_own_folder(folder, 0o1770)
+    assert mode(folder) == 0o700
+
+
+def test_a_socket_and_a_file_can_be_shared(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        us().share(tmp_path / "s", 0o660)
+    (tmp_path / "f").touch(0o600)
+    us().share(tmp_path / "f", 0o640)
+    assert (mode(tmp_path / "s"), mode(tmp_path / "f")) == (0o660, 0o640)

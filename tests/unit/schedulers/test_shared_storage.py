@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,26 @@ def test_a_folder_goes_although_a_container_that_ends_still_works_in_it(tmp_path
             process.stdout.readline()
             storage.remove(f"t{number}")
         assert not (tmp_path / f"t{number}").exists()
+
+
+def test_a_folder_that_could_be_removed_in_part_only_is_removed_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = SharedStorage(tmp_path, "heronry")
+    storage.make("t", LABELS)
+    (tmp_path / "t" / ".a").touch()
+    (tmp_path / "t" / "link").symlink_to(tmp_path)
+    real = shutil.rmtree
+
+    def refuses(path: Path) -> None:
+        if path.name == "files":
+            raise PermissionError(13, "another user's")
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refuses)
+        with pytest.raises(PermissionError):
+            storage.remove("t")
+    assert storage.owners() == {"t": Owner("T", "T-0123456789ab")}, "it is still known whose it is"
+    storage.remove("t")
+    assert list(tmp_path.iterdir()) == []

@@ -248,3 +248,13 @@ def test_a_node_that_may_not_be_read_hides_no_other() -> None:
     definition, packing, _ = parts("words")
     assert topologies.read_plans(store, "words") == (definition, packing)
     store.close()
+
+
+def test_a_damaged_record_is_an_error_of_the_store(store: StateStore) -> None:
+    topologies.submit(store, *parts())
+    store.commit([Set(paths.execution_state("words"), b"\xc1 damaged")])
+    with pytest.raises(StoreError, match="cannot be read"):
+        topologies.submit(store, *parts(number=2))
+    with pytest.raises(StoreError, match="cannot be read"):
+        topologies.kill(store, "words", "words-1")
+    assert topologies.kill(store, "words"), "without an id it can still be removed"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sm_world import World, frame, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
-from heron_runtime.wire.control import CauseChange, CauseSet, Pause, TaskWeight, TaskWeights
+from heron_runtime.model.checkpoints import CheckpointWish
+from heron_runtime.wire.control import CauseChange, CauseSet, Pause, PlanUpdate, TaskWeight, TaskWeights
 from stream_manager.core.backpressure import Pressure, is_slow
 from stream_manager.core.control_outbox import MAX_CHANGES, ControlOutbox, peer_credit
 from stream_manager.core.credit import Grant, memory_bound
@@ -358,3 +359,11 @@ def test_control_messages_are_coalesced() -> None:
     outbox.put(CauseSet(7))
     assert outbox.take() == CauseSet(7)
     assert not outbox
+
+
+def test_a_checkpoint_command_that_replaces_an_older_one_does_not_overtake_the_plan() -> None:
+    outbox = ControlOutbox()
+    weights, plan, wish = TaskWeights((TaskWeight(1, 5),)), PlanUpdate(make_plan(), 2), CheckpointWish(2, under=7)
+    for message in (CheckpointWish(1, under=6), PlanUpdate(make_plan(), 1), weights, plan, wish):
+        outbox.put(message)
+    assert [outbox.take(), outbox.take(), outbox.take(), outbox.take()] == [weights, plan, wish, None]

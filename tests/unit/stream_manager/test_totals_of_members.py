@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from sm_world import World, column, failed, frame, make_plan
+from sm_world import PLACES, World, column, failed, frame, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.weights import SECOND_BYTES
 from heron_runtime.wire.control import Credit
 from heron_runtime.wire.data import Ack, Fail
-from stream_manager.core.events import Heard
+from stream_manager.core.events import Heard, PlanRecalled
 from stream_manager.core.routing import Routes
 
 HERE, THERE, PEER = "container_1_word_1", "container_1_split_2", "stream_manager-2"
@@ -141,3 +141,21 @@ def test_routes_say_who_is_where_and_who_reads_whom() -> None:
 )
 def test_a_spout_reaches_what_its_tuples_can_come_to(spout: str, cause: Cause, reaches: bool) -> None:
     assert Routes(make_plan(), 1).reaches(spout, cause) is reaches
+
+
+def test_totals_of_a_peer_that_leaves_the_plan_and_returns_never_fall() -> None:
+    world = World(make_plan())
+    world.start()
+    world.send(1, [frame(1, 6, bytes(300), count=20)])
+    world.settle()
+    world.send(1, [frame(1, 6, bytes(300), count=5)])  # handed over, and lost with the link
+    core = world.cores[1]
+    core.connections.peer(2).link.next_packet()
+    before = core.totals()
+    core.handle(PlanRecalled(make_plan({1: PLACES[1], 3: PLACES[3]}, number=2), 1))
+    core.handle(PlanRecalled(make_plan(number=3), 1))
+    after = core.totals()
+    about_peer = {name: total for name, total in before.items() if name.endswith(f"/{PEER}")}
+    assert about_peer[f"__server/__tuples_to_stmgrs/{PEER}"] == 25
+    assert all(after[name] >= total for name, total in about_peer.items())
+    assert after[f"__server/__tuples_to_stmgrs_lost/{PEER}"] > 0

@@ -354,3 +354,8 @@ def test_a_schema_is_known_as_far_as_records_pass_unchanged() -> None:
     program = builder.build()
     assert program.schema_at(program.by_name["out"].inputs[0]) == schema_of(Order, "typed")
     assert program.schema_at(program.by_name["other"].inputs[0]) is None
+
+
+def test_a_long_row_of_digits_that_is_no_float_is_refused_at_once() -> None:
+    with pytest.raises(SchemaError):
+        of("float")({"v": "1" * 1_000_000 + "x"})

@@ -17,7 +17,7 @@ from heron_control.submission.submission import ClusterConfig, StartFrom, Submis
 from heron_instance.core.state.part_file import Snapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.failures import ExistsAlready, InvalidTopology, NotFound, UsageError
+from heron_runtime.failures import ExistsAlready, Failure, InvalidTopology, NotFound, UsageError
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import Manifest, Part, initial_manifest, next_manifest
 from heron_runtime.model.plan import NO_PLAN
@@ -169,3 +169,22 @@ def test_a_name_is_given_once_and_stands_for_a_whole_one(world: World) -> None:
         world.named.save(world.source, world.manifest, *WHOSE, "half")
     assert [row["name"] for row in world.named.rows(*WHOSE)] == ["good"]
     assert [path.name for path in world.kept.folder.parent.iterdir()] == ["good"]
+
+
+def test_a_name_is_refused_to_what_would_fill_the_disk(world: World) -> None:
+    part = replace(world.manifest.parts[0], size=2**62)
+    with pytest.raises(Failure, match="more than half"):
+        world.named.save(world.source, replace(world.manifest, parts=(part,)), *WHOSE, "large")
+    assert [path.name for path in world.kept.folder.parent.iterdir()] == ["good"]
+
+
+def test_named_checkpoints_are_listed_when_the_name_is_submitted_again_without_state(world: World) -> None:
+    spout = ComponentSpec("words", ComponentKind.SPOUT, "m:Word", 2)
+    definition = TopologyDefinition("before", "before-2", (spout,))
+    (world.home / "package").mkdir()
+    submission = Submission(definition, pack(definition), world.home / "package", "me", "default", "me")
+    world.service.submit(submission)
+    assert [row["name"] for row in world.service.kept.rows("before", "me", "default")] == ["good"]
+    world.named.delete(*WHOSE, "good")
+    with pytest.raises(UsageError, match="takes no checkpoints"):
+        world.service.kept.rows("before", "me", "default")

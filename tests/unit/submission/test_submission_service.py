@@ -221,3 +221,12 @@ def test_a_store_that_somebody_wrote_to_leads_nowhere(world: World, tmp_path: Pa
     world.service.kill("words", "ada", "default")
     assert precious.is_dir()
     assert world.folders() == []
+
+
+def test_a_name_that_is_not_there_is_not_held(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    held: list[Launch] = []
+    world.scheduler.hold = held.append  # type: ignore[method-assign]
+    with pytest.raises(NotFound):
+        world.service.kill("nothing", "ada", "default", keep_logs=True)
+    assert held == []

@@ -12,7 +12,7 @@ from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.master import ExceptionsRequest, MetricsRequest, PublishMetrics, TimelineRequest
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from topology_master.core import metric_store
-from topology_master.core.history import Rings, SketchRings, covered_seconds, window
+from topology_master.core.history import LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
 from topology_master.core.metric_store import MetricStore
 
 START = 1_000_000.0
@@ -222,3 +222,42 @@ def test_what_ended_processes_have_counted_is_recent_where_nothing_of_it_was_mis
     store.publish(START + 502, PublishMetrics(1, (process(START + 502, 30, incarnation=0),)))
     assert ask(store, START + 503, 60) == {"__emit-count/default": recent}
     assert ask(store, START + 503, -1) == {"__emit-count/default": 30}
+
+
+def test_rings_of_ended_processes_make_room_for_those_of_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_store, "MAX_SERIES", 4)
+    monkeypatch.setattr(metric_store, "MAX_GAUGES", 4)
+    store = MetricStore(START)
+    for task in range(20):
+        now = START + task * 2 * LONGEST_SECONDS
+        started = process(now, 5, task=task, started=now, gauges={"g": 1.0, "h": 2.0})
+        store.publish(now, PublishMetrics(1, (started,)))
+        store.check()
+    assert store.refused == 0
+    for seconds, total in ((60.0, 5), (-1.0, 100)):  # totals stay
+        found = store.metrics(now + 1, MetricsRequest("", seconds, ("__emit-count",)))
+        assert sum(value.total for value in found.values) == total
+
+
+def test_processes_that_are_silent_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_store, "MAX_PROCESSES", 3)
+    store = MetricStore(START)
+    for task in range(3):
+        store.publish(START, PublishMetrics(1, (process(START, 5, task=task),)))
+    store.publish(START + 1, PublishMetrics(1, (process(START + 1, 5, task=8),)))
+    assert store.refused == 1, "all of them are recent"
+    now = START + 2 * LONGEST_SECONDS
+    store.publish(now, PublishMetrics(1, (process(now, 7, task=9, started=now),)))
+    assert store.refused == 1
+    assert ask(store, now + 1, -1) == {"__emit-count/default": 7}
+    store.check()
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("-inf")])
+def test_an_interval_that_is_not_a_number_stands_for_all_time(seconds: float) -> None:
+    store = MetricStore(START)
+    store.publish(START, PublishMetrics(1, (process(START, 5),)))
+    assert ask(store, START + 1, seconds) == ask(store, START + 1, -1) == {"__emit-count/default": 5}
+    assert store.timeline(START + 1, TimelineRequest("", seconds, ())) == store.timeline(
+        START + 1, TimelineRequest("", 0.0, ())
+    )

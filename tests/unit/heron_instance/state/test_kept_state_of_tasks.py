@@ -15,6 +15,7 @@ from heron_instance.core.state.stateful import Stateful, StateSetup
 from heron_instance.core.user_code import NoLock, UserCode
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import Adopted, CheckpointWish
+from heron_runtime.model.checkpoints import Part as WrittenPart
 from heron_runtime.model.generations import Generation, Member, Phase, task_place
 from heron_runtime.model.plan import PhysicalPlan
 from heronry.api.component import Bolt, Spout
@@ -214,3 +215,37 @@ def test_before_it_is_initialized_a_task_hears_of_the_restore_and_then_of_its_st
     heard.clear()
     stateful(Heard(), 5)
     assert heard == [("init_state", {}, True)], "there is nothing to go on from"
+
+
+def running(task: int = 1) -> Stateful:
+    """A spout's task that has been told to run."""
+    made = stateful(Source(), task)
+    made.linked()
+    members = tuple(Member(task_place(each), 7) for each in plan_of().tasks())
+    made.follow(plan_of(Generation(1, Phase.RUNNING, members=members)))
+    return made
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_declined_checkpoint_leaves_no_deadline_behind(is_written: bool) -> None:
+    task = running()
+    task.hear(CheckpointWish(1, under=1, turn=0, timeout_ms=1000.0))
+    align = task.due()
+    assert align is not None
+    assert task.deadline_ms() is None
+    task.take(align, 0, 500.0, midnight)
+    if is_written:
+        task.on_part(WrittenPart("s", 1, 7, 1, 1, 0, 0, ""))
+    assert task.deadline_ms() == 1500.0
+    task.tick(1500.0)
+    assert (task.report.declined, task.deadline_ms()) == (0, 1500.0)
+    task.tick(1501.0)
+    assert (task.report.declined, task.deadline_ms()) == (1, None), (
+        "it waits for the master, without looking at the time"
+    )
+    assert task.stands_still
+    task.hear(CheckpointWish(1, under=2, turn=0, over=1, timeout_ms=1000.0))
+    align = task.due()
+    assert align is not None
+    task.take(align, 0, 9000.0, midnight)
+    assert task.deadline_ms() == 10_000.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,16 @@ from heron_instance.core.state.part_file import CannotEncode, Snapshot, read_par
 from heron_instance.core.state.taken import GroupRows
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
-from heron_runtime.wire.part_heads import TASK_STATE, Damaged
+from heron_runtime.wire.part_heads import (
+    MAGIC,
+    PIECE_BYTES,
+    TASK_STATE,
+    Block,
+    Damaged,
+    checked_pieces,
+    checksum,
+    encode_head,
+)
 
 CODEC = ValuesCodec()
 DRAFT = Part("count", 3, 0xABC, 2, 17, 4, 0, "", (1 << 5) | (1 << 9))
@@ -63,3 +73,60 @@ def test_another_file_under_its_name_is_found() -> None:
 def test_what_cannot_be_pickled_is_named() -> None:
     with pytest.raises(CannotEncode, match=r"count, task 3.*key 'bad'.*pickle"):
         written([], [GroupRows(5, True, [("good", 1), ("bad", lambda: None)])])
+
+
+def claiming(blocks: list[Block], size: int | None = None) -> tuple[Part, bytes]:
+    """A part whose head claims these blocks, and its head."""
+    head, proof = encode_head(DRAFT, blocks)
+    total = len(head) + sum(block.size for block in blocks)
+    return replace(DRAFT, size=total if size is None else size, checksum=proof), head
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Block(5, True, 0, 0, 2**31, ""), Block(5, True, 0, 0, -1, ""), Block(5, True, 0, 9, 1, ""),
+        Block(5, True, 0, -9, 1, ""), Block(-2, True, 0, 0, 1, ""), Block(1024, True, 0, 0, 1, ""),
+    ],
+)  # fmt: skip
+def test_a_block_that_is_not_in_its_file_is_refused_before_it_is_read(block: Block) -> None:
+    part, head = claiming([block], size=100 + 1)
+    sizes: list[int] = []
+
+    def read_counted(offset: int, size: int) -> bytes:
+        sizes.append(size)
+        return head[offset : offset + size]
+
+    for read_all in (lambda: list(read_part(part, read_counted, ALL_GROUPS, CODEC)),
+                     lambda: list(checked_pieces(part, read_counted))):  # fmt: skip
+        with pytest.raises(Damaged):
+            read_all()
+    assert max(sizes) <= len(head)
+
+
+def test_a_large_block_is_copied_in_pieces_of_bounded_size() -> None:
+    part, head = claiming([Block(5, True, 0, 0, 2**31, "")])  # as a sparse file can have
+    sizes: list[int] = []
+
+    def read_counted(offset: int, size: int) -> bytes:
+        sizes.append(size)
+        return head[offset : offset + size] if offset < len(head) else bytes(size if len(sizes) < 50 else 0)
+
+    with pytest.raises(Damaged, match="key group 5"):
+        list(checked_pieces(part, read_counted))
+    assert max(sizes) <= PIECE_BYTES
+
+
+@pytest.mark.parametrize("head", [b"[]", b"{}", b"[" * 100_000, b"\xff"])
+def test_a_head_that_cannot_be_read_is_damage_though_its_checksum_fits(head: bytes) -> None:
+    data = MAGIC + len(head).to_bytes(4, "little") + head
+    part = replace(DRAFT, size=len(data), checksum=checksum(head))
+    with pytest.raises(Damaged, match="head"):
+        read(part, data)
+
+
+@given(rows, rows)
+def test_the_pieces_of_a_part_are_the_whole_file(own: list[Any], one: list[Any]) -> None:
+    part, data = written(own, [GroupRows(5, True, one)])
+    read_some = lambda offset, size: data[offset : offset + size]  # noqa: E731
+    assert b"".join(checked_pieces(part, read_some)) == data

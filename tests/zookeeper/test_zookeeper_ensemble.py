@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from test_topologies import parts
-from zookeeper_servers import Ensemble, wait_for
+from zookeeper_servers import Ensemble
 
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.store import (
@@ -26,6 +26,7 @@ from heron_runtime.state.store import (
 )
 from heron_runtime.state.topologies import AlreadyExists
 from heron_runtime.state.zookeeper import ZookeeperStore
+from tests.support.waiting import wait_until
 
 ROUNDS = 3  # leaders killed
 
@@ -122,7 +123,7 @@ def test_no_count_is_lost_or_doubled_when_leaders_die(ensemble: Ensemble, client
         thread.start()
     kill_leaders(ensemble, 1.0)
     before = sum(done)
-    wait_for(lambda: wrong or sum(done) > before + 10, "counting goes on")
+    wait_until(lambda: wrong or sum(done) > before + 10, "counting goes on")
     over.set()
     for thread in threads:
         thread.join(60)
@@ -160,7 +161,7 @@ def test_submit_and_kill_outlive_the_leader(ensemble: Ensemble, client: Callable
         thread.start()
     kill_leaders(ensemble, 0.7)
     before = list(rounds)
-    wait_for(lambda: wrong or all(now > then for now, then in zip(rounds, before, strict=True)), "all go on")
+    wait_until(lambda: wrong or all(now > then for now, then in zip(rounds, before, strict=True)), "all go on")
     over.set()
     for thread in threads:
         thread.join(60)
@@ -189,7 +190,7 @@ def test_sessions_and_watches_outlive_the_leader(ensemble: Ensemble, client: Cal
         except StoreUnavailable:
             continue
     print(f"written {time.monotonic() - began:.1f} s after the leader's death")
-    wait_for(lambda: fired, "the watch fires")
+    wait_until(lambda: fired, "the watch fires")
     assert watcher.get("/topologies/t") is not None
     assert watcher.get("/tmanagers/t") == Node(b"me", 0, True)
     assert lost == []

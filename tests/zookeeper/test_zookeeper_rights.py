@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NotEmptyError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from test_topologies import parts
-from zookeeper_servers import Ensemble, wait_for
+from zookeeper_servers import Ensemble
 from zookeeper_world import ZookeeperWorld
 
 from heron_container.shell.store_loop import StoreLoop
@@ -30,6 +30,7 @@ from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Check, CheckOwner, Create, Delete, NoNode, Set, StoreError, StoreForbidden
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.wire import codec
+from tests.support.waiting import wait_until
 from topology_master.shell.store import read_stored
 
 CLUSTER = StoreCredential("heronry:long-password-1", "tracker:long-password-2")
@@ -327,8 +328,8 @@ async def test_a_container_looks_at_no_more_than_it_may(
         assert look.plans is not None
         assert look.holder is not None
         assert look.scheduler is (scheduler != "local"), "a local one that is gone is looked after"
-        wait_for(lambda: asks_nothing(loop), "a look while nothing happens asks nothing")
+        wait_until(lambda: asks_nothing(loop), "a look while nothing happens asks nothing")
         topologies.kill(control, "a")
-        wait_for(lambda: loop._look().killed, "the container hears of the kill")
+        wait_until(lambda: loop._look().killed, "the container hears of the kill")
     finally:
         await loop.close()

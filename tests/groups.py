@@ -36,7 +36,6 @@ ORDINARY_MINUTES = ROOT / ".cache" / "ordinary_minutes.json"  # of the last `mak
 PLANNED_MINUTES = 55.0  # `affected` starts no group that is expected to end later, counted from --started
 STOP_MINUTES = 75.0  # a group that still runs then is stopped and counts as failed
 MARGIN = 1.3  # times the expected minutes
-UNKNOWN_SPEED = 2.5  # assumed where this machine was not compared with that of the last green run
 STOPPING_SECONDS = 90.0  # for a stopped group to end its servers
 
 
@@ -388,6 +387,10 @@ def run_affected(runner: Runner, started: float) -> None:
     base = GreenRun.read()
     speed = _relative_speed(base)
     names = affected_groups(changed_files(base.commit))
+    if speed is None:
+        for name in names:
+            runner.leave_out(name, "no green `make test-all` is recorded to plan its minutes with")
+        return
     print(
         f"\naffected since {base.commit}: {', '.join(names) or 'no group'}; minutes times {speed:.2f} on this machine"
     )
@@ -400,14 +403,14 @@ def run_affected(runner: Runner, started: float) -> None:
             runner.run(name)
 
 
-def _relative_speed(base: GreenRun) -> float:
-    """How many times longer the unit tests took here than in the last green run."""
+def _relative_speed(base: GreenRun) -> float | None:
+    """How many times longer the unit tests took here than in the last green run; None if either is unknown."""
     try:
         here = json.loads(ORDINARY_MINUTES.read_text())
     except (OSError, ValueError):
         here = {}
     if "unit" not in here or not base.minutes.get("unit"):
-        return UNKNOWN_SPEED
+        return None
     return max(0.5, here["unit"] / base.minutes["unit"])
 
 

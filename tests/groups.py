@@ -41,7 +41,7 @@ STOPPING_SECONDS = 90.0  # for a stopped group to end its servers
 
 @dataclass(frozen=True)
 class Need:
-    """What a group needs from the machine: a script of ``deploy/`` that installs it, and the cure where it cannot."""
+    """Prerequisite of a group: a script of ``deploy/`` that installs it, and the cure where the script fails."""
 
     script: str
     cure: str
@@ -404,7 +404,7 @@ def run_affected(runner: Runner, started: float) -> None:
 
 
 def _relative_speed(base: GreenRun) -> float | None:
-    """How many times longer the unit tests took here than in the last green run; None if either is unknown."""
+    """Return the minutes of the unit tests here, divided by those of the last green run. None if either is unknown."""
     try:
         here = json.loads(ORDINARY_MINUTES.read_text())
     except (OSError, ValueError):

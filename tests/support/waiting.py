@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 DEFAULT_LIMIT_SECONDS = 240.0  # enough for a busy machine and for images that have to be loaded first
@@ -37,40 +36,6 @@ def wait_until(
         if time.monotonic() >= deadline:
             raise AssertionError(_timeout_message(seconds, what, value))
         time.sleep(poll)
-    return value
-
-
-def wait_until_equal(
-    condition: Callable[[], T],
-    expected: T,
-    what: str,
-    seconds: float = DEFAULT_LIMIT_SECONDS,
-    poll: float = POLL_SECONDS,
-) -> None:
-    """Poll ``condition`` until it returns a value that equals ``expected``.
-
-    Raises:
-        AssertionError: The limit has passed. The message quotes ``what``, the last value and ``expected``.
-    """
-    deadline = time.monotonic() + seconds
-    while (value := condition()) != expected:
-        if time.monotonic() >= deadline:
-            raise AssertionError(f"{_timeout_message(seconds, what, value)}; expected: {expected!r}")
-        time.sleep(poll)
-
-
-async def wait_until_async(
-    condition: Callable[[], Awaitable[T | None]],
-    what: str,
-    seconds: float = DEFAULT_LIMIT_SECONDS,
-    poll: float = POLL_SECONDS,
-) -> T:
-    """Poll the coroutine function ``condition`` until it returns a true value; like ``wait_until``."""
-    deadline = time.monotonic() + seconds
-    while not (value := await condition()):
-        if time.monotonic() >= deadline:
-            raise AssertionError(_timeout_message(seconds, what, value))
-        await asyncio.sleep(poll)
     return value
 
 

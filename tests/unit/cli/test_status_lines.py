@@ -1,4 +1,4 @@
-"""What commands print: text of user code on one line, without control characters, and numbers in full."""
+"""Output of commands: text of user code on one line, without control characters, and numbers in full."""
 
 from __future__ import annotations
 

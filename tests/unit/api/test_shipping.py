@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_control.packaging import check
@@ -36,7 +36,6 @@ def read(root: Path) -> dict[str, bytes]:
 
 
 @given(TREES)
-@settings(max_examples=40)
 def test_what_is_sent_arrives_and_has_one_digest(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]
 ) -> None:

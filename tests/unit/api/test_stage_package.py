@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_control.packaging.load import define_topology
@@ -241,7 +241,6 @@ def test_damaged_archives(tmp_path: Path, make: Make, name: str) -> None:
     assert "is not a sound" in refused(path, tmp_path)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_flipped_byte_never_gets_anything_outside(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comparing import difference
 from engine_world import evaluate
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from program_strategies import RECIPES, Recipe
 
@@ -13,7 +13,6 @@ from data_pipeline.core.planner import plan
 from heronry.streamlet.reference import run
 
 
-@settings(max_examples=150)
 @given(recipe=RECIPES, seed=st.integers(0, 1000), small=st.booleans())
 def test_the_plan_gives_what_the_reference_gives(recipe: Recipe, seed: int, small: bool) -> None:
     program = recipe.build().build()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
@@ -52,7 +52,6 @@ def copies(rows: list[Row]) -> list[Row]:
 
 
 @given(st.lists(a_row(), max_size=40), st.sampled_from(ROLLED), st.sampled_from([1, 7, 100]))
-@settings(max_examples=60)
 def test_pieces_add_up_to_the_plain_sum(rows: list[Row], level: str, piece: int) -> None:
     """Pieces of files, added up once more, are the sum of all rows; in one piece there is nothing left to add."""
     length = LEVEL_MS[level]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_container.core.liveness import Judgement, Liveness, Silence
@@ -52,7 +52,6 @@ def test_when_nobody_knows_its_cpu_it_lives_until_the_last_limit() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 10_000_000), st.booleans()), max_size=100))
-@settings(max_examples=100)
 def test_own_pause_accuses_nobody(ticks: list[tuple[int, bool]]) -> None:
     """However long the watcher is away, a process has ``kill_ms / (2 tick)`` of the watcher's own ticks to beat."""
     judge, beat, since_beat = make(), 0, 0
@@ -68,7 +67,6 @@ def test_own_pause_accuses_nobody(ticks: list[tuple[int, bool]]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100)
 def test_whoever_beats_in_time_is_never_judged(data: st.DataObject) -> None:
     judge, beat, silent_ms = make(), 0, 0
     for _ in range(100):
@@ -98,7 +96,6 @@ def test_a_lease_is_added_and_a_new_process_starts_afresh() -> None:
 
 
 @given(st.integers(0, 300), st.lists(st.tuples(st.integers(1, 5000), st.booleans()), max_size=60))
-@settings(max_examples=100)
 def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(
     container: int, looks: list[tuple[int, bool]]
 ) -> None:

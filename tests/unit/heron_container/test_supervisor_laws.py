@@ -183,7 +183,7 @@ class World(RuleBasedStateMachine):
         assert self.core.next_deadline_ms() is None
 
 
-World.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+World.TestCase.settings = settings(stateful_step_count=40)
 TestSupervisor = World.TestCase
 
 

@@ -31,7 +31,7 @@ usages = st.builds(
     hiding=st.sets(st.sampled_from(["process 7", "process 8"])).map(frozenset),
 )
 looks = st.lists(usages, min_size=1, max_size=8)
-SETTINGS = settings(max_examples=300, deadline=None, database=None)
+SETTINGS = settings(database=None)
 
 
 def measured(usage: Usage, containers: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heron_instance.core.download import Download
@@ -11,7 +11,6 @@ from heron_runtime.wire.control import Credit
 STEPS = st.lists(st.tuples(st.sampled_from(("hello", "receive", "take", "offer", "weigh")), st.integers(0, 90)))
 
 
-@settings(max_examples=150, deadline=None)
 @given(STEPS, st.booleans())
 @example([("weigh", 0), ("hello", 0)], False)  # nothing to give is also to be told, to each stream manager
 def test_limits_are_of_the_connection_and_news_is_told_once(steps: list[tuple[str, int]], tell: bool) -> None:

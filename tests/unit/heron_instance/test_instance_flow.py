@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields
 
@@ -120,7 +120,6 @@ def test_every_tuple_arrives_and_is_acked_once(split: type, sink: type, mode: st
         assert counters["__ack-count/split/default"] == counters["__execute-count/split/default"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_random_trees_settle_each_root_once_and_never_too_early(seed: int, data: st.DataObject) -> None:
     """Bolts that delay acks, join across batches and roots, fail, double-ack: checked against a tree kept by hand."""

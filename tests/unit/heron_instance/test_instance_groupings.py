@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
 
@@ -50,7 +50,6 @@ def deal(made: Grouping, runs: list[Rows]) -> dict[int, Rows]:
     return got
 
 
-@settings(max_examples=100, deadline=None)
 @given(runs=st.lists(rows_of_keys, max_size=6), readers=st.integers(1, 5), seed=st.integers(0, 99))
 def test_shuffle_is_even_whatever_the_runs(runs: list[Rows], readers: int, seed: int) -> None:
     got = deal(grouping(SHUFFLE, readers, seed), runs)
@@ -59,7 +58,6 @@ def test_shuffle_is_even_whatever_the_runs(runs: list[Rows], readers: int, seed:
     assert max(counts) - min(counts) <= 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(runs=st.lists(rows_of_keys, max_size=4), readers=st.integers(1, 5), names=st.sampled_from([("a",), ("b", "a")]))
 def test_equal_keys_meet_and_follow_the_key_group_table(runs: list[Rows], readers: int, names: tuple[str, ...]) -> None:
     made = grouping(fields(*names), readers)
@@ -74,7 +72,6 @@ def test_equal_keys_meet_and_follow_the_key_group_table(runs: list[Rows], reader
 PARTIAL = GroupingSpec(GroupingKind.PARTIAL_KEY, ("a",))
 
 
-@settings(max_examples=100, deadline=None)
 @given(runs=st.lists(rows_of_keys, max_size=4), readers=st.integers(1, 5))
 def test_a_partial_key_has_two_tasks_whoever_emits(runs: list[Rows], readers: int) -> None:
     tasks: dict[int, set[int]] = defaultdict(set)
@@ -85,7 +82,6 @@ def test_a_partial_key_has_two_tasks_whoever_emits(runs: list[Rows], readers: in
     assert all(len(found) <= 2 for found in tasks.values())
 
 
-@settings(max_examples=50, deadline=None)
 @given(runs=st.lists(st.integers(1, 60), min_size=1, max_size=20), readers=st.integers(2, 7), name=st.text(max_size=3))
 def test_a_hot_key_is_shared_evenly(runs: list[int], readers: int, name: str) -> None:
     got = deal(grouping(PARTIAL, readers), [[(name, 0, 0)] * n for n in runs])
@@ -113,7 +109,6 @@ def test_bulk_hashing_agrees_with_the_single_one_and_survives_surrogates() -> No
         assert made.groups(rows).tolist() == [key_group((value,)) for value in values]
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows=rows_of_keys, readers=st.integers(1, 4))
 def test_all_and_global(rows: Rows, readers: int) -> None:
     assert all(got == rows for got in deal(grouping(ALL, readers), [rows]).values())

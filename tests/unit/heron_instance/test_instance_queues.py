@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core.outbox import Flush
@@ -35,7 +35,6 @@ def test_capacity_falls_to_zero_in_an_outage_and_grows_back_slowly() -> None:
     assert queue.deadline_ms() is None
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500), st.integers(0, 200)), max_size=60))
 def test_capacity_stays_in_its_bounds(steps: list[tuple[int, int, int]]) -> None:
     queue, now = AdaptiveQueue(1000), 0.0
@@ -90,7 +89,6 @@ def flush_of(sizes: list[int], number: int) -> Flush:
     return Flush([Init(1, number, ones)], [Ack(1, ones, ones)], [Fail(1, ones, Reason(FailKind.FAILED))], frames)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 700_000), max_size=4), max_size=8), st.lists(st.integers(1, 2_000_000), max_size=8)
 )

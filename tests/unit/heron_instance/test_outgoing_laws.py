@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core.outbox import Flush
@@ -30,7 +30,6 @@ def made(what: str, number: int, size: int) -> Any:
             return Frame(1, 0, 2, size, 1, 0, bytes(size))
 
 
-@settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_what_may_be_sent_is_sent_once_and_in_order(steps: list[Any]) -> None:
     outgoing, number = Outgoing(), 0

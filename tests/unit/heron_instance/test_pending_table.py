@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core.pending import FIRST_SIZE, PendingTable, Settled, pending_table
@@ -19,7 +19,6 @@ def roots(sequences: list[int], base: int = BASE) -> np.ndarray:  # type: ignore
     return np.array([base | (s & SEQUENCE_MASK) for s in sequences], dtype=np.uint64)
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), start=st.sampled_from([0, SEQUENCE_MASK - 700]), most=st.sampled_from([256, 3000]))
 def test_against_a_dictionary(data: st.DataObject, start: int, most: int) -> None:
     table = PendingTable(BASE, most, 1000.0)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heron_instance.core.values_codec import MAX_BATCH_BYTES, CodecNumber, ValuesCodec, ValuesError
@@ -51,7 +51,6 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.one_of(plain, odd), plain), min_size=1, max_size=20),
     name=st.sampled_from(["auto", "pickle"]),
@@ -66,7 +65,6 @@ def test_rows_survive(rows: list[tuple[Any, ...]], name: str) -> None:
     assert all(same(x, y) for a, b in zip(rows, back, strict=True) for x, y in zip(a, b, strict=True))
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(-(2**63), 2**63), st.floats(), st.binary(), st.none()), min_size=1, max_size=9)
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core.state.part_file import Damaged, Snapshot, read_part
@@ -73,7 +73,6 @@ def test_a_part_that_was_written_survives_a_power_failure(tmp_path: Path, monkey
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=30), st.data())
-@settings(max_examples=60)
 def test_a_torn_or_changed_part_is_refused(values: list[int], data: st.DataObject) -> None:
     part, pieces = part_of(values)
     whole = b"".join(pieces)
@@ -128,7 +127,6 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
 
 
 @given(share=st.floats(0, 1), garbled=st.booleans())
-@settings(max_examples=40)
 def test_a_torn_journal_shows_whole_transactions_and_all_that_it_holds(
     journal: tuple[Path, list[int]], tmp_path_factory: pytest.TempPathFactory, share: float, garbled: bool
 ) -> None:

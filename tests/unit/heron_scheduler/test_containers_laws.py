@@ -128,7 +128,7 @@ class Host(RuleBasedStateMachine):
         assert self.core.next_deadline_ms() is None
 
 
-Host.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+Host.TestCase.settings = settings(stateful_step_count=40)
 TestContainers = Host.TestCase
 
 

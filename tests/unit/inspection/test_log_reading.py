@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_control.inspection import log_reading
@@ -21,7 +21,6 @@ def reader_of(data: bytes) -> log_reading.Reader:
     return read
 
 
-@settings(max_examples=100)
 @given(data=st.text("ab\n", max_size=200).map(str.encode), lines=st.integers(0, 12), chunk=st.integers(1, 9))
 def test_tail_is_the_last_lines(data: bytes, lines: int, chunk: int) -> None:
     before = log_reading.CHUNK_BYTES

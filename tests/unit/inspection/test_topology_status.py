@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from topology_world import all_processes, definition, execution, packing, process
 
@@ -251,7 +251,6 @@ def test_what_has_died_now_and_then_in_a_long_life_does_not_keep_dying() -> None
     assert topology_state(RUNNING, [process("k", "p", 1), asked], True) == "degraded"
 
 
-@settings(max_examples=100)
 @given(
     wanted=st.sampled_from(list(TopologyState)),
     told=st.lists(st.tuples(st.sampled_from(list(S)), st.integers(0, 5)), min_size=1),

@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.settings import MiB
@@ -50,7 +50,6 @@ runs = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 6), st.integers
 
 
 @given(runs, st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
 def test_a_restart_loses_nothing_that_was_saved_and_doubles_nothing(
     run: list[tuple[str, int, int]], crash: int
 ) -> None:

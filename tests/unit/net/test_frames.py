@@ -55,7 +55,7 @@ def feed(decoder: FrameDecoder, parts: Iterable[bytes]) -> list[Frame]:
 
 
 @given(some_frames, cuts)
-@settings(max_examples=200, deadline=None, phases=PHASES)
+@settings(phases=PHASES)
 @example([(1, b"x" * SCRATCH_BYTES), (2, b"")], [4, 1, 7])
 def test_the_same_frames_however_the_bytes_are_cut(frames: list[Frame], lengths: list[int]) -> None:
     decoder = FrameDecoder(LIMIT)
@@ -65,7 +65,7 @@ def test_the_same_frames_however_the_bytes_are_cut(frames: list[Frame], lengths:
 
 
 @given(st.lists(st.tuples(some_frames, cuts), min_size=2, max_size=3))
-@settings(max_examples=50, deadline=None, phases=PHASES)
+@settings(phases=PHASES)
 def test_decoders_of_one_thread_share_their_scratch_and_nothing_else(
     streams: list[tuple[list[Frame], list[int]]],
 ) -> None:
@@ -79,7 +79,7 @@ def test_decoders_of_one_thread_share_their_scratch_and_nothing_else(
 
 
 @given(st.binary(max_size=200), cuts)
-@settings(max_examples=300, deadline=None, phases=PHASES)
+@settings(phases=PHASES)
 def test_garbage_is_frames_or_a_fault_and_the_cuts_do_not_matter(data: bytes, lengths: list[int]) -> None:
     whole, cut = FrameDecoder(64), FrameDecoder(64)
     assert feed(whole, [data]) == feed(cut, pieces(data, lengths))
@@ -88,7 +88,7 @@ def test_garbage_is_frames_or_a_fault_and_the_cuts_do_not_matter(data: bytes, le
 
 
 @given(some_frames, st.integers(LIMIT + 1, LIMIT + 20) | st.integers(LIMIT + 1, 2**32 - 1), tags, cuts)
-@settings(max_examples=100, deadline=None, phases=PHASES)
+@settings(phases=PHASES)
 def test_a_frame_too_large_is_a_fault_at_its_header_after_all_before_it(
     frames: list[Frame], length: int, tag: int, lengths: list[int]
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_frame_too_large_is_a_fault_at_its_header_after_all_before_it(
 
 
 @given(some_frames, st.integers(0, 40), tags, st.data())
-@settings(max_examples=100, deadline=None, phases=PHASES)
+@settings(phases=PHASES)
 def test_a_frame_cut_short_is_torn(frames: list[Frame], size: int, tag: int, data: st.DataObject) -> None:
     last = wire([(tag, bytes(size))])
     kept = data.draw(st.integers(1, len(last) - 1))

@@ -31,7 +31,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from(KEYS), TIMES, st.integers(-5, 5)), m
 BOUND = st.one_of(st.none(), st.sampled_from([-40, -20, 0, 10, 35, 50, 90]))
 MONOIDS = st.sampled_from([count(), sum_(), max_(), mean(), distinct(6)])
 # Each example writes a dozen files, so shrinking takes too long.
-ONE_FAULT = settings(max_examples=400, report_multiple_bugs=False, phases=set(Phase) - {Phase.shrink})
+ONE_FAULT = settings(report_multiple_bugs=False, phases=set(Phase) - {Phase.shrink})
 
 
 @dataclass(frozen=True)

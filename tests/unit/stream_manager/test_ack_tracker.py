@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.ids import SEQUENCE_MASK, root_base
@@ -59,7 +59,6 @@ class Model:
         return self.fail(dead)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     start=st.sampled_from([0, 5, 2**31, 2**32 - 40, 2**32 - 3]),
@@ -126,7 +125,6 @@ def test_equals_a_dict_for_any_interleaving(seed: int, start: int, steps: list[s
     assert tracker.live == 0
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     buckets=st.integers(2, 6),
     timeout_ms=st.integers(50, 5000),

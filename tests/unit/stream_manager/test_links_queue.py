@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sm_world import column, failed, frame
 
@@ -37,7 +37,6 @@ def packets(link: Link) -> list[Packet]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["ack", "fail", "verdict"]), st.integers(1, 3), st.integers(1, 40_000)), max_size=12
@@ -76,7 +75,6 @@ def test_settlements_are_cut_into_packets_and_every_column_arrives_whole_and_in_
     assert link.settlements.bytes == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([10, 1000, 300_000, 1_500_000])), max_size=25))
 def test_a_packet_holds_a_mebibyte_or_one_frame_and_keeps_the_order(items: list[tuple[int, int]]) -> None:
     link = opened(1, 2, 3, 4)

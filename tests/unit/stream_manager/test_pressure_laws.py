@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sm_world import World, frame, make_plan
 
@@ -142,7 +142,6 @@ def test_a_peer_that_reconnects_gets_no_second_window_for_what_is_still_queued()
     assert world.cores[1].connections.peers[2].link.weight == 0
 
 
-@settings(max_examples=100, deadline=None)
 @given(sizes=st.lists(st.integers(0, 300), max_size=50), high=st.integers(2, 200), low=st.integers(0, 200))
 def test_hysteresis(sizes: list[int], high: int, low: int) -> None:
     low, slow = min(low, high - 1), False
@@ -155,7 +154,6 @@ def test_hysteresis(sizes: list[int], high: int, low: int) -> None:
             assert (size <= low) != slow
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     events=st.lists(
         st.one_of(
@@ -196,7 +194,6 @@ def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events:
     assert set(there.union()) == set(here.own)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60), st.integers(10, 200))
 def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
     steps: list[tuple[int, bool]], window: int
@@ -218,7 +215,6 @@ def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
     assert limit - grant.used > window // 2
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(("send", "use", "lose")), st.integers(1, 50)), max_size=80), st.integers(60, 200)
 )
@@ -249,7 +245,6 @@ def test_the_memory_of_a_queue_is_bounded_by_what_each_of_its_feeders_may_send()
     assert bound == 2 * 1000 + 7 + 2 * (100 + 7) + 3 * (200 + 7)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 500), st.sets(st.sampled_from(ALL_CAUSES))), max_size=20))
 def test_the_time_under_pressure_is_that_of_the_causes_that_last(steps: list[tuple[int, set[Cause]]]) -> None:
     """A cause is charged for the time between two looks at both of which it stood; what a task causes adds up."""
@@ -293,7 +288,6 @@ MESSAGES = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(MESSAGES, max_size=40), st.booleans())
 def test_what_comes_out_of_the_outbox_means_what_went_in(messages: list[Any], many: bool) -> None:
     """Whoever hears only what comes out knows the same in the end, and the outbox is bounded."""

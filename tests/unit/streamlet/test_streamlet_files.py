@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heronry.streamlet import Builder, files
@@ -22,7 +22,6 @@ from heronry.streamlet.results import finished, latest, read
 TEXTS = st.text(st.sampled_from('aß\r\n "{},;1'), max_size=60)
 
 
-@settings(max_examples=60)
 @given(text=TEXTS, size=st.integers(1, 9), grows=st.booleans())
 def test_pieces_join_to_the_file_and_can_be_read_again(
     text: str, size: int, grows: bool, tmp_path_factory: pytest.TempPathFactory

@@ -154,7 +154,6 @@ def reference(program: Program, out: list[Any]) -> list[Any]:
     return expected
 
 
-@settings(max_examples=60)
 @given(SHAPES, st.integers(0, 1000))
 def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
     out: list[Any] = []

@@ -77,7 +77,7 @@ TIMES = st.one_of(
 )  # fmt: skip
 ANYTHING = st.one_of(NUMBERS, WORDS, TIMES, st.none(), st.binary(max_size=3), st.just(Colour.RED), st.just([1]))
 TRY = settings(
-    max_examples=300, database=None, deadline=None, report_multiple_bugs=False,
+    database=None, deadline=None, report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.generate],
 )  # fmt: skip
 
@@ -236,7 +236,7 @@ def orders(records: list[Any], **config: Any) -> Builder:
     return builder
 
 
-@settings(TRY, max_examples=40)
+@TRY
 @given(DIRTY)
 def test_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
     program = orders(records).build()
@@ -257,7 +257,7 @@ def test_a_batch_puts_aside_what_the_reference_does(records: list[Any]) -> None:
     assert len(letters) + len(results["all"]) == len(records)
 
 
-@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])  # an example is a whole run
+@settings(max_examples=5, phases=[Phase.explicit, Phase.generate])  # an example is a whole run
 @given(DIRTY, st.integers(0, 100))
 def test_online_puts_aside_what_the_reference_does(records: list[Any], seed: int) -> None:
     letters: list[dict[str, Any]] = []

@@ -9,7 +9,7 @@ import pytest
 from ddsketch import DDSketch
 from ddsketch.pb import ddsketch_pb2
 from ddsketch.pb.proto import DDSketchProto
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.sketch import Sketch
@@ -94,7 +94,6 @@ def test_counting_from_several_threads_loses_nothing() -> None:
 
 
 @given(values)
-@settings(max_examples=60, deadline=None)
 def test_quantiles_agree_with_the_ddsketch_library(numbers: list[float]) -> None:
     ours, theirs = Sketch.of(numbers), DDSketch()
     for number in numbers:
@@ -115,7 +114,6 @@ def test_quantiles_agree_with_the_ddsketch_library(numbers: list[float]) -> None
 
 
 @given(values, values, values)
-@settings(max_examples=60, deadline=None)
 def test_sketches_add_like_numbers(a: list[float], b: list[float], c: list[float]) -> None:
     x, y, z = Sketch.of(a), Sketch.of(b), Sketch.of(c)
     assert x + y == y + x == Sketch.of(a + b)

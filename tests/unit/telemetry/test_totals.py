@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
@@ -53,7 +53,6 @@ def truth(life: list[list[int]]) -> int:
 
 
 @given(lives, st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
 def test_order_and_repeats_do_not_matter(life: list[list[int]], chance: random.Random) -> None:
     reports = reports_of(life)
     shuffled = reports * 2
@@ -67,7 +66,6 @@ def test_order_and_repeats_do_not_matter(life: list[list[int]], chance: random.R
 
 
 @given(lives, st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
 def test_folding_and_lossy_forwarding_never_double(life: list[list[int]], chance: random.Random) -> None:
     """A metrics manager folds; what it tells the master is lost, repeated and late; both restart from what was sent."""
     manager, master = ProcessTotals(), ProcessTotals()
@@ -94,7 +92,6 @@ def test_folding_and_lossy_forwarding_never_double(life: list[list[int]], chance
 
 
 @given(lives)
-@settings(max_examples=40, deadline=None)
 def test_a_metrics_manager_that_lost_its_memory_makes_no_total_fall(life: list[list[int]]) -> None:
     master = ProcessTotals()
     for amnesia in range(3):

@@ -6,7 +6,7 @@ import tracemalloc
 from math import isnan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.wire.master import MetricsRequest, PublishMetrics, TimelineRequest
@@ -26,7 +26,6 @@ def process(now: float, value: float, incarnation: int = 1, started: float = STA
 
 
 @given(reports, st.integers(1, 10_000), st.integers(0, 20_000))
-@settings(max_examples=150, deadline=None)
 def test_points_answer_as_a_list_would(values: list[tuple[int, int]], seconds: int, later: int) -> None:
     rings, everything, now = GaugeRings(), [], START
     for gap, value in values:
@@ -60,7 +59,6 @@ def test_points_answer_as_a_list_would(values: list[tuple[int, int]], seconds: i
     st.integers(1, 9), st.lists(st.tuples(st.integers(0, 12), st.integers(-9, 9)), max_size=30),
     st.integers(-20, 20), st.integers(1, 40),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None)
 def test_a_ring_answers_also_for_more_points_than_it_holds(
     size: int, values: list[tuple[int, int]], later: int, count: int
 ) -> None:

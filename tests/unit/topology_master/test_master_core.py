@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from master_world import (
     NAME,
@@ -164,7 +164,6 @@ def test_every_heartbeat_is_answered_with_who_most_waits_for() -> None:
 
 
 @given(st.lists(st.integers(1, 60_000), max_size=40))
-@settings(max_examples=40, deadline=None)
 def test_the_masters_own_pauses_accuse_nobody(gaps: list[int]) -> None:
     """However long the master itself is stopped, a lease runs out only over enough ticks of its own."""
     node = registered(leader(), 1, 1)
@@ -375,7 +374,6 @@ def test_more_containers_change_the_routing_and_move_few_groups() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(2, 4))
-@settings(max_examples=60, deadline=None)
 def test_at_most_one_master_leads_whatever_happens(seed: int, masters: int) -> None:
     """Any interleaving of steps, lost connections, expired sessions: one leader, growing epochs, growing plans."""
     chance = random.Random(seed)

@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from master_world import registration
 from state_world import CONTAINERS, TASKS, StateNode, begun
@@ -134,7 +134,6 @@ class Law:
 
 
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from(TASKS)), max_size=40))
-@settings(max_examples=40, deadline=None)
 def test_whatever_happens_the_store_fits_together_and_checkpoints_go_on(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as home:
         law = Law(Path(home))

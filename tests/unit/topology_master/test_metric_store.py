@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.sketch import Sketch
@@ -32,7 +32,6 @@ def ask(store: MetricStore, now: float, seconds: float, *names: str) -> dict[str
 
 
 @given(growths, st.integers(1, 4000))
-@settings(max_examples=100, deadline=None)
 def test_rings_answer_as_a_list_would(growth: list[tuple[int, int]], seconds: int) -> None:
     ring, sketch_ring, everything, now = Rings(), SketchRings(), [], START
     for gap, amount in growth:
@@ -49,7 +48,6 @@ def test_rings_answer_as_a_list_would(growth: list[tuple[int, int]], seconds: in
 
 
 @given(growths)
-@settings(max_examples=60, deadline=None)
 def test_the_sum_of_rollups_is_the_rollup_of_sums(growth: list[tuple[int, int]]) -> None:
     one, several, now = Rings(), [Rings() for _ in range(3)], START
     for number, (gap, amount) in enumerate(growth):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.causes import Cause, CauseKind
@@ -108,7 +108,6 @@ def test_every_member_of_a_union_is_a_field(name: str) -> None:
 
 
 @given(definitions)
-@settings(max_examples=60, deadline=None)
 def test_definitions_survive(definition: TopologyDefinition) -> None:
     assert codec.TOPOLOGY.decode(codec.TOPOLOGY.encode(definition)) == definition
 

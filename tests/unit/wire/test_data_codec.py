@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.reasons import FailKind
@@ -52,7 +52,6 @@ def packets(draw: st.DrawFn) -> Packet:
 
 
 @given(packets())
-@settings(max_examples=100, deadline=None)
 def test_packets_survive(packet: Packet) -> None:
     assert decode_packet(encode_packet(packet)) == packet
 

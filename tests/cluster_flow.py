@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import fault_ledger
 from fault_ledger import Text
-from waiting import eventually
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
+from tests.support.waiting import wait_until
 
 TESTS = Path(__file__).resolve().parent
 TEXT = TESTS.parent / "examples" / "data" / "northanger_abbey.txt"
@@ -74,7 +74,7 @@ class ClusterFlow:
         (folder,) = cluster.folders(name)
         self.output = folder / "files" / "out"
         self.text = Text(TEXT)
-        eventually(lambda: self.written() > 0, f"{name} writes")
+        wait_until(lambda: self.written() > 0, f"{name} writes")
 
     def written(self) -> int:
         """Bytes, by all sinks that ever were."""
@@ -93,12 +93,12 @@ class ClusterFlow:
             now = fault_ledger.progress(self.output)
             return all(now[task]["done"] >= number for task, number in emitted.items())
 
-        eventually(acked, "every line emitted so far is acked")
+        wait_until(acked, "every line emitted so far is acked")
 
     def ends(self) -> None:
         """Its source does; every word of every line is there, and ``heron kill`` leaves nothing of it."""
         (self.output / "end").touch()
-        eventually(lambda: fault_ledger.all_acked(self.output, SPOUTS), "all is acked")
+        wait_until(lambda: fault_ledger.all_acked(self.output, SPOUTS), "all is acked")
         account = self.text.account(self.output)
         assert account.complete(), account
         self.cluster.nodes.lap(f"{account}")

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import psutil
-from waiting import eventually
 
 from heron_control.schedulers.identity import process_title
+from tests.support.waiting import wait_until
 
 
 class ProcessGround:
@@ -36,7 +36,7 @@ class ProcessGround:
     def restart_scheduler(self, name: str) -> None:
         before = self._pid(name, "heron_scheduler")
         os.kill(int(before), signal.SIGKILL)
-        eventually(lambda: self._pid(name, "heron_scheduler") not in ("", before), "another scheduler is there")
+        wait_until(lambda: self._pid(name, "heron_scheduler") not in ("", before), "another scheduler is there")
 
     def left(self, name: str) -> list[str]:
         files = [str(path) for path in self._home.glob(f"topologies/**/{name}") if path.is_dir()]

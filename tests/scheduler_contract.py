@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pytest
-from waiting import eventually
 
 from tests.support.heron_command import query_json
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPOLOGY = ROOT / "tests" / "contract_topology.py"
@@ -71,10 +71,10 @@ class SchedulerContract:
         yield name
         heron(ground, "kill", ground.address, name)
         heron(ground, "status", ground.address, name, code=EXIT_UNKNOWN)
-        eventually(lambda: not ground.left(name), f"nothing is left of {name}: {ground.left(name)}")
+        wait_until(lambda: not ground.left(name), f"nothing is left of {name}: {ground.left(name)}")
         submit(ground, name)  # the name is free again
         heron(ground, "kill", ground.address, name)
-        eventually(lambda: not ground.left(name), f"nothing is left of {name}: {ground.left(name)}")
+        wait_until(lambda: not ground.left(name), f"nothing is left of {name}: {ground.left(name)}")
 
     def test_every_container_of_the_plan_runs(self, ground: Ground, name: str) -> None:
         numbers = [row["id"] for row in status(ground, name)["containers"]]
@@ -129,7 +129,7 @@ class SchedulerContract:
         runs(ground, name)
         assert len(lives(ground, name)) == 3
         gone = set(more) - set(lives(ground, name))
-        eventually(lambda: not any(ground.life(name, number) for number in gone), f"container {gone} has ended")
+        wait_until(lambda: not any(ground.life(name, number) for number in gone), f"container {gone} has ended")
 
     def test_a_move_goes_to_a_new_container(self, ground: Ground, name: str) -> None:
         before = lives(ground, name)
@@ -139,7 +139,7 @@ class SchedulerContract:
         after = lives(ground, name)
         assert number not in after
         assert len(after) == len(before)
-        eventually(lambda: not ground.life(name, number), f"container {number} has ended")
+        wait_until(lambda: not ground.life(name, number), f"container {number} has ended")
 
     def test_what_no_machine_has_is_refused_or_waits_and_says_why(self, ground: Ground, name: str) -> None:
         greedy = f"Greedy-{secrets.token_hex(3)}"
@@ -151,10 +151,10 @@ class SchedulerContract:
         else:
             assert done.returncode == 0, done
             if self.too_much == "waits":
-                eventually(lambda: status(ground, greedy)["cause"], "it says what it waits for")
+                wait_until(lambda: status(ground, greedy)["cause"], "it says what it waits for")
             heron(ground, "kill", ground.address, greedy)
         heron(ground, "status", ground.address, greedy, code=EXIT_UNKNOWN)
-        eventually(lambda: not ground.left(greedy), f"nothing is left of {greedy}: {ground.left(greedy)}")
+        wait_until(lambda: not ground.left(greedy), f"nothing is left of {greedy}: {ground.left(greedy)}")
 
     def test_a_name_that_nobody_has_is_said_to_be_unknown(self, ground: Ground, name: str) -> None:
         for command in (["kill"], ["restart"], ["status"]):
@@ -193,7 +193,7 @@ def process(ground: Ground, name: str, process: str) -> dict[str, Any]:
 
 def runs(ground: Ground, name: str) -> None:
     """Wait until every process of it does its work."""
-    eventually(lambda: status(ground, name)["state"] == "running", f"{name} runs")
+    wait_until(lambda: status(ground, name)["state"] == "running", f"{name} runs")
 
 
 def lives(ground: Ground, name: str) -> dict[int, str]:
@@ -208,6 +208,6 @@ def others_than(ground: Ground, name: str, ended: dict[int, str]) -> dict[int, s
         now = {number: ground.life(name, number) for number in ended}
         return all(now[number] not in ("", life) for number, life in ended.items())
 
-    eventually(anew, f"containers {sorted(ended)} live anew")
+    wait_until(anew, f"containers {sorted(ended)} live anew")
     runs(ground, name)
     return lives(ground, name)

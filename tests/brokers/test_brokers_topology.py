@@ -8,10 +8,11 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, becomes, unique
+from front_door import FrontDoor, unique
 from mosquitto_server import Mosquitto
 from nats_server import NatsServer
-from waiting import eventually
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("messages_topology.py")
 MESSAGES = 500
@@ -52,18 +53,18 @@ def test_each_message_is_written_once_whoever_is_killed(
         name, TOPOLOGY, "Messages", "--", server.url, str(server.password_file), "left,right", "out.x",
         str(tmp_path / "spool"), broker.url, "plant/+",
     )  # fmt: skip
-    eventually(lambda: len(found()) > 0, "a checkpoint is committed, so everybody listens")
+    wait_until(lambda: len(found()) > 0, "a checkpoint is committed, so everybody listens")
     for number, pid in enumerate(sorted(tasks())):
         add(("left", "right")[number % 2])
         publish()
         os.kill(pid, signal.SIGKILL)
-        becomes(lambda: len(found()), len(given), "messages written")
+        wait_until_equal(lambda: len(found()), len(given), "messages written")
         assert found() == sorted(given)
-    becomes(read, published, "messages of the topic")
+    wait_until_equal(read, published, "messages of the topic")
     server.kill()
     server.start()
     add("left")
-    becomes(lambda: len(found()), len(given), "messages written after the server's death")
+    wait_until_equal(lambda: len(found()), len(given), "messages written after the server's death")
     assert found() == sorted(given)
     door.kill(name)
     assert [path for path in (tmp_path / "spool").iterdir() if path.stat().st_size] == [], "all was published"

@@ -9,9 +9,10 @@ import signal
 import time
 from pathlib import Path
 
-from front_door import FrontDoor, becomes, unique
+from front_door import FrontDoor, unique
 from kafka_mock import KafkaMock
-from waiting import eventually
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("kafka_topology.py")
 MESSAGES, KEYS = 400, 10
@@ -46,16 +47,16 @@ def test_each_message_is_written_once_whoever_is_killed(brokers: KafkaMock, door
 
     add()
     door.submit(name, TOPOLOGY, "Messages", "--", brokers.servers, "from", "to", str(tmp_path / "spool"))
-    eventually(lambda: many(found()) > 0, "a checkpoint is committed")
+    wait_until(lambda: many(found()) > 0, "a checkpoint is committed")
     for pid in sorted(tasks()):
         add()
         os.kill(pid, signal.SIGKILL)
-        becomes(lambda: many(found()), many(given), "messages written")
+        wait_until_equal(lambda: many(found()), many(given), "messages written")
         assert found() == given
     add()
     with brokers.stopped():
         time.sleep(AWAY_SECS)
-    becomes(lambda: many(found()), many(given), "messages written after the brokers were away")
+    wait_until_equal(lambda: many(found()), many(given), "messages written after the brokers were away")
     assert found() == given
     door.kill(name)
     left = [path for path in (tmp_path / "spool").iterdir() if path.stat().st_size or "claim" in path.name]

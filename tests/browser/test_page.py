@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from played_topology import PlayedTopology, until, word_count
+from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
 from heron_control.inspection.stream_runs import claimed
@@ -23,6 +23,7 @@ from heron_runtime.model.generations import Phase
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
 from heron_runtime.wire.master import CheckpointSummary, StateStatus
+from tests.support.waiting import wait_until
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 from selenium.webdriver.common.by import By  # noqa: E402  # after the check that selenium is there
@@ -77,7 +78,7 @@ def kept(store: Any) -> Iterator[PlayedTopology]:
 @pytest.fixture(scope="module")
 def rest(store: Any, played: PlayedTopology, evil: PlayedTopology, kept: PlayedTopology) -> Iterator[TrackerProcess]:
     with tracker("--cluster", f"local=files://{store.folder}/state", log=store.folder / "log") as process:
-        until(lambda: process.raw("/readyz")[0] == 200)
+        wait_until(lambda: process.raw("/readyz")[0] == 200)
         yield process
 
 
@@ -120,7 +121,7 @@ def shows(browser: Any, selector: str, text: str = "") -> Any:
         )  # fmt: skip
         return found or False
 
-    return until(find)
+    return wait_until(find)
 
 
 def taken(browser: Any, selector: str, text: str) -> tuple[str, str]:
@@ -136,7 +137,7 @@ def taken(browser: Any, selector: str, text: str) -> tuple[str, str]:
 
 def click(browser: Any, selector: str, text: str = "") -> None:
     """Click what is there at that moment: the page draws itself anew every few seconds."""
-    done = until(lambda: _try(lambda: (shows(browser, selector, text).click(), True)[1]))
+    done = wait_until(lambda: _try(lambda: (shows(browser, selector, text).click(), True)[1]))
     assert done
 
 
@@ -166,7 +167,7 @@ def test_the_list(browser: Any, rest: TrackerProcess) -> None:
     shows(browser, "#live", "live")
     screenshot(browser, "topologies")
     browser.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("wordc")
-    until(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#topologies tbody tr")) == 1)
+    wait_until(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#topologies tbody tr")) == 1)
     click(browser, "#topologies th button", "Tasks")
     shows(browser, "th[aria-sort=ascending]", "Tasks")
 
@@ -218,7 +219,7 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
     shows(browser, "#events", "event 9")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#events li")) == 10
     Select(browser.find_element(By.CSS_SELECTOR, "select[aria-label='Kind of events']")).select_by_value("restore")
-    until(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#events li")) == 30)
+    wait_until(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#events li")) == 30)
     assert "pressure" not in browser.find_element(By.CSS_SELECTOR, "#events").text
     Select(browser.find_element(By.CSS_SELECTOR, "select[aria-label='Kind of events']")).select_by_value("plan")
     shows(browser, "#events", "None.")
@@ -230,7 +231,7 @@ def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, p
     click(browser, "#topologies a", "WordCount")
     shows(browser, "h1", "WordCount")
     assert browser.title == "WordCount – Heron"
-    nodes = until(lambda: browser.find_elements(By.CSS_SELECTOR, "svg .node"))
+    nodes = wait_until(lambda: browser.find_elements(By.CSS_SELECTOR, "svg .node"))
     assert len(nodes) == 6
     assert len(browser.find_elements(By.CSS_SELECTOR, "svg .edge")) == 6
     shows(browser, "#pressure", "count task")
@@ -269,7 +270,7 @@ def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, p
     played.write("container_1_split_5", "a line that was added\n")
     shows(browser, "#log", "a line that was added")
     scrolled = "const l = document.querySelector('#log'); return l.scrollTop + l.clientHeight >= l.scrollHeight - 8"
-    until(lambda: browser.execute_script(scrolled))
+    wait_until(lambda: browser.execute_script(scrolled))
     screenshot(browser, "log")
     click(browser, "[role=tab]", "Config")
     shows(browser, "#detail-body td", "topology.reliability.mode")
@@ -301,7 +302,7 @@ def test_changes_appear_by_themselves(browser: Any, rest: TrackerProcess, store:
     shows(browser, "#topologies tr .state.calm", "paused")
     newer.kill()
     newer.close()
-    until(lambda: "Newer" not in browser.find_element(By.ID, "topologies").text)
+    wait_until(lambda: "Newer" not in browser.find_element(By.ID, "topologies").text)
 
 
 def test_hostile_names_stay_text(browser: Any, rest: TrackerProcess) -> None:

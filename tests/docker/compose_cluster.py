@@ -16,16 +16,15 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import waiting
 from typer.testing import CliRunner
-from waiting import PATIENCE_SECONDS
 
 from heron_cli.main import make_app
 from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS = 900.0  # the first `deploy/up` of a machine builds every image
@@ -43,16 +42,8 @@ class Unavailable(Exception):
     """The api server cannot be reached at this moment."""
 
 
-def eventually(condition: Callable[[], T | None], what: str, seconds: float = PATIENCE_SECONDS) -> T:
-    """What ``condition`` answers, as soon as that is true. An api server that does not answer yet is no answer."""
-    return waiting.eventually(lambda: _ask(condition), what, seconds)
-
-
-def _ask(condition: Callable[[], T | None]) -> T | None:
-    try:
-        return condition()
-    except Unavailable:
-        return None
+#: Poll a condition; an api server that does not answer yet counts as false.
+wait_for_cluster = partial(wait_until, retry_on=Unavailable)
 
 
 def run(*command: str, check: bool = True, **arguments: Any) -> subprocess.CompletedProcess[str]:
@@ -197,7 +188,7 @@ class ComposeCluster:
             assert len(leads) <= 1
             return leads[0] if leads else ""
 
-        return eventually(look, "an api server leads")
+        return wait_for_cluster(look, "an api server leads")
 
     def containers(self, topology: str = "") -> dict[int, str]:
         """Number to name of the containers of a topology (of all), dead ones too."""

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import master_logs
-from compose_cluster import ComposeCluster, docker, eventually, inside
+from compose_cluster import ComposeCluster, docker, inside, wait_for_cluster
 
 from heron_control.schedulers.docker_plan import HOME
 from heron_control.schedulers.topology_folder import LOG_FILES
@@ -114,10 +114,10 @@ def leader(cluster: ComposeCluster) -> str | None:
 @contextmanager
 def kill_leader(cluster: ComposeCluster, topology: str, draw: random.Random) -> Iterator[None]:
     """docker kill of ZooKeeper's leader; the other two elect another."""
-    old = eventually(lambda: leader(cluster), "ZooKeeper has a leader")
+    old = wait_for_cluster(lambda: leader(cluster), "ZooKeeper has a leader")
     docker("kill", old)
     try:
-        eventually(lambda: leader(cluster) not in (None, old), "ZooKeeper has another leader")
+        wait_for_cluster(lambda: leader(cluster) not in (None, old), "ZooKeeper has another leader")
         yield
     finally:
         docker("start", old)
@@ -155,7 +155,7 @@ def kill_leading_api(cluster: ComposeCluster, topology: str, draw: random.Random
     docker("kill", name, worker(cluster, topology, draw))
     try:
         yield
-        eventually(lambda: cluster.leading_api() != name, "the other api server leads")
+        wait_for_cluster(lambda: cluster.leading_api() != name, "the other api server leads")
     finally:
         docker("start", name)
 

@@ -14,7 +14,7 @@ import time
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
-from compose_cluster import TAG, docker, eventually, stranger
+from compose_cluster import TAG, docker, stranger, wait_for_cluster
 
 SAMPLE_SECONDS = 0.1
 _LOOP = f"""
@@ -47,7 +47,7 @@ class DockerFlow:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
-        eventually(lambda: self._samples, f"the watcher of {topology} tells something")
+        wait_for_cluster(lambda: self._samples, f"the watcher of {topology} tells something")
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -9,7 +9,7 @@ import urllib.request
 from collections import Counter
 from pathlib import Path
 
-from compose_cluster import ComposeCluster, docker, eventually, inside
+from compose_cluster import ComposeCluster, docker, inside, wait_for_cluster
 
 TOPOLOGY = Path(__file__).with_name("docker_exact_topology.py")
 SPLITS, KEYS, NUMBERS = 4, 50, 5000  # in each split
@@ -42,7 +42,7 @@ def submit(cluster: ComposeCluster, name: str, per_second: int, *options: str) -
 
 def flows(cluster: ComposeCluster, name: str) -> Counter[tuple[int, int]]:
     """What it has written, once that is some, and long not all."""
-    found = eventually(lambda: written(cluster, name), f"{name} writes")
+    found = wait_for_cluster(lambda: written(cluster, name), f"{name} writes")
     assert sum(found.values()) < TOTAL
     return found
 
@@ -69,14 +69,16 @@ def test_another_topology_and_a_new_version_go_on_where_it_was(cluster: ComposeC
 
     # Its files are in the first one's volume, so the second one has the rest, and each number counts once.
     submit(cluster, second, QUICK, *given)
-    eventually(lambda: sum(written(cluster, second).values()) >= TOTAL - sum(before.values()), "it has all the rest")
+    wait_for_cluster(
+        lambda: sum(written(cluster, second).values()) >= TOTAL - sum(before.values()), "it has all the rest"
+    )
     assert before + written(cluster, second) == TRUTH
     cluster.heron("kill", "docker/tests", second)
     cluster.lap(f"{second}: {TOTAL - sum(before.values())} of {TOTAL} numbers counted behind the checkpoint, once each")
 
     # The first one goes on, and a new version takes its place; what the old one wrote goes with its volume.
     cluster.heron("activate", "docker/tests", first)
-    eventually(lambda: written(cluster, first) > before, "it goes on")
+    wait_for_cluster(lambda: written(cluster, first) > before, "it goes on")
     replace = ("--replace", "--wait-timeout", "60")
     said = cluster.heron(*names[:-1], first, *replace, elsewhere, "--", "{}", code=7)
     assert "nothing can be put there from outside" in said
@@ -89,7 +91,9 @@ def test_another_topology_and_a_new_version_go_on_where_it_was(cluster: ComposeC
     assert sum(there.values()) < TOTAL, "there is something left for the new version"
     submit(cluster, first, QUICK, *replace)
     assert docker("volume", "ls", "--quiet", "--filter", f"label=org.heronry.topology={first}") != old
-    eventually(lambda: sum(written(cluster, first).values()) >= TOTAL - sum(there.values()), "it has all the rest")
+    wait_for_cluster(
+        lambda: sum(written(cluster, first).values()) >= TOTAL - sum(there.values()), "it has all the rest"
+    )
     assert there + written(cluster, first) == TRUTH
     rows = json.loads(cluster.say("checkpoint", "list", "docker/tests", first, "-o", "json"))
     names_kept = sorted({row["name"] for row in rows if row["name"]})

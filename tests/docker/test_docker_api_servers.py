@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from compose_cluster import COMMAND_SECONDS, ROOT, ComposeCluster, docker, eventually
+from compose_cluster import COMMAND_SECONDS, ROOT, ComposeCluster, docker, wait_for_cluster
 
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 PLACE, RUNS, COMES = "docker/tests", "Runs", "Comes"
@@ -46,7 +46,7 @@ def test_the_leader_is_killed_in_the_middle_of_a_submit_and_a_container_with_it(
     leads = cluster.leading_api()  # the other one, or the first in its second life: whoever was quicker
     # The new topology is whole, the old one too: what had died was started, what lives was left alone.
     assert whole(cluster, COMES)
-    eventually(lambda: whole(cluster, RUNS), f"{RUNS} is whole")
+    wait_for_cluster(lambda: whole(cluster, RUNS), f"{RUNS} is whole")
     print(f"{time.monotonic() - began:.1f} s until the container that died with it runs")
     after = cluster.identity(cluster.containers(RUNS)[1]), cluster.identity(cluster.containers(RUNS)[0])
     assert (after[0] != before[0], after[1] == before[1]) == (True, True)

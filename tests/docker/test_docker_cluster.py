@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from compose_cluster import ROOT, TAG, ComposeCluster, docker, eventually, inside, run, stranger
+from compose_cluster import ROOT, TAG, ComposeCluster, docker, inside, run, stranger, wait_for_cluster
 
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.engine import EngineError
@@ -127,9 +127,9 @@ def test_a_container_that_vanishes_comes_back_and_says_why(small: ComposeCluster
     identity = small.identity(before[0])
     docker("rm", "--force", before[1])
     began = time.monotonic()
-    eventually(lambda: small.containers(NAME) == before, "the container is there again", BACK_SECONDS)
+    wait_for_cluster(lambda: small.containers(NAME) == before, "the container is there again", BACK_SECONDS)
     print(f"back after {time.monotonic() - began:.1f} s")
-    eventually(lambda: small.status(NAME)["state"] == "running", "it works again")
+    wait_for_cluster(lambda: small.status(NAME)["state"] == "running", "it works again")
     back = process(small, "heron_container-1")
     assert back["restarts"] == 1
     assert "vanished" in back["last_error"]
@@ -142,7 +142,7 @@ def test_restart_touches_exactly_one_container(small: ComposeCluster) -> None:
     after = {number: small.identity(name) for number, name in small.containers(NAME).items()}
     assert after[0] == before[0]
     assert after[1] != before[1]
-    eventually(lambda: small.status(NAME)["state"] == "running", "it works again")
+    wait_for_cluster(lambda: small.status(NAME)["state"] == "running", "it works again")
 
 
 def test_prometheus_scrapes_the_topology_and_the_trackers(small: ComposeCluster) -> None:
@@ -152,8 +152,8 @@ def test_prometheus_scrapes_the_topology_and_the_trackers(small: ComposeCluster)
             found: list[Any] = json.loads(answer.read())["data"]["result"]
         return found
 
-    eventually(lambda: ask(f'heron_emitted_total{{topology="{NAME}"}}'), "Prometheus has the topology's counters")
-    eventually(lambda: len(ask('up{job="trackers"}==1')) == 2, "Prometheus scrapes both trackers")
+    wait_for_cluster(lambda: ask(f'heron_emitted_total{{topology="{NAME}"}}'), "Prometheus has the topology's counters")
+    wait_for_cluster(lambda: len(ask('up{job="trackers"}==1')) == 2, "Prometheus scrapes both trackers")
 
 
 def test_strangers_get_nothing(small: ComposeCluster) -> None:
@@ -322,9 +322,11 @@ def test_memory_beyond_the_limit_is_named(cluster: ComposeCluster) -> None:
         "submit", "docker/tests", str(SMALL), "Small", "--name", "Hog", "--no-wait", "--", json.dumps(given)
     )  # fmt: skip
     try:
-        said = eventually(lambda: out_of_memory(cluster), "the status names the limit")
+        said = wait_for_cluster(lambda: out_of_memory(cluster), "the status names the limit")
         assert "320 MiB" in said
-        eventually(lambda: cluster.status("Hog")["state"] in ("degraded", "failing"), "the topology's state says so")
+        wait_for_cluster(
+            lambda: cluster.status("Hog")["state"] in ("degraded", "failing"), "the topology's state says so"
+        )
     finally:
         cluster.heron("kill", "docker/tests", "Hog")
 
@@ -361,7 +363,7 @@ def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
         records = [json.loads(line) for line in lines if line.endswith("}")]
         return {record["key"]: record["value"] for record in records}
 
-    eventually(lambda: counts() == truth, "every word is counted")
+    wait_for_cluster(lambda: counts() == truth, "every word is counted")
     said = cluster.heron("kill", "docker/tests", "words", "--keep-logs", both=True)
     found = re.search(r"/srv/heronry/\S*log-files", said.replace("\n", ""))
     assert found, said

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, eventually, inside
+from compose_cluster import ROOT, ComposeCluster, docker, inside, wait_for_cluster
 
 FOLDER = ROOT / "tests" / "integration" / "front_door"
 HERONRY, CODE = 10001, 10002
@@ -27,7 +27,7 @@ def tried(cluster: ComposeCluster, times: int) -> dict[str, Any]:
     """What the instance has written down that began last; the one before it ended."""
     ask = f"cd {VOLUME} && ls -tr pried-*.json"
     host = cluster.containers("Prying")[1]
-    eventually(lambda: len(inside(host, "sh", "-c", ask, check=False).split()) == times, "user code has tried")
+    wait_for_cluster(lambda: len(inside(host, "sh", "-c", ask, check=False).split()) == times, "user code has tried")
     newest = inside(host, "sh", "-c", ask).split()[-1]
     found: dict[str, Any] = json.loads(inside(host, "cat", f"{VOLUME}/{newest}"))
     return found
@@ -63,9 +63,9 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(prying: ComposeClust
     is_walled_in(tried(prying, 3))
     identity = prying.identity(container)
     docker("exec", container, "sh", "-c", f"kill -9 {pid(prying, 'heron_container-1')}")
-    eventually(lambda: prying.identity(container, check=False) not in ("", identity), "another one is there")
+    wait_for_cluster(lambda: prying.identity(container, check=False) not in ("", identity), "another one is there")
     is_walled_in(tried(prying, 4))
-    eventually(lambda: prying.status("Prying")["state"] == "running", "all of it works")
+    wait_for_cluster(lambda: prying.status("Prying")["state"] == "running", "all of it works")
 
 
 def test_each_process_has_the_user_and_the_capabilities_that_it_needs(prying: ComposeCluster) -> None:
@@ -92,11 +92,13 @@ def test_what_it_daemonises_ends_with_its_instance(cluster: ComposeCluster) -> N
             rows = [row.split(None, 2) for row in docker("top", host, "-eo", "pid,user,args").splitlines()[1:]]
             return {number for number, user, text in rows if "while :; do echo" in text and user == str(CODE)}
 
-        first = eventually(lambda: found if len(found := daemons()) == 2 else None, "two daemons are there")
+        first = wait_for_cluster(lambda: found if len(found := daemons()) == 2 else None, "two daemons are there")
         status = cluster.status("Daemons")["processes"]
         instance = next(p["pid"] for p in status if p["component"] == "daemons")
         docker("exec", host, "sh", "-c", f"kill -9 {instance}")
-        eventually(lambda: len(now := daemons()) == 2 and not now & first, "they have ended, and there are new ones")
+        wait_for_cluster(
+            lambda: len(now := daemons()) == 2 and not now & first, "they have ended, and there are new ones"
+        )
     finally:
         cluster.heron("kill", "docker/tests", "Daemons")
     assert cluster.containers("Daemons") == {}

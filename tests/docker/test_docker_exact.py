@@ -17,8 +17,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, eventually, inside, run
-from waiting import PATIENCE_SECONDS
+from compose_cluster import ROOT, ComposeCluster, docker, inside, run, wait_for_cluster
+
+from tests.support.waiting import DEFAULT_LIMIT_SECONDS
 
 TOPOLOGY = Path(__file__).with_name("docker_exact_topology.py")
 NAME = "Exact"
@@ -102,12 +103,12 @@ def test_each_number_counts_once_whatever_happens_to_containers(cluster: Compose
         updates.begin()
         time.sleep(FLOW_SECONDS)
         struck[strike(cluster, draw)] += 1
-    eventually(updates.idle, "the last update has ended")
+    wait_for_cluster(updates.idle, "the last update has ended")
     each = SPLITS * NUMBERS // KEYS
     truth = Counter({(key, count): 1 for key in range(KEYS) for count in range(1, each + 1)})
     # Numbers come at their pace: those that faults have held up take as long again.
-    patience = PATIENCE_SECONDS + SECONDS
-    eventually(lambda: sum(written(cluster).values()) >= sum(truth.values()), "every number is counted", patience)
+    patience = DEFAULT_LIMIT_SECONDS + SECONDS
+    wait_for_cluster(lambda: sum(written(cluster).values()) >= sum(truth.values()), "every number is counted", patience)
     assert written(cluster) == truth
     said = f"{dict(sorted(struck.items()))}; updates: {dict(updates.ended)}"
     cluster.lap(f"{NAME}: {sum(truth.values())} numbers counted once each, {said}")

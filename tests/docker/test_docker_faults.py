@@ -23,7 +23,7 @@ from typing import Any
 
 import docker_fault_table
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, eventually, inside
+from compose_cluster import ROOT, ComposeCluster, docker, inside, wait_for_cluster
 from docker_faults import FAULTS, LOGS, STANDBY_FAULT, Fault, last
 from docker_flow import DockerFlow
 from fault_ledger import Text
@@ -63,7 +63,7 @@ class Run:
         }
         cluster.submit(package, "docker_fault_topology:DockerFaults", name, given)
         self.flow = DockerFlow(cluster.project, name)
-        eventually(lambda: self.flow.bytes > 0, f"{name} writes")
+        wait_for_cluster(lambda: self.flow.bytes > 0, f"{name} writes")
         self.numbers = set(cluster.containers(name))
         self.text = Text(TEXT)
         self.again = 0  # words that came again, so far
@@ -89,9 +89,9 @@ class Run:
     def take(self, fault: Fault, draw: random.Random) -> None:
         """One fault, and all that must hold after it."""
         cluster, flow = self.cluster, self.flow
-        eventually(self.all_run, f"{self.name} runs before: {fault.name}")
+        wait_for_cluster(self.all_run, f"{self.name} runs before: {fault.name}")
         began = time.monotonic()
-        eventually(lambda: time.monotonic() - began > RATE_SECONDS, "some data flows")
+        wait_for_cluster(lambda: time.monotonic() - began > RATE_SECONDS, "some data flows")
         failed, rate = flow.failed(), flow.rate(time.monotonic(), RATE_SECONDS)
         epoch = self.epoch
         struck = time.monotonic()
@@ -101,12 +101,12 @@ class Run:
                 during = flow.rate(time.monotonic(), fault.lasts / 2)
                 assert during >= FLOWS * rate, f"{during:.0f} of {rate:.0f} bytes/s while {fault.name}"
         lasted = time.monotonic() - struck
-        eventually(self.all_run, f"all processes run again after: {fault.name}")
+        wait_for_cluster(self.all_run, f"all processes run again after: {fault.name}")
         whole = time.monotonic() - struck
         emitted = {share: spout["next"] for share, spout in flow.spouts().items()}
-        eventually(lambda: flow.all_below_are_acked(emitted), "every line emitted so far is acked")
+        wait_for_cluster(lambda: flow.all_below_are_acked(emitted), "every line emitted so far is acked")
         healed = time.monotonic()
-        eventually(
+        wait_for_cluster(
             lambda: flow.seconds_to(0.9, rate, struck, healed, WINDOW_SECONDS) is not None, "90 % of the earlier rate"
         )
         again = self.account(emitted)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from compose_cluster import ComposeCluster, eventually, inside
+from compose_cluster import ComposeCluster, inside, wait_for_cluster
 
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 GOOD = ("Even1", "Even2", "Even3", "Even4")
@@ -34,11 +34,11 @@ def test_a_crash_loop_costs_its_neighbours_nothing(cluster: ComposeCluster) -> N
         given = json.dumps({"per_second": PER_SECOND, "crash": 100})
         cluster.heron("submit", "docker/tests", str(SMALL), "Small", "--name", BAD, "--no-wait", "--", given)
         cluster.lap("five topologies")
-        eventually(lambda: restarts(cluster) >= 3, f"{BAD} dies again and again")
+        wait_for_cluster(lambda: restarts(cluster) >= 3, f"{BAD} dies again and again")
         for name in GOOD:
-            eventually(lambda name=name: cluster.status(name)["state"] == "running", f"{name} runs")
+            wait_for_cluster(lambda name=name: cluster.status(name)["state"] == "running", f"{name} runs")
         before = {name: counted(cluster, name) for name in GOOD}
-        eventually(
+        wait_for_cluster(
             lambda: all(counted(cluster, name)[0] - before[name][0] >= WATCH_SECONDS for name in GOOD), "some time"
         )
         for name in GOOD:

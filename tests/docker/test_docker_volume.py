@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, eventually
+from compose_cluster import ROOT, ComposeCluster, docker, wait_for_cluster
 from docker_filling_topology import BOUND_MIB, VOLUME
 
 NAME = "Filling"
@@ -46,11 +46,13 @@ def told(cluster: ComposeCluster, text: str) -> dict[str, Any]:
         spout = next(p for p in status["processes"] if p["component"] == "obeying")
         return spout if text in trouble(cluster) and text in (spout["last_error"] or "") else None
 
-    return eventually(there, f"the volume is said to be in trouble: {text}", 60)
+    return wait_for_cluster(there, f"the volume is said to be in trouble: {text}", 60)
 
 
 def runs(cluster: ComposeCluster) -> None:
-    eventually(lambda: cluster.status(NAME)["state"] == "running" and not trouble(cluster), "all tasks run again", 60)
+    wait_for_cluster(
+        lambda: cluster.status(NAME)["state"] == "running" and not trouble(cluster), "all tasks run again", 60
+    )
 
 
 def test_who_fills_a_volume_is_ended_and_named_and_begins_again_when_there_is_room(filling: ComposeCluster) -> None:
@@ -64,14 +66,16 @@ def test_who_fills_a_volume_is_ended_and_named_and_begins_again_when_there_is_ro
     assert set(others.values()) == {"running"}, "nothing but user code has ended"
     size = as_user_code(filling, "du -sm hidden | cut -f1")
     assert BOUND_MIB < int(size) < MOST_MIB
-    seen = eventually(lambda: filling.tracker(f"/topologies/exceptions?{WHERE}")["result"], "it is an exception", 60)
+    seen = wait_for_cluster(
+        lambda: filling.tracker(f"/topologies/exceptions?{WHERE}")["result"], "it is an exception", 60
+    )
     assert "VolumeFull" in str(seen)
     assert as_user_code(filling, "du -sm hidden | cut -f1") == size, "nobody writes any more"
     as_user_code(filling, "rm -r hidden")
     runs(filling)
 
     order(filling, "removed")
-    eventually(
+    wait_for_cluster(
         lambda: "in files that it removed" in str(filling.status(NAME)["processes"]), "removed files count, too", 60
     )
     runs(filling)

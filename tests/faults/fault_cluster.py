@@ -24,7 +24,6 @@ from typing import Any
 import psutil
 from fault_ledger import all_acked, written_bytes
 from typer.testing import CliRunner
-from waiting import eventually
 
 from heron_cli.main import make_app
 from heron_runtime.launch import Launch
@@ -32,6 +31,7 @@ from heron_runtime.model.stored import MasterEpoch, MasterLocation
 from heron_runtime.state import open_address, paths
 from heron_runtime.state.local import local_store
 from heron_runtime.wire import codec
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
@@ -260,17 +260,17 @@ class FaultCluster:
 
     def wait_for_flow(self, seconds: float) -> None:
         """Until data has flowed for so long."""
-        eventually(lambda: self.flow.seconds_of_flow() >= seconds, f"{seconds:.1f} s of data in flow")
+        wait_until(lambda: self.flow.seconds_of_flow() >= seconds, f"{seconds:.1f} s of data in flow")
 
     def wait_for_more(self, count: int = 1) -> None:
         """Until the sinks have written so many bytes more."""
         before = self.flow.bytes
-        eventually(lambda: self.flow.bytes >= before + count, f"the sinks write {count} bytes more")
+        wait_until(lambda: self.flow.bytes >= before + count, f"the sinks write {count} bytes more")
 
     def finish(self) -> None:
         """The source ends; wait until every line is acked."""
         (self.output / "end").touch()
-        eventually(lambda: all_acked(self.output, self.tasks["lines"]), "every line is acked")
+        wait_until(lambda: all_acked(self.output, self.tasks["lines"]), "every line is acked")
 
     # The end.
 

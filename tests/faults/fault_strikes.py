@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fault_cluster import FaultCluster, Process
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 Victims = dict[str, int]
 Strike = Callable[[FaultCluster, dict[str, Process], random.Random], Victims]
@@ -74,7 +75,7 @@ def kill_container_of_the_leader(cluster: FaultCluster, processes: dict[str, Pro
         now, _ = cluster.master()
         return now is not None and now.pid == standby and now.epoch > old.epoch
 
-    eventually(standby_leads, "the standby leads")
+    wait_until(standby_leads, "the standby leads")
     cluster.wait_for_more()
     return members(processes, old.container)
 
@@ -120,7 +121,7 @@ def stop_stream_manager(cluster: FaultCluster, processes: dict[str, Process], dr
     said = f"stream manager {processes[victim]['container']} was silent for its lease"
     pid = processes[victim]["pid"]
     cluster.stop(pid)
-    eventually(lambda: said in cluster.log("topology_master-0"), f"the master gives up {victim}")
+    wait_until(lambda: said in cluster.log("topology_master-0"), f"the master gives up {victim}")
     cluster.cont(pid)
     return {}
 
@@ -135,13 +136,13 @@ def stop_master(cluster: FaultCluster, processes: dict[str, Process], draw: rand
         now, _ = cluster.master()
         return now is not None and now.epoch > old.epoch and now.pid != old.pid
 
-    eventually(another_leads, "a standby leads")
+    wait_until(another_leads, "a standby leads")
     # It must also have begun to act: the stream managers have heard of it.
     cluster.wait_for_more()
     cluster.cont(old.pid)
     (name,) = [name for name, process in processes.items() if process["pid"] == old.pid]
     said = f"stepping down from epoch {old.epoch}"
-    eventually(lambda: said in cluster.log(name), f"{name} steps down when it wakes up")
+    wait_until(lambda: said in cluster.log(name), f"{name} steps down when it wakes up")
     return {}
 
 
@@ -168,7 +169,7 @@ def deactivate(cluster: FaultCluster, processes: dict[str, Process], draw: rando
             last[:] = [now, time.monotonic()]
         return time.monotonic() - last[1] > 1.0
 
-    eventually(still, "nothing flows after deactivate")
+    wait_until(still, "nothing flows after deactivate")
     assert cluster.status()["state"] == "paused"
     cluster.heron("activate", "local", cluster.name)
     return {}

@@ -23,7 +23,8 @@ from pathlib import Path
 import psutil
 import pytest
 from fault_cluster import NICE, ROOT, FaultCluster
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 FAULTS = int(os.environ.get("HERONRY_EXACT_FAULTS", "20"))
 SEED = int(os.environ.get("HERONRY_EXACT_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
@@ -95,7 +96,7 @@ def refuse_to_write(parts: Path, seconds: float) -> None:
     with contextlib.suppress(IsADirectoryError):  # somebody has just made it anew: then nothing is refused this time
         parts.write_text("no folder")
     time.sleep(seconds)
-    eventually(lambda: put_back(away, parts), "the folder of parts is there again")
+    wait_until(lambda: put_back(away, parts), "the folder of parts is there again")
 
 
 def put_back(away: Path, parts: Path) -> bool:
@@ -192,9 +193,9 @@ def test_every_line_counts_once_whatever_happens(updated: bool) -> None:
             if updated:
                 updates.look()
             time.sleep(0.1)
-        eventually(lambda: updates.look(more=False), "the last update has ended")
+        wait_until(lambda: updates.look(more=False), "the last update has ended")
         truth = cluster.truth()
-        eventually(lambda: sum(cluster.written().values()) >= sum(truth.values()), "every word is counted")
+        wait_until(lambda: sum(cluster.written().values()) >= sum(truth.values()), "every word is counted")
         assert cluster.written() == truth
         recoveries = sorted(cluster.recoveries())
         assert recoveries, "nothing has been restored"

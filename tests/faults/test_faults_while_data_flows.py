@@ -15,7 +15,8 @@ import pytest
 from fault_cluster import POLL_SECONDS, TEXT, FaultCluster, Process, fault_cluster
 from fault_ledger import Text
 from fault_strikes import FAULTS, Fault
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 ALL = os.environ.get("HERONRY_FAULTS") == "all"
 SEED = os.environ.get("HERONRY_FAULTS_SEED", "1")
@@ -45,26 +46,26 @@ def test_nothing_is_lost_and_all_is_acked(fault: Fault, containers: int, text: T
     with fault_cluster(containers, config=fault.config, settings=fault.settings) as cluster:
         cluster.lap("submitted")
         cluster.wait_for_flow(draw.uniform(MIN_SECONDS, MAX_SECONDS))
-        before = eventually(cluster.running, "all processes run")
+        before = wait_until(cluster.running, "all processes run")
         epoch_before = cluster.master()[1]
         cluster.lap("fault")
         struck = time.monotonic()
         rate = cluster.flow.rate(struck, RATE_SECONDS)
         victims = fault.strike(cluster, before, draw)
-        eventually(lambda: cluster.replaced(victims), f"{', '.join(victims)} are there again")
+        wait_until(lambda: cluster.replaced(victims), f"{', '.join(victims)} are there again")
         cluster.lap("replaced")
-        eventually(lambda: cluster.running(victims), "all processes run again")
+        wait_until(lambda: cluster.running(victims), "all processes run again")
         cluster.wait_for_more()
         recovered = time.monotonic()
         cluster.lap("recovered")
-        settled = eventually(lambda: settled_processes(cluster), "the processes stay the same")
+        settled = wait_until(lambda: settled_processes(cluster), "the processes stay the same")
         cluster.lap("settled")
         cluster.wait_for_more(AFTERWARDS_BYTES)
         watch_the_rate(cluster, rate, struck)
         cluster.finish()
         finished = time.monotonic()
         cluster.lap("all acked")
-        afterwards = eventually(cluster.running, "all processes run at the end")
+        afterwards = wait_until(cluster.running, "all processes run at the end")
         assert identities(afterwards) == identities(settled), "somebody has restarted again"
         one_master_acts(cluster, afterwards, epoch_before.epoch if epoch_before else 0)
         cluster.lap("looked at")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from test_exactly_once import ExactWords
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 DISK_MB = 48
 FULL_SECONDS = 6.0  # several checkpoints' worth
@@ -44,7 +45,7 @@ def test_a_full_disk_is_named_and_outlived() -> None:
         for _ in range(2):
             cluster.write(draw)
             filler = fill(cluster.home)
-            eventually(lambda: cluster.status()["state"] == "degraded", "the status says that something is wrong")
+            wait_until(lambda: cluster.status()["state"] == "degraded", "the status says that something is wrong")
             cause = cluster.status()["cause"]
             assert f"the disk of {cluster.home}" in cause
             assert "free some space" in cause
@@ -56,9 +57,9 @@ def test_a_full_disk_is_named_and_outlived() -> None:
             assert not refused
             assert "Rtac" not in cluster.say("list", "local"), "a refused submit leaves nothing"
             filler.unlink()
-            eventually(lambda: cluster.status()["state"] == "running", "there is room again, and nothing is wrong")
+            wait_until(lambda: cluster.status()["state"] == "running", "there is room again, and nothing is wrong")
         truth = cluster.truth()
-        eventually(lambda: sum(cluster.written().values()) >= sum(truth.values()), "every word is counted")
+        wait_until(lambda: sum(cluster.written().values()) >= sum(truth.values()), "every word is counted")
         assert cluster.written() == truth
         cluster.kill()
     except BaseException:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from fault_cluster import TEXT, FaultCluster, MiB, fault_cluster
 from fault_ledger import Text, all_acked, progress
-from waiting import eventually
 
 from stream_manager.core.credit import memory_bound
+from tests.support.waiting import wait_until
 
 HIGH, WINDOW, CAPACITY, LARGEST_FRAME = 1 * MiB, 1 * MiB, 1 * MiB, 1 * MiB
 PADDING_BYTES = 1000  # of each line and each word
@@ -55,7 +55,7 @@ def test_a_slow_bolt_is_waited_for(containers: int, mode: str) -> None:
         cluster.wait_for_flow(1.0)
         (cluster.output / "slow").touch()
         # The source runs at full speed, so the splitter may be named now and then, too.
-        eventually(lambda: sink_is_named(cluster), "heron status says that spouts wait for the sink", poll=0.5)
+        wait_until(lambda: sink_is_named(cluster), "heron status says that spouts wait for the sink", poll=0.5)
         began = time.monotonic()
         growth: dict[str, int] = {}
         while time.monotonic() - began < SLOW_SECONDS:  # the observation itself takes this long
@@ -68,13 +68,13 @@ def test_a_slow_bolt_is_waited_for(containers: int, mode: str) -> None:
             assert grown <= bound + SLACK_BYTES, f"{name} grew by {grown / MiB:.1f} MiB"
         assert sink_is_named(cluster), "it is still slow"
         (cluster.output / "slow").unlink()
-        eventually(lambda: not sink_is_named(cluster), "nobody waits for the sink any more", poll=0.5)
+        wait_until(lambda: not sink_is_named(cluster), "nobody waits for the sink any more", poll=0.5)
         cluster.wait_for_more(MiB // 4)
         (cluster.output / "end").touch()
-        eventually(lambda: all_acked(cluster.output, cluster.tasks["lines"]), "the source has ended")
-        eventually(lambda: not pressure(cluster), "backpressure ends", poll=0.5)
+        wait_until(lambda: all_acked(cluster.output, cluster.tasks["lines"]), "the source has ended")
+        wait_until(lambda: not pressure(cluster), "backpressure ends", poll=0.5)
         text = Text(TEXT)
-        account = eventually(lambda: complete(cluster, text), "all is written", poll=0.5)
+        account = wait_until(lambda: complete(cluster, text), "all is written", poll=0.5)
         print(f"{mode}, {containers} containers: {account}")
         assert (account.again, account.failed) == (0, {}), account
         assert all(p["starts"] == 1 for p in progress(cluster.output).values())

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from waiting import eventually
 
 from benchmarks.cluster import Cluster
+from tests.support.waiting import wait_until
 
 BOLT_SECONDS = 0.2
 TIMEOUT_SECONDS = 30
@@ -37,7 +37,7 @@ def test_what_waits_for_slow_bolts_is_seconds_of_work(mode: str, bolts: int, siz
         def lines(name: str) -> list[str]:
             return (home / name).read_text().splitlines() if (home / name).exists() else []
 
-        eventually(lambda: len(lines("done")) >= WARM_UP_TUPLES, "the bolts are warm")
+        wait_until(lambda: len(lines("done")) >= WARM_UP_TUPLES, "the bolts are warm")
         most = 0
         while (done := len(lines("done"))) < TUPLES:  # a bolt that starves would let this run into the test's own bound
             most = max(most, int((home / "emitted").read_text()) - done)
@@ -45,7 +45,7 @@ def test_what_waits_for_slow_bolts_is_seconds_of_work(mode: str, bolts: int, siz
         assert most <= MOST_WAITING, f"{most} tuples wait for bolts of {BOLT_SECONDS} s"
         assert most >= 2, "the bolts always have the next tuple at hand"
         if mode == "ATLEAST_ONCE":
-            eventually(lambda: len(lines("settled")) >= TUPLES, "every tuple is settled")
+            wait_until(lambda: len(lines("settled")) >= TUPLES, "every tuple is settled")
             assert all(line.endswith(" acked") for line in lines("settled")[:TUPLES]), "nothing has failed"
     finally:
         cluster.close()

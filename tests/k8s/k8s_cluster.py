@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 from k8s_nodes import CACHE, K8sNodes, run
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "heronry"
@@ -121,7 +122,7 @@ class K8sCluster:
 
     def login(self) -> None:
         """By way of kubectl, which forwards a port to one Pod of the Service, for as long as that lives."""
-        eventually(self._logged_in, "heron login works")
+        wait_until(self._logged_in, "heron login works")
 
     def _logged_in(self) -> bool:
         self.hang_up()
@@ -183,7 +184,7 @@ class K8sCluster:
 
     def wait_until_it_runs(self, name: str) -> None:
         """Every process of it."""
-        eventually(lambda: self.runs(name), f"{name} runs")
+        wait_until(lambda: self.runs(name), f"{name} runs")
 
     # What Kubernetes says.
 
@@ -222,7 +223,7 @@ class K8sCluster:
     def kill(self, name: str) -> None:
         """``heron kill``: nothing is left of it."""
         self.heron("kill", CLUSTER, name)
-        eventually(lambda: not self.left(name), f"nothing is left of it: {self.left(name)}")
+        wait_until(lambda: not self.left(name), f"nothing is left of it: {self.left(name)}")
 
     def names(self) -> set[str]:
         """Everything in the namespace that the scheduler may make, whoever has made it."""

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from k8s_pki import Pki
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("HERONRY_CACHE", Path.home() / ".cache" / "heronry"), "k8s")
@@ -120,8 +121,8 @@ class K8sNodes:
         self._control_plane()
         for number in range(1, self.count + 1):
             self._make_node(number)
-        eventually(lambda: all(self.is_ready(n) for n in range(1, self.count + 1)), "every node is ready")
-        eventually(lambda: self.kubectl("get", "serviceaccount", "default", check=False), "there is a service account")
+        wait_until(lambda: all(self.is_ready(n) for n in range(1, self.count + 1)), "every node is ready")
+        wait_until(lambda: self.kubectl("get", "serviceaccount", "default", check=False), "there is a service account")
 
     def _networks(self) -> None:
         run("ip", "netns", "add", self.name)
@@ -193,7 +194,7 @@ class K8sNodes:
             f"--kubelet-client-key={at}/admin.key", "--authorization-mode=Node,RBAC", "--allow-privileged=true",
             "--enable-admission-plugins=NodeRestriction", "--kubelet-preferred-address-types=InternalIP",
         )  # fmt: skip
-        eventually(lambda: self.kubectl("get", "--raw", "/readyz", check=False) == "ok", "the API server is ready")
+        wait_until(lambda: self.kubectl("get", "--raw", "/readyz", check=False) == "ok", "the API server is ready")
 
     def stop_api_server(self) -> None:
         """Nobody can ask it any more."""
@@ -233,14 +234,14 @@ class K8sNodes:
         )
         holder = ("nsenter", f"--net=/run/netns/{self.name}-{number}", "unshare", "--mount", "--propagation", "private")
         self._start(f"node{number}", *holder, "sh", "-c", script)
-        eventually((home / "mounted").exists, f"node {number} has its mounts")
+        wait_until((home / "mounted").exists, f"node {number} has its mounts")
         self._start_node(number)
 
     def _start_node(self, number: int) -> None:
         """Its daemons."""
         home = self.folder / f"node{number}"
         self._on(number, f"containerd{number}", "containerd", "--config", f"{home}/containerd.toml")
-        eventually(lambda: self.ctr(number, "version", check=False), f"containerd of node {number} answers")
+        wait_until(lambda: self.ctr(number, "version", check=False), f"containerd of node {number} answers")
         if _PAUSE not in self.ctr(number, "images", "list", "--quiet"):
             self._load_pause(number)
         self._on(
@@ -357,7 +358,7 @@ class K8sNodes:
             run("ip", "netns", "del", name, check=False)
         for number in range(1, self.count + 1):
             for group in self._cgroups(number):
-                eventually(lambda group=group: _gone(group), f"{group} is empty", 30)
+                wait_until(lambda group=group: _gone(group), f"{group} is empty", 30)
         for folder in ("/var/lib/kubelet", "/run/containerd"):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)  # somebody else's has something in it

@@ -13,7 +13,8 @@ import yaml
 from k8s_chart import CHART, HELM, K8sPair, refusal, render
 from k8s_cluster import CLUSTER, ROOT, SETTINGS, K8sCluster
 from k8s_nodes import run
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
 WHOLE: dict[str, Any] = {  # everything that can be said
@@ -132,19 +133,19 @@ def _submit(pair: K8sPair, name: str) -> None:
 
 
 def test_of_two_one_leads_and_a_submit_goes_to_it(pair: K8sPair) -> None:
-    assert len(eventually(pair.leaders, "one leads")) == 1
+    assert len(wait_until(pair.leaders, "one leads")) == 1
     _submit(pair, "Before")
     assert sorted(pair.pods("Before")) == [0, 1, 2]
 
 
 def test_the_one_that_leads_is_killed_and_a_submit_goes_on(pair: K8sPair) -> None:
     before = {number: pod["metadata"]["uid"] for number, pod in pair.pods("Before").items()}
-    (leader,) = eventually(pair.leaders, "one leads")
+    (leader,) = wait_until(pair.leaders, "one leads")
     struck = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(_submit, pair, "Meanwhile")
         pair.strike_pod(pair.pod(leader), "api")
-        eventually(lambda: len(pair.leaders()) == 1, "one leads again")
+        wait_until(lambda: len(pair.leaders()) == 1, "one leads again")
         pair.nodes.lap(f"the leading api server was killed: one leads {time.monotonic() - struck:.1f} s later")
         under_way.result()
     pair.wait_until_it_runs("Meanwhile")
@@ -153,15 +154,15 @@ def test_the_one_that_leads_is_killed_and_a_submit_goes_on(pair: K8sPair) -> Non
 
 
 def test_the_pod_of_the_one_that_leads_is_deleted_and_the_other_leads(pair: K8sPair) -> None:
-    (leader,) = eventually(pair.leaders, "one leads")
+    (leader,) = wait_until(pair.leaders, "one leads")
     (other,) = {"api-0", "api-1"} - {leader}
     struck = time.monotonic()
     pair.kubectl("delete", "pod", leader, "--wait=false")
-    eventually(lambda: pair.leaders() == [other], "the other leads")
+    wait_until(lambda: pair.leaders() == [other], "the other leads")
     pair.nodes.lap(f"the leading api server's Pod was deleted: the other leads {time.monotonic() - struck:.1f} s later")
     before = pair.pods("Before")[1]["metadata"]["uid"]
     pair.strike("Before", 1)  # what it has adopted is watched
-    eventually(
+    wait_until(
         lambda: pair.pods("Before").get(1, {"metadata": {"uid": before}})["metadata"]["uid"] != before, "another"
     )
     pair.wait_until_it_runs("Before")
@@ -175,10 +176,10 @@ def test_from_two_to_one_to_two_and_nothing_is_left_of_topologies(pair: K8sPair)
     pair.login()
     pair.wait_until_it_runs("Before")
     pair.install(pair.values())
-    assert len(eventually(pair.leaders, "one leads")) == 1
+    assert len(wait_until(pair.leaders, "one leads")) == 1
     pair.login()
     pair.wait_until_it_runs("Before")
     assert {number: pod["metadata"]["uid"] for number, pod in pair.pods("Before").items()} == before
     for name in ("Before", "Meanwhile"):
         pair.heron("kill", CLUSTER, name)
-        eventually(lambda name=name: not pair.left(name), f"nothing is left of {name}")
+        wait_until(lambda name=name: not pair.left(name), f"nothing is left of {name}")

@@ -14,7 +14,8 @@ import pytest
 from cluster_flow import ClusterFlow, word_count
 from k8s_cluster import CLUSTER, NAMESPACE, ROOT, K8sCluster
 from k8s_nodes import K8sNodes
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 NAME = "Flow"
 LINES_PER_SECOND = 50
@@ -86,7 +87,7 @@ def test_a_name_is_taken_once(cluster: K8sCluster, flow: Flow) -> None:
 
 
 def _comes_back(cluster: K8sCluster, flow: Flow, number: int, before: str, what: str, struck: float) -> None:
-    eventually(lambda: flow.uids().get(number, before) != before, f"container {number} has another Pod")
+    wait_until(lambda: flow.uids().get(number, before) != before, f"container {number} has another Pod")
     flow.goes_on()
     cluster.nodes.lap(f"{what}: all acked {time.monotonic() - struck:.1f} s later")
 
@@ -125,14 +126,14 @@ def test_an_api_server_that_starts_again_adopts_what_runs(cluster: K8sCluster, f
 def test_kubernetes_own_server_is_away_while_data_flows(cluster: K8sCluster, flow: Flow) -> None:
     before, goal = flow.uids(), flow.acked() + 60 * LINES_PER_SECOND
     cluster.nodes.stop_api_server()
-    eventually(lambda: flow.acked() >= goal, "data flows without it for a minute", 600)
+    wait_until(lambda: flow.acked() >= goal, "data flows without it for a minute", 600)
     cluster.nodes.start_api_server()
-    eventually(lambda: all(cluster.nodes.is_ready(n) for n in (1, 2)), "the nodes are ready")
+    wait_until(lambda: all(cluster.nodes.is_ready(n) for n in (1, 2)), "the nodes are ready")
     cluster.login()
     flow.goes_on()
     cluster.nodes.lap("Kubernetes' API server was away for a minute of data, and its nodes are ready again")
     goal = flow.acked() + 20 * LINES_PER_SECOND  # time enough for the scheduler to look again
-    eventually(lambda: flow.acked() >= goal, "data flows on", 300)
+    wait_until(lambda: flow.acked() >= goal, "data flows on", 300)
     assert flow.uids() == before, "a kubelet that is late when Kubernetes is back has its grace"
     log = cluster.kubectl("logs", "api-0", "--container", "api")
     late = sorted(
@@ -145,7 +146,7 @@ def test_a_kubelet_that_starts_again_keeps_what_runs(cluster: K8sCluster, flow: 
     before = flow.uids()
     cluster.nodes.kill_kubelet(VICTIM)
     cluster.nodes.start_kubelet(VICTIM)
-    eventually(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
+    wait_until(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
     flow.goes_on()
     assert flow.uids() == before
 
@@ -158,7 +159,7 @@ def test_what_no_node_has_room_for_waits_and_says_so(cluster: K8sCluster, flow: 
     def said() -> bool:
         return "Insufficient memory" in json.dumps(cluster.status("Huge"))
 
-    eventually(said, "heron status says what it waits for")
+    wait_until(said, "heron status says what it waits for")
     cluster.heron("kill", CLUSTER, "Huge")
     assert sorted(flow.uids()) == [0, 1, 2, 3]
 
@@ -169,15 +170,15 @@ def test_two_incarnations_at_once_lose_nothing(cluster: K8sCluster, flow: Flow) 
     assert moved
     struck = time.monotonic()
     cluster.nodes.cut(VICTIM)
-    eventually(lambda: flow.has_moved(moved, VICTIM), "its containers have Pods elsewhere")
+    wait_until(lambda: flow.has_moved(moved, VICTIM), "its containers have Pods elsewhere")
     flow.goes_on()
     placed = time.monotonic() - struck
     twice = len(_running(cluster.nodes, VICTIM))
     assert twice, "no two incarnations were alive at once"
     cluster.nodes.join(VICTIM)
     joined = time.monotonic()
-    eventually(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
-    eventually(lambda: len(_running(cluster.nodes, VICTIM)) <= len(flow.on(VICTIM)), "the old ones end")
+    wait_until(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
+    wait_until(lambda: len(_running(cluster.nodes, VICTIM)) <= len(flow.on(VICTIM)), "the old ones end")
     cluster.nodes.lap(
         f"node {VICTIM} cut off with containers {moved}: elsewhere and acked after {placed:.1f} s, {twice} containers "
         f"twice; they ended {time.monotonic() - joined:.1f} s after it was back"

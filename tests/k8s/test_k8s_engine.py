@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from engine_contract import IMAGE, EngineContract, Engines
 from k8s_nodes import K8sNodes
-from waiting import eventually
 
 from heron_control.schedulers import docker_plan
 from heron_control.schedulers.engine import Engine
 from heron_control.schedulers.k8s_engine import KubernetesEngine
 from heron_control.schedulers.k8s_plan import Placing
 from heron_control.schedulers.shared_storage import SharedStorage
+from tests.support.waiting import wait_until
 
 PROJECTS = ("contract", "stranger")
 NAMESPACE = "contract"
@@ -34,7 +34,7 @@ def placing(nodes: K8sNodes, ways_in: None) -> Placing:
     nodes.load(IMAGE)
     nodes.kubectl("create", "namespace", NAMESPACE)
     shown = ("get", "serviceaccount", "default", "--namespace", NAMESPACE)
-    eventually(lambda: nodes.kubectl(*shown, check=False), "the namespace is ready")
+    wait_until(lambda: nodes.kubectl(*shown, check=False), "the namespace is ready")
     return Placing(NAMESPACE)
 
 

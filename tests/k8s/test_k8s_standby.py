@@ -13,9 +13,9 @@ import pytest
 from cluster_flow import ClusterFlow, word_count
 from k8s_cluster import CLUSTER, NAMESPACE, K8sCluster
 from master_logs import MASTERS
-from waiting import eventually
 
 from heron_control.schedulers.docker_plan import APART_LABEL
+from tests.support.waiting import wait_until
 
 NAME = "Standby"
 GIVEN = word_count({"topology.stmgrs": 2, "topology.master.replicas": 2}, 1, 50, 0.05)
@@ -39,16 +39,16 @@ class Flow(ClusterFlow):
     def leader(self) -> tuple[int, int]:
         """Epoch and container."""
         log = functools.partial(self.cluster.say, "logs", CLUSTER, NAME, "-n", "10000")
-        found: tuple[int, int] = eventually(lambda: master_logs.leader(log), "somebody leads")
+        found: tuple[int, int] = wait_until(lambda: master_logs.leader(log), "somebody leads")
         return found
 
     def lead_on_the_victim(self) -> tuple[int, int]:
         """Have the leader be there; its epoch and container."""
         epoch, number = self.leader()
-        eventually(self.apart, "both masters run, on two nodes")
+        wait_until(self.apart, "both masters run, on two nodes")
         if self.places()[number] != VICTIM:
             self.cluster.heron("restart", CLUSTER, NAME, str(number))
-            eventually(lambda: self.leader()[0] > epoch, "the standby leads")
+            wait_until(lambda: self.leader()[0] > epoch, "the standby leads")
             self.goes_on()
             epoch, number = self.leader()
         assert self.places()[number] == VICTIM
@@ -56,8 +56,8 @@ class Flow(ClusterFlow):
 
     def standby_leads_beside_its_fellow(self, epoch: int, number: int) -> None:
         """Wait until the other one leads, and both are on the only node that is left."""
-        eventually(lambda: (now := self.leader())[0] > epoch and now[1] != number, "the standby leads")
-        eventually(lambda: self.places() == dict.fromkeys(MASTERS, OTHER), "both masters run on the other node")
+        wait_until(lambda: (now := self.leader())[0] > epoch and now[1] != number, "the standby leads")
+        wait_until(lambda: self.places() == dict.fromkeys(MASTERS, OTHER), "both masters run on the other node")
         (pod,) = (pod for n, pod in self.cluster.pods(NAME).items() if n == number)
         assert APART_LABEL not in pod["metadata"]["labels"], "it asks for no node of its own where there is none"
         self.goes_on()
@@ -65,7 +65,7 @@ class Flow(ClusterFlow):
     def part(self, number: int) -> None:
         """With both nodes there, a restart of one has it on a node of its own again."""
         self.cluster.heron("restart", CLUSTER, NAME, str(number))
-        eventually(self.apart, "both masters run, on two nodes")
+        wait_until(self.apart, "both masters run, on two nodes")
         self.goes_on()
 
 
@@ -91,7 +91,7 @@ def test_the_leaders_node_is_cut_off(cluster: K8sCluster, flow: Flow) -> None:
     flow.standby_leads_beside_its_fellow(epoch, number)
     cluster.nodes.lap(f"the leader's node was cut off: all acked {time.monotonic() - struck:.1f} s later")
     cluster.nodes.join(VICTIM)
-    eventually(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
+    wait_until(lambda: cluster.nodes.is_ready(VICTIM), "the node is ready")
     flow.part(number)
 
 

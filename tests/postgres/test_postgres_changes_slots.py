@@ -17,7 +17,6 @@ import changes_story as story
 import pytest
 from connect_parts import Place
 from postgres_server import PostgresServer, program_of
-from waiting import eventually
 
 from heron_instance.core.state.splits import Positions
 from heronry.api.config import Config
@@ -26,6 +25,7 @@ from heronry.connect.polling import rows_of
 from heronry.connect.postgres_changes import ChangeReader, PostgresChanges
 from heronry.connect.settings import BadConfig, ConnectError
 from heronry.testing import Recorder
+from tests.support.waiting import wait_until
 
 SLOT = story.SLOT
 
@@ -116,7 +116,7 @@ def test_a_slot_that_somebody_else_reads(server: PostgresServer, ground: Any) ->
         subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as other,
     ):
         try:
-            eventually(
+            wait_until(
                 lambda: ground.execute("SELECT active_pid FROM pg_replication_slots").fetchone()[0], "it is read"
             )
             with pytest.raises(

@@ -8,11 +8,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from front_door import FrontDoor, becomes, unique
+from front_door import FrontDoor, unique
 from postgres_server import PostgresServer
-from waiting import eventually
 
 from heronry.connect.pgoutput import lsn_of
+from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("changes_topology.py")
 SLOT = "followed"
@@ -59,7 +59,7 @@ def test_a_replica_equals_the_table_whoever_is_killed(server: PostgresServer, do
 
     def becomes_equal(what: str) -> None:
         expected = table()
-        becomes(lambda: replica(changes(folder)) == expected, True, f"the replica is the table {what}")
+        wait_until_equal(lambda: replica(changes(folder)) == expected, True, f"the replica is the table {what}")
 
     write(0)
     becomes_equal("at first")
@@ -80,7 +80,7 @@ def test_a_replica_equals_the_table_whoever_is_killed(server: PostgresServer, do
         statement = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s"
         return lsn_of(server.ask(statement, SLOT)[0][0])
 
-    eventually(lambda: confirmed() >= lsn_of(last), "the log is let go", 60)
+    wait_until(lambda: confirmed() >= lsn_of(last), "the log is let go", 60)
     door.kill(name)
     assert server.ask("SELECT active FROM pg_replication_slots WHERE slot_name = %s", SLOT) == [(False,)]
     server.ask("SELECT pg_drop_replication_slot(%s)", SLOT)

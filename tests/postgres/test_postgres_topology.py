@@ -6,9 +6,10 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, becomes, unique
+from front_door import FrontDoor, unique
 from postgres_server import PostgresServer
-from waiting import eventually
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("connected_topology.py")
 LINES = 3000
@@ -34,7 +35,7 @@ def test_each_line_is_in_the_table_once_whoever_is_killed(
     def found() -> list[str]:
         return sorted(line for (line,) in server.ask("SELECT line FROM lines"))
 
-    eventually(lambda: len(found()) > 0, "a checkpoint is committed")
+    wait_until(lambda: len(found()) > 0, "a checkpoint is committed")
 
     def sinks() -> set[int]:
         return {p["pid"] for p in door.status(name)["processes"] if p.get("component") == "table"}
@@ -44,13 +45,13 @@ def test_each_line_is_in_the_table_once_whoever_is_killed(
     for number, pid in enumerate(killed):
         written += write_lines(folder, "ab"[number], LINES * (number + 1))
         os.kill(pid, signal.SIGKILL)
-        becomes(lambda: len(found()), len(written), "lines in the table")
+        wait_until_equal(lambda: len(found()), len(written), "lines in the table")
         assert found() == sorted(written)
     assert sinks().isdisjoint(killed)
     written += write_lines(folder, "c", 0)
     server.kill()
     server.start()
-    becomes(lambda: len(found()), len(written), "lines in the table after the server's death")
+    wait_until_equal(lambda: len(found()), len(written), "lines in the table after the server's death")
     assert found() == sorted(written)
     door.kill(name)
     assert server.ask("SELECT count(*) FROM heronry_staged") == [(0,)]

@@ -6,9 +6,10 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, becomes, unique
+from front_door import FrontDoor, unique
 from redis_server import RedisServer
-from waiting import eventually
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("streams_topology.py")
 ENTRIES = 3000
@@ -33,16 +34,16 @@ def test_each_entry_is_written_once_whoever_is_killed(server: RedisServer, door:
     def tasks() -> set[int]:
         return {p["pid"] for p in door.status(name)["processes"] if p.get("component") in ("entries", "written")}
 
-    eventually(lambda: len(found()) > 0, "a checkpoint is committed")
+    wait_until(lambda: len(found()) > 0, "a checkpoint is committed")
     for number, pid in enumerate(sorted(tasks())):
         given += add(server, "ab"[number % 2], ENTRIES * (number + 1))
         os.kill(pid, signal.SIGKILL)
-        becomes(lambda: len(found()), len(given), "entries written")
+        wait_until_equal(lambda: len(found()), len(given), "entries written")
         assert found() == sorted(given)
     server.kill()
     server.start()
     given += add(server, "a", 10 * ENTRIES)
-    becomes(lambda: len(found()), len(given), "entries written after the server's death")
+    wait_until_equal(lambda: len(found()), len(given), "entries written after the server's death")
     assert found() == sorted(given)
     door.kill(name)
     ours = server.client.keys(f"heronry:{name}.written:*")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from api_process import TOPOLOGIES, ApiProcess, api_server, until
+from api_process import TOPOLOGIES, ApiProcess, api_server
 from package_contract import CONTRACT, Kept
 from sftp_server import SftpServer
 
@@ -16,6 +16,7 @@ from heron_apiserver.shell.package_store import PackageStore, PackageStoreTroubl
 from heron_control.packaging.shipping import pack_package
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.wire import codec
+from tests.support.waiting import wait_until
 
 FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
 
@@ -90,7 +91,7 @@ def test_an_api_server_and_a_store_that_goes_away(server: SftpServer, tmp_path: 
         assert space.joinpath(f"{digest}.tar.gz").exists()
         server.start()
     with api_server(home, *arguments) as api:
-        until(lambda: list(space.iterdir()) == [])  # what nobody needs went at the start
+        wait_until(lambda: list(space.iterdir()) == [])  # what nobody needs went at the start
         log = api.log.read_text()
         assert f"packages are kept in sftp://127.0.0.1:{server.port}/" in log
         assert "@127.0.0.1" not in log

@@ -16,7 +16,6 @@ import psutil
 import pytest
 from front_door import FrontDoor, front_door, unique
 from sftp_server import SftpServer
-from waiting import eventually
 
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import files
@@ -24,6 +23,7 @@ from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reading import list_files
 from heronry.streamlet.results import finished, latest, read
 from heronry.streamlet.trees import tree_of
+from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("url_program.py")
 SECRET = "hush-hush-hush"
@@ -61,7 +61,7 @@ def test_files_are_those_of_the_servers_disk(server: SftpServer, options: Path) 
     assert list_files(there) == list_files(here)
     assert list(read_all(there)) == list(read_all(here))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(("heronry-", "fsspec"))]
-    eventually(lambda: not connections(server), "what was opened is closed")
+    wait_until(lambda: not connections(server), "what was opened is closed")
 
 
 def connections(server: SftpServer) -> int:
@@ -134,11 +134,11 @@ def test_each_line_counts_once_when_tasks_and_the_server_die(
         victim = next(p for p in door.status(name)["processes"] if p["component"] == component)
         os.kill(victim["pid"], signal.SIGKILL)
         write_more()
-        eventually(is_exact, f"everything is counted after the death of {component}")
+        wait_until(is_exact, f"everything is counted after the death of {component}")
     server.kill()
     write_more()
     server.start()
-    eventually(is_exact, "everything is counted after the death of the server")
+    wait_until(is_exact, "everything is counted after the death of the server")
     shown = door.heron(
         "submit", "local", str(PROGRAM), "counted", "--dry-run", "--", server.url, str(options), "x"
     ).stdout
@@ -158,13 +158,13 @@ def test_a_source_that_ends_is_read_once_when_its_task_dies(
         place.write_bytes(b"".join(b"%d\n" % number for number in range(250_000 * part, 250_000 * (part + 1))))
     door.submit(name, PROGRAM, "counted", "--", f"{server.url}/ends", str(options), str(out))
     # What was listed is in a checkpoint; a task that dies before lists anew, and then more would be part of it.
-    eventually(lambda: list(out.glob("[!.]*")), "a checkpoint is complete")
+    wait_until(lambda: list(out.glob("[!.]*")), "a checkpoint is complete")
     (server.kept / "ends" / "later.txt").write_text("999\n")  # no part of it
     for _ in range(3):
         victim = next(p for p in door.status(name)["processes"] if p["component"] == "lines" and p["pid"])
         os.kill(victim["pid"], signal.SIGKILL)
         seen = len(list(out.glob("[!.]*")))
-        eventually(lambda: finished(out) or len(list(out.glob("[!.]*"))) > seen, "it goes on")  # noqa: B023  # called at once
-    eventually(lambda: finished(out), "the counts are final")
+        wait_until(lambda: finished(out) or len(list(out.glob("[!.]*"))) > seen, "it goes on")  # noqa: B023  # called at once
+    wait_until(lambda: finished(out), "the counts are final")
     assert dict(latest(read(out))) == dict.fromkeys(range(1000), 1000)
     door.kill(name)

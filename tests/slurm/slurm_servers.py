@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
 
 START_SECONDS = 60.0
 NODES = {"n1": "127.0.0.1", "n2": "127.0.0.2"}
@@ -112,13 +113,7 @@ class SlurmServers:
 
     def wait_for(self, what: str, condition: Callable[[], object], seconds: float = START_SECONDS) -> None:
         """Until it holds; a controller that does not answer yet is asked again."""
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
-                if condition():
-                    return
-            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n{self.run('sinfo', '-N')}"
-            time.sleep(0.1)
+        wait_until(condition, what, seconds, retry_on=(AssertionError, subprocess.TimeoutExpired))
 
     def states(self) -> dict[str, str]:
         """Node to state, as idle, mixed, down*."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from fault_cluster import FaultCluster, MiB
 from slurm_servers import SlurmServers
-from waiting import eventually
 
 from heron_control.schedulers.runtime import runtime_dir
 from heron_control.schedulers.slurm_plan import job_name
+from tests.support.waiting import wait_until
 
 MOST_CONTAINERS = 8
 
@@ -102,4 +102,4 @@ def slurm_topology(servers: SlurmServers, **arguments: Any) -> Iterator[SlurmTop
         shutil.rmtree(topology.folder, ignore_errors=True)
 
 
-__all__ = ["SlurmTopology", "eventually", "slurm_topology"]
+__all__ = ["SlurmTopology", "slurm_topology", "wait_until"]

@@ -7,7 +7,8 @@ import threading
 import pytest
 from slurm_servers import SlurmServers
 from slurm_topology import SlurmTopology, slurm_topology
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 
 def refused(topology: SlurmTopology, *more: str) -> str:
@@ -34,7 +35,7 @@ def test_a_controller_that_dies_within_a_second_of_a_submit(servers: SlurmServer
     with slurm_topology(servers, containers=1) as topology:
         submitting = threading.Thread(target=topology.submit)
         submitting.start()
-        eventually(servers.jobs, "the job is in the queue", poll=0.02)
+        wait_until(servers.jobs, "the job is in the queue", poll=0.02)
         servers.kill_controller()
         servers.start_controller()
         submitting.join()
@@ -50,14 +51,14 @@ def test_a_job_that_somebody_cancels_leaves_nothing_but_logs(servers: SlurmServe
         topology.submit()
         topology.wait_for_more()
         servers.run("scancel", *topology.jobs())
-        eventually(topology.nothing_runs, "no process and nothing on the nodes is left")
-        eventually(lambda: not servers.jobs(), "the job is over")
+        wait_until(topology.nothing_runs, "no process and nothing on the nodes is left")
+        wait_until(lambda: not servers.jobs(), "the job is over")
         assert (topology.place / "log-files" / "heron_scheduler.log").exists()
         shown = topology.heron("status", "slurm", topology.name)
         assert "is CANCELLED" in shown
         assert "heron restart" in shown
         topology.heron("restart", "slurm", topology.name)
-        eventually(topology.running, "it runs again, as another job")
+        wait_until(topology.running, "it runs again, as another job")
         topology.wait_for_more()
         topology.kill()
 
@@ -70,7 +71,7 @@ def test_a_kill_without_a_controller_is_finished_by_the_next(servers: SlurmServe
             topology.heron("kill", "slurm", topology.name)
         assert "exit 6" in str(error.value)
         assert "again when `sinfo` answers" in str(error.value)
-        eventually(lambda: not topology.titled("container"), "its processes have stopped by themselves")
+        wait_until(lambda: not topology.titled("container"), "its processes have stopped by themselves")
         servers.start_controller()
         topology.kill()
         assert servers.jobs() == []

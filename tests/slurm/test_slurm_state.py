@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from slurm_servers import SlurmServers
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPOLOGY = ROOT / "tests" / "docker" / "docker_exact_topology.py"
@@ -67,7 +68,7 @@ class Ground:
         """And nothing is left of it."""
         self.heron("kill", "slurm", name)
         self.submitted.remove(name)
-        eventually(lambda: not self.servers.jobs(), "its allocation has ended")
+        wait_until(lambda: not self.servers.jobs(), "its allocation has ended")
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def ground(servers: SlurmServers) -> Iterator[Ground]:
 
 def test_a_topology_goes_on_from_a_checkpoint_of_another_one(ground: Ground) -> None:
     ground.submit("Adopted", 10)
-    eventually(lambda: ground.counts("Adopted"), "something is committed")
+    wait_until(lambda: ground.counts("Adopted"), "something is committed")
     ground.heron("deactivate", "slurm", "Adopted")
     ground.heron("checkpoint", "create", "slurm", "Adopted", "--name", "here")
     role = next((ground.folder / "home" / "topologies" / "slurm").iterdir()).name
@@ -96,7 +97,7 @@ def test_a_topology_goes_on_from_a_checkpoint_of_another_one(ground: Ground) -> 
     (said,) = json.loads(ground.heron("checkpoint", "list", "slurm", "Adopted", "-o", "json"))
     assert said["name"] == "here"
     ground.submit("Adopter", 2000, "--from-checkpoint", f"slurm/{role}/default/Adopted@here")
-    eventually(lambda: sum(ground.counts("Adopter").values()) >= TOTAL - sum(before.values()), "it has all the rest")
+    wait_until(lambda: sum(ground.counts("Adopter").values()) >= TOTAL - sum(before.values()), "it has all the rest")
     after = ground.counts("Adopter")
     assert before + after == TRUTH
     print(f"{sum(after.values())} of {TOTAL} numbers counted behind another topology's checkpoint, once each")

@@ -9,7 +9,8 @@ from fault_cluster import TEXT
 from fault_ledger import Text
 from slurm_servers import NODES, SlurmServers
 from slurm_topology import SlurmTopology, slurm_topology
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_a_step_that_is_killed_comes_back_alone(topology: SlurmTopology) -> None
     others = topology.pids("heron_container-0", "heron_container-2")
     victim = topology.pids("heron_container-1")
     topology.servers.run("scancel", "--signal=KILL", topology.step(1))
-    now = eventually(lambda: topology.running(victim), "container 1 runs again")
+    now = wait_until(lambda: topology.running(victim), "container 1 runs again")
     assert {name: now[name]["pid"] for name in others} == others
     assert now["heron_container-1"]["restarts"] == 1
     topology.wait_for_more()
@@ -42,7 +43,7 @@ def test_a_step_that_is_killed_comes_back_alone(topology: SlurmTopology) -> None
 def test_a_scheduler_that_is_killed_finds_its_steps(topology: SlurmTopology) -> None:
     before = topology.pids()
     topology.kill_9(before["heron_scheduler"])
-    now = eventually(
+    now = wait_until(
         lambda: topology.running({"heron_scheduler": before["heron_scheduler"]}), "there is a scheduler again"
     )
     assert {name: row["pid"] for name, row in now.items() if name != "heron_scheduler"} == {
@@ -54,7 +55,7 @@ def test_a_scheduler_that_is_killed_finds_its_steps(topology: SlurmTopology) -> 
 def test_a_container_is_restarted_as_asked(topology: SlurmTopology) -> None:
     victim = topology.pids("heron_container-2", "stream_manager-2")
     topology.heron("restart", "slurm", topology.name, "2")
-    eventually(lambda: topology.running(victim), "container 2 is another one")
+    wait_until(lambda: topology.running(victim), "container 2 is another one")
     assert "killing what is left" not in topology.log("heron_scheduler").split("restarting container 2")[1]
 
 
@@ -72,7 +73,7 @@ def test_an_update_stays_within_the_allocation(topology: SlurmTopology) -> None:
 def test_what_does_not_fit_waits_with_slurms_own_reason(topology: SlurmTopology, servers: SlurmServers) -> None:
     with slurm_topology(servers, containers=1) as other:
         other.submit_at_once()
-        status = eventually(lambda: other.status() if other.status()["state"] == "waiting" else None, "it waits")
+        status = wait_until(lambda: other.status() if other.status()["state"] == "waiting" else None, "it waits")
         assert "PENDING (Resources)" in status["cause"] or "PENDING (Priority)" in status["cause"]
         shown = other.heron("status", "slurm", other.name)
         assert "waiting in Slurm's queue" in shown
@@ -83,11 +84,11 @@ def test_a_node_is_lost_and_the_job_runs_again(topology: SlurmTopology, servers:
     before = topology.pids()
     servers.kill_node("n2")
     servers.wait_for("n2 is down", lambda: servers.states()["n2"].startswith("down"))
-    eventually(lambda: topology.status()["state"] == "waiting", "the job waits for a node")
+    wait_until(lambda: topology.status()["state"] == "waiting", "the job waits for a node")
     servers.start_node("n2")
-    now = eventually(lambda: topology.running(before), "it runs again")
+    now = wait_until(lambda: topology.running(before), "it runs again")
     assert not {row["pid"] for row in now.values()} & set(before.values())
-    eventually(
+    wait_until(
         lambda: not {process.pid for process in topology.titled()} & set(before.values()), "the old run has ended"
     )
     topology.wait_for_more()

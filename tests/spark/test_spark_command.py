@@ -15,7 +15,8 @@ from typing import Any
 
 import psutil
 from spark_cluster import ROOT, run_heron
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
 
@@ -210,7 +211,7 @@ def test_a_killed_command_leaves_no_process_and_no_half_result(tmp_path: Path) -
     with (tmp_path / "stderr").open("wb") as stderr:
         heron = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
-        eventually(lambda: "tasks" in (tmp_path / "stderr").read_text(), "tasks run", 600)
+        wait_until(lambda: "tasks" in (tmp_path / "stderr").read_text(), "tasks run", 600)
         family = psutil.Process(heron.pid).children(recursive=True)
         assert any("java" in process.name() for process in family)
         leftovers = [entry for entry in tmp_path.iterdir() if entry.name.startswith(".out.")]
@@ -218,7 +219,7 @@ def test_a_killed_command_leaves_no_process_and_no_half_result(tmp_path: Path) -
     finally:
         heron.send_signal(signal.SIGKILL)
         heron.wait()
-    eventually(
+    wait_until(
         lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "all have gone"
     )
     assert not out.exists()

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 from spark_cluster import ROOT, run_heron
-from waiting import eventually
 
 from heronry.pipeline import View, read_view
 from heronry.streamlet.results import finished
+from tests.support.waiting import wait_until
 
 RECORDS, RATE, BUCKET = 16_000, 400, 100
 LAG = 4_000  # records between what was in flight at a fault and T
@@ -74,7 +74,7 @@ def kill_instances(home: Path, out: Path) -> None:
         (process,) = [p for p in instances(home) if p["name"] == name]
         os.kill(process["pid"], signal.SIGKILL)
         pid = process["pid"]
-        eventually(
+        wait_until(
             lambda name=name, pid=pid: [
                 p for p in instances(home) if p["name"] == name and p["state"] == "running" and p["pid"] != pid
             ],
@@ -96,7 +96,7 @@ def tracker(home: Path) -> Iterator[str]:
             found = [word.rstrip("/.") for word in said.split() if word.startswith("http://127.0.0.1:")]
             return found[0] if found else ""
 
-        yield eventually(address, "the tracker listens")
+        yield wait_until(address, "the tracker listens")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
@@ -114,12 +114,12 @@ def test_counts_are_the_truth_after_kill_9_once_the_batch_owns_the_faults(tmp_pa
     file.write_text(PROGRAM.format(records=RECORDS, rate=RATE, bucket=BUCKET))
     heron(home, "submit", "local", str(file), "counted", "--", str(out))
     try:
-        eventually(lambda: newest(out) > 0, "the first bucket", 600)
+        wait_until(lambda: newest(out) > 0, "the first bucket", 600)
         kill_instances(home, out)
         at_fault = newest(out)
-        eventually(lambda: newest(out) >= at_fault + LAG or finished(out / "online"), "the faults are past", 600)
+        wait_until(lambda: newest(out) >= at_fault + LAG or finished(out / "online"), "the faults are past", 600)
         to_seconds = newest(out)
-        eventually(lambda: finished(out / "online"), "the topology comes to its end", 600)
+        wait_until(lambda: finished(out / "online"), "the topology comes to its end", 600)
     finally:
         heron(home, "kill", "local", "counted")
     assert to_seconds < RECORDS - BUCKET, "the run was over too early for T to lie behind the faults"

@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 from spark_cluster import ROOT, run_heron
-from waiting import eventually
 
 from data_pipeline.core.warm import Places
 from data_pipeline.shell import warm
 from heron_control.schedulers.identity import HostLock
+from tests.support.waiting import wait_until
 
 PROGRAM = """
 import os, sys, time
@@ -132,14 +132,14 @@ def test_a_job_that_is_killed_leaves_nothing_in_it(world: World) -> None:
     world.write(1, seconds=30, count=100)
     job = world.start_job("a")
     try:
-        eventually(lambda: world.status()["state"] == "busy", "the job runs")
-        eventually(lambda: list(world.place.glob(".out.*")), "it writes")
+        wait_until(lambda: world.status()["state"] == "busy", "the job runs")
+        wait_until(lambda: list(world.place.glob(".out.*")), "it writes")
         family = psutil.Process(job.pid).children(recursive=True)
     finally:
         for process in [*family, psutil.Process(job.pid)]:
             process.send_signal(signal.SIGKILL)
         job.communicate()
-    eventually(lambda: not Places(world.home / "spark").unsettled.exists(), "the keeper has tidied up")
+    wait_until(lambda: not Places(world.home / "spark").unsettled.exists(), "the keeper has tidied up")
     world.write(3)
     assert world.records("c")[-1]["n"] == 21
     assert not list(world.place.glob(".out.*"))
@@ -174,7 +174,7 @@ def test_it_ends_and_leaves_no_process(way: str, tmp_path: Path) -> None:
             assert world.heron("spark", "stop").returncode == 0
         else:
             family[0].kill()
-        eventually(
+        wait_until(
             lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], "all have ended"
         )
         assert world.status() == {"state": "none"}

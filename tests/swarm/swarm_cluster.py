@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from swarm_nodes import SwarmNodes, run
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "swarmtest"
@@ -95,7 +96,7 @@ class SwarmCluster:
     def kill(self, name: str) -> None:
         """``heron kill``: no service, secret, network, container, volume or folder is left of any topology."""
         self.heron("kill", CLUSTER, name)
-        eventually(lambda: not self.left(), f"nothing is left of it: {self.left()}")
+        wait_until(lambda: not self.left(), f"nothing is left of it: {self.left()}")
 
     def submit(self, file: Path, topology: str, name: str, given: dict[str, Any], *options: str) -> None:
         """Submit; every task runs when this returns."""
@@ -116,7 +117,7 @@ class SwarmCluster:
 
     def wait_until_it_runs(self, name: str) -> None:
         """Every process of it."""
-        eventually(lambda: self.runs(name), f"{name} runs")
+        wait_until(lambda: self.runs(name), f"{name} runs")
 
     # The swarm's view.
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from waiting import eventually
+from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parent
 IMAGE = "heronry-test-node"
@@ -117,7 +117,7 @@ class SwarmNodes:
     def answers(self, number: int) -> None:
         """Wait until its engine does."""
         look = ("docker", "--host", self.address(number), "version")
-        eventually(lambda: run(*look, check=False).returncode == 0, f"the engine of node {number} answers")
+        wait_until(lambda: run(*look, check=False).returncode == 0, f"the engine of node {number} answers")
 
     def load(self, image: str, *numbers: int) -> None:
         """Bring an image of this machine to nodes (to all, if none is named)."""
@@ -135,7 +135,7 @@ class SwarmNodes:
 
     def is_now(self, number: int, state: str) -> None:
         """Wait until the manager says so."""
-        eventually(lambda: self.state(number) == state, f"node {number} is {state}")
+        wait_until(lambda: self.state(number) == state, f"node {number} is {state}")
 
     def kill(self, number: int) -> None:
         """Power off: everything on the node ends."""

@@ -14,9 +14,9 @@ from collections import Counter
 import pytest
 from cluster_flow import ClusterFlow, word_count
 from swarm_cluster import CLUSTER, ROOT, SwarmCluster
-from waiting import eventually
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
+from tests.support.waiting import wait_until
 
 NAME = "Flow"
 NUMBERS, SPLITS, KEYS = 1000, 4, 50
@@ -66,7 +66,7 @@ def test_a_container_that_dies_comes_back(cluster: SwarmCluster, flow: ClusterFl
     node, container = cluster.task(service)
     struck = time.monotonic()
     cluster.nodes.engine(node, "kill", container)
-    eventually(lambda: _restarts(cluster, 2) >= 1, "container 2 is started again")
+    wait_until(lambda: _restarts(cluster, 2) >= 1, "container 2 is started again")
     flow.goes_on()
     cluster.nodes.lap(f"a container died: all acked {time.monotonic() - struck:.1f} s later")
     error = next(c for c in cluster.status(NAME)["containers"] if c["id"] == 2)
@@ -110,7 +110,7 @@ def test_the_containers_of_a_node_that_dies_go_elsewhere(cluster: SwarmCluster, 
         places = cluster.places(NAME)
         return all(number in places and places[number] != cluster.nodes.node(dead) for number in moved)
 
-    eventually(elsewhere, "its containers run elsewhere")
+    wait_until(elsewhere, "its containers run elsewhere")
     placed = time.monotonic() - struck
     flow.goes_on()
     cluster.nodes.lap(
@@ -148,14 +148,14 @@ def test_two_incarnations_at_once_lose_nothing(
         places = cluster.places(NAME)
         return all(number in places and places[number] != cluster.nodes.node(lost) for number in moved)
 
-    eventually(elsewhere, "its containers run elsewhere")
+    wait_until(elsewhere, "its containers run elsewhere")
     flow.goes_on()
     placed = time.monotonic() - struck
     getattr(cluster.nodes, back)(lost)
     resumed = time.monotonic()
     ours = ("ps", "--quiet", "--filter", "label=org.heronry.topology-id")
     twice = bool(cluster.nodes.engine(lost, *ours))
-    eventually(lambda: not cluster.nodes.engine(lost, *ours).split() or _all_known(cluster, lost), "the old end")
+    wait_until(lambda: not cluster.nodes.engine(lost, *ours).split() or _all_known(cluster, lost), "the old end")
     lived = time.monotonic() - resumed
     flow.goes_on()
     cluster.nodes.lap(
@@ -206,27 +206,27 @@ class Exact:
 
 def test_state_on_shared_storage_is_exact_when_a_container_dies(cluster: SwarmCluster) -> None:
     exact = Exact(cluster, "Exact", 200)
-    eventually(lambda: exact.total() > 0, "something is committed")
+    wait_until(lambda: exact.total() > 0, "something is committed")
     node, container = cluster.task(cluster.services("Exact")[2])
     cluster.nodes.engine(node, "kill", container)
-    eventually(lambda: exact.total() >= TOTAL, "every number is counted")
+    wait_until(lambda: exact.total() >= TOTAL, "every number is counted")
     assert exact.counts() == TRUTH
     cluster.kill("Exact")
 
 
 def test_a_topology_goes_on_from_a_checkpoint_of_another_one(cluster: SwarmCluster) -> None:
     first = Exact(cluster, "Adopted", 10)
-    eventually(lambda: first.total() > 0, "something is committed")
+    wait_until(lambda: first.total() > 0, "something is committed")
     cluster.heron("deactivate", CLUSTER, "Adopted")
     cluster.heron("checkpoint", "create", CLUSTER, "Adopted", "--name", "here")
     second = Exact(cluster, "Adopter", 2000, "--from-checkpoint", f"{CLUSTER}/default/Adopted@here")
     before = first.counts()
     assert 0 < sum(before.values()) < TOTAL
-    eventually(lambda: second.total() >= TOTAL - sum(before.values()), "it has all the rest")
+    wait_until(lambda: second.total() >= TOTAL - sum(before.values()), "it has all the rest")
     assert before + second.counts() == TRUTH
     assert first.counts() == before
     cluster.nodes.lap(f"{second.total()} of {TOTAL} numbers counted behind another topology's checkpoint, once each")
     for name in ("Adopter", "Adopted"):
         cluster.heron("kill", CLUSTER, name)
     cluster.heron("checkpoint", "delete", CLUSTER, "Adopted", "here")
-    eventually(lambda: not cluster.left(), f"nothing is left of them: {cluster.left()}")
+    wait_until(lambda: not cluster.left(), f"nothing is left of them: {cluster.left()}")

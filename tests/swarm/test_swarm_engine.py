@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from engine_contract import IMAGE, LAUNCH, EngineContract, Engines
 from swarm_nodes import SwarmNodes
-from waiting import eventually
 
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.engine import Engine
 from heron_control.schedulers.swarm_engine import SwarmEngine
+from tests.support.waiting import wait_until
 
 PROJECTS = ("contract", "stranger")
 
@@ -29,7 +29,7 @@ def clear_up(nodes: SwarmNodes) -> None:
             if found:
                 nodes.engine(1, *remove.split(), *found)
         for number in range(1, nodes.count + 1):
-            eventually(partial(_no_container_is_left, nodes, number, label), f"containers of node {number} are gone")
+            wait_until(partial(_no_container_is_left, nodes, number, label), f"containers of node {number} are gone")
             nodes.engine(number, "volume", "rm", "--force", plan.shared_name(project, LAUNCH), check=False)
 
 

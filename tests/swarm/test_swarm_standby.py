@@ -13,7 +13,8 @@ import pytest
 from cluster_flow import ClusterFlow, word_count
 from master_logs import MASTERS
 from swarm_cluster import CLUSTER, SwarmCluster
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 NAME = "Standby"
 MANAGER = 1
@@ -27,7 +28,7 @@ def flow(cluster: SwarmCluster) -> ClusterFlow:
 def _leader(cluster: SwarmCluster) -> tuple[int, int]:
     """Epoch and container."""
     log = functools.partial(cluster.say, "logs", CLUSTER, NAME, "-n", "10000")
-    found: tuple[int, int] = eventually(lambda: master_logs.leader(log), "somebody leads")
+    found: tuple[int, int] = wait_until(lambda: master_logs.leader(log), "somebody leads")
     return found
 
 
@@ -42,11 +43,11 @@ def _leader_on_a_worker(cluster: SwarmCluster, flow: ClusterFlow) -> tuple[int, 
     """Epoch, container and node of the leader. The manager has the api server and ZooKeeper, so it shall not die."""
     for _ in range(3):
         epoch, number = _leader(cluster)
-        node = eventually(lambda: _apart(cluster), "both masters run")[number]
+        node = wait_until(lambda: _apart(cluster), "both masters run")[number]
         if node != MANAGER:
             return epoch, number, node
         cluster.heron("restart", CLUSTER, NAME, str(number))
-        eventually(lambda before=epoch: _leader(cluster)[0] > before, "the standby leads")
+        wait_until(lambda before=epoch: _leader(cluster)[0] > before, "the standby leads")
         flow.goes_on()
     raise AssertionError("the one that stands by is elsewhere, so it leads there")
 
@@ -57,9 +58,9 @@ def _strike(cluster: SwarmCluster, flow: ClusterFlow, node: int, number: int, ep
     cluster.nodes.is_now(node, "down")
     down = time.monotonic() - struck
     (standby,) = set(MASTERS) - {number}
-    eventually(lambda: (found := _leader(cluster))[0] > epoch and found[1] == standby, "the standby leads")
+    wait_until(lambda: (found := _leader(cluster))[0] > epoch and found[1] == standby, "the standby leads")
     leads = time.monotonic() - struck
-    eventually(lambda: _apart(cluster, but=node), "both masters run on the other two nodes")
+    wait_until(lambda: _apart(cluster, but=node), "both masters run on the other two nodes")
     elsewhere = time.monotonic() - struck
     flow.goes_on()
     return (
@@ -94,7 +95,7 @@ def test_the_leaders_node_stands_still_and_goes_on(cluster: SwarmCluster, flow: 
     ours = ("ps", "--quiet", "--filter", f"label=org.heronry.topology={NAME}")
     old = ("--filter", f"label=org.heronry.container={number}")
     assert cluster.nodes.engine(node, *ours, *old), "no two incarnations were alive at once"
-    eventually(lambda: not cluster.nodes.engine(node, *ours, *old), "the old one ends")
+    wait_until(lambda: not cluster.nodes.engine(node, *ours, *old), "the old one ends")
     epoch = _leader(cluster)[0]
     flow.goes_on()
     assert _leader(cluster)[0] == epoch, "nobody else leads when it has gone on"
@@ -109,12 +110,12 @@ def test_one_node_is_left_alone_by_whom_it_cannot_be_and_taken_where_there_is_no
     for worker in workers:
         cluster.nodes.engine(MANAGER, "node", "update", "--availability", "drain", worker)
     manager = cluster.nodes.node(MANAGER)
-    eventually(lambda: [cluster.places(NAME).get(n) for n in MASTERS] == [manager] * 2, "both are on the manager")
+    wait_until(lambda: [cluster.places(NAME).get(n) for n in MASTERS] == [manager] * 2, "both are on the manager")
     flow.goes_on()
     for worker in workers:
         cluster.nodes.engine(MANAGER, "node", "update", "--availability", "active", worker)
     cluster.heron("restart", CLUSTER, NAME, "100001")
-    eventually(lambda: _apart(cluster), "they are on two nodes again")
+    wait_until(lambda: _apart(cluster), "they are on two nodes again")
     flow.goes_on()
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from api_process import ROOT, ApiProcess, Heron, api_server, until
+from api_process import ROOT, ApiProcess, Heron, api_server
 from leader_relay import LeaderRelay, leads
 from zookeeper_servers import Ensemble
 
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import StateStore
+from tests.support.waiting import wait_until
 
 FILE = ROOT / "tests" / "integration" / "heron_tracker" / "paced_words.py"
 PLACE = "pair/ada/test"
@@ -59,7 +60,7 @@ class Pair:
             assert len(found) <= 1
             return found[0] if found and found[0].request("GET", "/readyz").status_code == 200 else None
 
-        return until(look)
+        return wait_until(look)
 
     def standby(self) -> ApiProcess:
         """Another that lives."""

@@ -15,11 +15,11 @@ import pytest
 from fault_cluster import ROOT, TEXT
 from fault_ledger import Text
 from test_faults_while_data_flows import one_master_acts
-from waiting import eventually
 from zookeeper_cluster import READER, ZookeeperCluster, zookeeper_cluster
 from zookeeper_servers import Ensemble, Server
 
 from heron_runtime.model.stored import MasterLocation
+from tests.support.waiting import wait_until
 
 AWAY_SECONDS = 10.0
 SESSION_SECONDS = 4.0
@@ -82,8 +82,8 @@ def everything_is_complete(cluster: ZookeeperCluster, text: Text) -> None:
 def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(server: Ensemble, root: str, text: Text) -> None:
     with zookeeper_cluster(server, root, session_timeout_secs=3.0, **{"topology.master.replicas": 2}) as cluster:
         cluster.wait_for_flow(1.5)
-        first = eventually(lambda: leader(cluster), "somebody leads")
-        assert len(eventually(lambda: cluster.masters() if len(cluster.masters()) == 2 else None, "two masters")) == 2
+        first = wait_until(lambda: leader(cluster), "somebody leads")
+        assert len(wait_until(lambda: cluster.masters() if len(cluster.masters()) == 2 else None, "two masters")) == 2
         assert cluster.secrets_shown() == []
 
         # Whoever else looks at the store finds it there, the tracker with a reader's rights.
@@ -93,33 +93,33 @@ def test_a_standby_takes_over_from_a_dead_and_from_a_sleeping_master(server: Ens
         # kill -9: the standby leads when the session of the dead is over, and data flows meanwhile.
         died, flowed = time.monotonic(), cluster.flow.bytes
         cluster.kill_9(first.pid)
-        second = eventually(lambda: (found := leader(cluster)) and found.pid != first.pid and found, "another leads")
+        second = wait_until(lambda: (found := leader(cluster)) and found.pid != first.pid and found, "another leads")
         took = time.monotonic() - died
         print(f"master killed: {took:.1f} s to the next one, session {cluster.session_timeout_secs:g} s")
         assert second.epoch > first.epoch
         assert cluster.flow.bytes > flowed
-        eventually(cluster.running, "all processes run again")
+        wait_until(cluster.running, "all processes run again")
 
         # SIGSTOP while it is asked to decide something: it wakes when another has decided.
         deactivate = start(cluster, "deactivate")
         cluster.stop(second.pid)
         slept, flowed = time.monotonic(), cluster.flow.bytes
-        third = eventually(lambda: (found := leader(cluster)) and found.pid != second.pid and found, "another leads")
+        third = wait_until(lambda: (found := leader(cluster)) and found.pid != second.pid and found, "another leads")
         took = time.monotonic() - slept
         print(f"master stopped: {took:.1f} s to the next one, session {cluster.session_timeout_secs:g} s")
         assert third.epoch > second.epoch
         deactivate.communicate(timeout=120)
         assert deactivate.returncode == 0
-        eventually(lambda: cluster.status()["state"] == "paused", "the new master has paused it")
+        wait_until(lambda: cluster.status()["state"] == "paused", "the new master has paused it")
         epoch = cluster.master()[1]
         cluster.cont(second.pid)
         sleeper = cluster.masters()[second.pid]
-        eventually(lambda: f"stepping down from epoch {second.epoch}" in cluster.log(sleeper), "the sleeper steps down")
+        wait_until(lambda: f"stepping down from epoch {second.epoch}" in cluster.log(sleeper), "the sleeper steps down")
         assert (leader(cluster), cluster.master()[1]) == (third, epoch)
         assert cluster.status()["state"] == "paused"
         cluster.heron("activate", "local", cluster.name)
         cluster.wait_for_more(MORE)
-        processes = eventually(cluster.running, "all processes run")
+        processes = wait_until(cluster.running, "all processes run")
         assert leader(cluster) == third
         one_master_acts(cluster, processes, third.epoch)
         everything_is_complete(cluster, text)
@@ -132,13 +132,13 @@ def test_the_ensemble_fails_around_a_topology(ensemble: Ensemble, root: str, tex
         in_kill=lambda cluster: leader_dies(ensemble, lambda: leaves(cluster)),
     ) as cluster:  # fmt: skip
         cluster.wait_for_flow(1.5)
-        before = eventually(cluster.running, "all processes run")
+        before = wait_until(cluster.running, "all processes run")
         acting = leader(cluster)
 
         # The leader of the servers dies while data flows: nobody notices but the clients, and they go elsewhere.
         with leader_dies(ensemble, lambda: True):
             cluster.wait_for_more(MORE)
-            assert eventually(lambda: leader(cluster), "the store answers") == acting
+            assert wait_until(lambda: leader(cluster), "the store answers") == acting
 
         # All of them are away for longer than a session: data flows, and afterwards everything is as it was.
         logged = lines_logged(cluster)
@@ -148,9 +148,9 @@ def test_the_ensemble_fails_around_a_topology(ensemble: Ensemble, root: str, tex
             time.sleep(0.5)
         assert cluster.flow.bytes > flowed + MORE
         ensemble.start()
-        eventually(lambda: status_answers(cluster), "the store answers again")
+        wait_until(lambda: status_answers(cluster), "the store answers again")
         cluster.wait_for_more(MORE)
-        after = eventually(cluster.running, "all processes run")
+        after = wait_until(cluster.running, "all processes run")
         kept = {name: (p["pid"], p["restarts"]) for name, p in before.items()}
         assert {name: (p["pid"], p["restarts"]) for name, p in after.items()} == kept
         assert {name: n - logged[name] for name, n in lines_logged(cluster).items() if n - logged[name] > TALK} == {}
@@ -195,7 +195,7 @@ def tracked(cluster: ZookeeperCluster, url: str) -> str:
             assert answer.status_code == 200, answer.text
             return answer.text if cluster.name in answer.text else ""
 
-        return eventually(look, "the tracker knows the topology")
+        return wait_until(look, "the tracker knows the topology")
     finally:
         tracker.terminate()
         tracker.communicate(timeout=60)

@@ -10,8 +10,9 @@ from typing import Any
 
 import psutil
 from fault_cluster import FaultCluster
-from waiting import eventually
 from zookeeper_servers import Ensemble
+
+from tests.support.waiting import wait_until
 
 READER = "reader: tracker:another-password\n"
 CREDENTIAL = f"cluster: heronry:a-password-of-tests\n{READER}"
@@ -33,7 +34,7 @@ class ZookeeperCluster(FaultCluster):
 
     def nodes(self) -> list[str]:
         """Of this topology; those of processes that ended by force go with their sessions."""
-        eventually(lambda: not super(ZookeeperCluster, self).nodes(), "the state store is empty")
+        wait_until(lambda: not super(ZookeeperCluster, self).nodes(), "the state store is empty")
         return []
 
     def masters(self) -> dict[int, str]:

@@ -9,7 +9,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from tests.support.heron_command import query_json
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
@@ -45,13 +45,6 @@ class Count(Topology):
 """
 QUICK = ("--config-property", "heron.metrics.interval.secs=0.5", "--config-property", "heron.stop.grace.secs=2")
 Heron = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def eventually(condition: Callable[[], object], what: str, timeout_secs: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_secs
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.2)
 
 
 class Cluster:
@@ -99,7 +92,7 @@ class Cluster:
 
     def reaches(self, topology: str, state: str) -> None:
         """Wait for a state."""
-        eventually(lambda: self.status(topology)["state"] == state, f"{topology} is {state}")
+        wait_until(lambda: self.status(topology)["state"] == state, f"{topology} is {state}")
 
     def pid(self, topology: str, process: str) -> int:
         found = [p for p in self.status(topology)["processes"] if p["name"] == process]
@@ -115,7 +108,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def nothing_is_left(cluster: Cluster, runtime: str) -> None:
-    eventually(lambda: cluster.processes() == [], "every process ends")
+    wait_until(lambda: cluster.processes() == [], "every process ends")
     assert not Path(runtime).exists()
     assert list((cluster.home / "topologies").glob("*")) == []
     assert list((cluster.home / "state" / "sessions").iterdir()) == []
@@ -145,7 +138,7 @@ def test_a_life(cluster: Cluster) -> None:
     assert {p["kind"] for p in found["processes"]} == {
         "heron_scheduler", "heron_container", "topology_master", "metrics_manager", "stream_manager", "heron_instance",
     }  # fmt: skip
-    eventually(lambda: executed(cluster) > 100, "tuples flow")
+    wait_until(lambda: executed(cluster) > 100, "tuples flow")
     assert "got" in cluster.heron("logs", "local", "Count", "sink", "-n", "5").stdout
 
     assert "exists already" in cluster.heron("submit", "local", cluster.program(), *QUICK, code=4).stderr
@@ -184,7 +177,7 @@ def test_a_topology_that_cannot_start_is_shown_and_taken_back(cluster: Cluster) 
     assert "Its logs are kept in" in failed.stderr
     assert failed.stdout == ""
     assert cluster.json("list", "local") == []
-    eventually(lambda: cluster.processes() == [], "every process ends")
+    wait_until(lambda: cluster.processes() == [], "every process ends")
     kept = list((cluster.home / "topologies").glob("local/*/default/Count/*"))
     assert [path.name for path in kept] == ["log-files"]
     cluster.heron("submit", "local", cluster.program(), *QUICK)  # the name is free, and what is left does not disturb
@@ -193,7 +186,7 @@ def test_a_topology_that_cannot_start_is_shown_and_taken_back(cluster: Cluster) 
 
 def test_ctrl_c_during_submit_says_that_it_goes_on(cluster: Cluster) -> None:
     process = cluster.start("submit", "local", cluster.program(initialize="time.sleep(600)"), *QUICK)
-    eventually(lambda: len(cluster.processes()) > 5, "its processes start")
+    wait_until(lambda: len(cluster.processes()) > 5, "its processes start")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err

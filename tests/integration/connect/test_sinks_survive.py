@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from front_door import FrontDoor, becomes, unique
+from front_door import FrontDoor, unique
 from keeping_server import KeepingServer
-from waiting import eventually
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("sinks_topology.py")
 LINES, NUMBERS = 3000, 5000
@@ -57,13 +58,13 @@ def test_files_and_batches_hold_each_line_once_whoever_is_killed(
     def posted() -> list[str]:
         return sorted(record["line"] for batch in list(server.bodies.values()) for record in batch)
 
-    eventually(lambda: cells(tmp_path / "csv") and posted(), "a checkpoint is committed")
+    wait_until(lambda: cells(tmp_path / "csv") and posted(), "a checkpoint is committed")
     for number, component in enumerate(("table", "post")):
         (pid, *_) = [p["pid"] for p in door.status(name)["processes"] if p.get("component") == component]
         written += write_lines(folder, "ab"[number], LINES)
         os.kill(pid, signal.SIGKILL)
-        becomes(lambda: len(cells(tmp_path / "csv")), len(written), "lines in files")
-        becomes(lambda: len(posted()), len(written), "lines posted")
+        wait_until_equal(lambda: len(cells(tmp_path / "csv")), len(written), "lines in files")
+        wait_until_equal(lambda: len(posted()), len(written), "lines posted")
         assert cells(tmp_path / "csv") == posted() == sorted(written)
     assert cells(tmp_path / "numbers") == sorted(map(str, range(NUMBERS)))
     door.kill(name)

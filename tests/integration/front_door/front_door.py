@@ -13,17 +13,16 @@ import os
 import secrets
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
-from waiting import PATIENCE_SECONDS, eventually
 
 from heron_runtime import cgroups
 from heron_runtime.state import open_store, paths
 from tests.support.heron_command import query_json
+from tests.support.waiting import wait_until, wait_until_equal
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"
@@ -36,14 +35,6 @@ BRANCHES = (
 PLAIN_COMMAND = [sys.executable, "-m", "heron_cli"]
 READING_COMMANDS = ("status", "list", "metrics")
 Done = subprocess.CompletedProcess[str]
-
-
-def becomes(condition: Callable[[], Any], wanted: Any, what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait until ``condition`` answers exactly ``wanted``; the last answer is shown if it never does."""
-    deadline = time.monotonic() + seconds
-    while (found := condition()) != wanted:
-        assert time.monotonic() < deadline, f"{what}: {found!r}, not {wanted!r}"
-        time.sleep(0.2)
 
 
 def unique(name: str) -> str:
@@ -129,7 +120,7 @@ class FrontDoor:
 
     def reaches(self, name: str, state: str) -> None:
         """Wait for a state of the topology."""
-        becomes(lambda: self.status(name)["state"], state, f"the state of {name}")
+        wait_until_equal(lambda: self.status(name)["state"], state, f"the state of {name}")
 
     def process(self, name: str, process: str) -> dict[str, Any]:
         """One process of the status."""
@@ -149,7 +140,7 @@ class FrontDoor:
 
     def nothing_is_left(self, name: str) -> None:
         """No process, socket, node, folder or control group of this topology."""
-        eventually(lambda: not titles(name), f"every process of {name} ends", 20)
+        wait_until(lambda: not titles(name), f"every process of {name} ends", 20)
         for launch in self.submitted.get(name, ()):
             assert not Path(launch["runtime_dir"]).exists(), launch["runtime_dir"]
             assert not Path(launch["home"]).exists(), launch["home"]

@@ -18,8 +18,9 @@ from typing import Any
 import psutil
 import pytest
 import semantics_topology as user
-from front_door import FrontDoor, becomes, front_door, json_lines, unique
-from waiting import eventually
+from front_door import FrontDoor, front_door, json_lines, unique
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 FILE = Path(user.__file__)
 
@@ -52,14 +53,14 @@ class Run:
 
     def failed(self, tup_id: str) -> dict[str, Any]:
         """The one verdict of a tuple, which failed."""
-        (verdict,) = eventually(lambda: self.verdicts().get(tup_id), f"a verdict for {tup_id}")
+        (verdict,) = wait_until(lambda: self.verdicts().get(tup_id), f"a verdict for {tup_id}")
         assert "failed" in verdict, verdict
         assert verdict["elapsed_ms"] > 0
         return verdict
 
     def acked(self, tup_id: str) -> None:
         """The one verdict of a tuple was an ack."""
-        (verdict,) = eventually(lambda: self.verdicts().get(tup_id), f"a verdict for {tup_id}")
+        (verdict,) = wait_until(lambda: self.verdicts().get(tup_id), f"a verdict for {tup_id}")
         assert "acked" in verdict, verdict
 
     def task(self, component: str) -> int:
@@ -131,7 +132,9 @@ def test_acks_by_themselves_and_acks_too_many(run: Run) -> None:
     run.acked("late anchor")
     (line,) = run.diary("judge")
     assert "acked or failed already" in line["refused"]
-    becomes(lambda: run.door.totals(run.name)["judge"].get("__ignored-settle-count"), 2, "ignored acks and fails")
+    wait_until_equal(
+        lambda: run.door.totals(run.name)["judge"].get("__ignored-settle-count"), 2, "ignored acks and fails"
+    )
 
 
 def test_a_batch_that_raises_fails_what_is_open_in_it(run: Run) -> None:
@@ -146,7 +149,7 @@ def test_on_exception_restart_restarts_the_instance(run: Run) -> None:
     verdict = run.failed("restart")
     assert (verdict["kind"], verdict["component"]) == ("exception", "fragile")
     assert "start me again" in verdict["traceback"]
-    pids = eventually(lambda: p if len(p := [line["pid"] for line in run.diary("fragile")]) == 2 else None, "a restart")
+    pids = wait_until(lambda: p if len(p := [line["pid"] for line in run.diary("fragile")]) == 2 else None, "a restart")
     assert pids[0] != pids[1]
     run.door.reaches(run.name, "running")
     processes = run.door.status(run.name)["processes"]
@@ -161,7 +164,7 @@ def test_on_exception_restart_restarts_the_instance(run: Run) -> None:
 
 def test_every_grouping_brings_tuples_where_it_says(run: Run) -> None:
     numbers = list(range(user.PER_GROUPING))
-    eventually(lambda: all(f"number {n}" in run.verdicts() for n in numbers), "verdicts for all numbers")
+    wait_until(lambda: all(f"number {n}" in run.verdicts() for n in numbers), "verdicts for all numbers")
     for number in numbers:
         run.acked(f"number {number}")
     got = {
@@ -187,13 +190,13 @@ def test_every_grouping_brings_tuples_where_it_says(run: Run) -> None:
 def test_odd_values_keep_type_and_value(run: Run, component: str) -> None:
     """With the serializer ``auto`` and with ``pickle``."""
     wanted = [{"type": type(v).__name__, "text": user.repr_of(v)} for v in user.ODD_VALUES]
-    becomes(lambda: run.diary(component), wanted, "odd values")
+    wait_until_equal(lambda: run.diary(component), wanted, "odd values")
 
 
 def test_ticks_hooks_and_metrics_of_the_user(run: Run) -> None:
     cases = len(user.CASES) + 1  # "double" comes twice
     calls = {"bolt_execute": cases, "bolt_ack": cases - 1, "bolt_fail": 1, "emit default": 1}
-    becomes(lambda: run.diary("watched")[-1].get("calls"), calls, "calls of the hooks")
+    wait_until_equal(lambda: run.diary("watched")[-1].get("calls"), calls, "calls of the hooks")
     assert run.failed("hooked")["message"] == "the watched one"
     lines = run.diary("watched")
     assert lines[0] == {"sources": {"cases/default": "none"}, "topology": run.name}
@@ -205,7 +208,7 @@ def test_ticks_hooks_and_metrics_of_the_user(run: Run) -> None:
         found = run.door.totals(run.name).get("watched", {})
         return {metric: found.get(metric, -1) for metric in wanted}
 
-    becomes(reported, wanted, "metrics of the user")
+    wait_until_equal(reported, wanted, "metrics of the user")
     assert run.door.totals(run.name)["watched"]["__hook-exception-count"] == 1
     shown = run.door.json("metrics", "local", run.name, "latency", "--component", "watched")
     assert shown["components"]["watched"]["latency"]["p50"] == pytest.approx(20.0, rel=0.02)
@@ -213,7 +216,7 @@ def test_ticks_hooks_and_metrics_of_the_user(run: Run) -> None:
 
 def test_at_most_once_acks_at_once(run: Run) -> None:
     wanted = [line for number in range(20) for line in ({"emitting": number}, {"acked": number})]
-    assert eventually(lambda: d if len(d := run.diary("untracked")) >= len(wanted) else None, "20 acks")
+    assert wait_until(lambda: d if len(d := run.diary("untracked")) >= len(wanted) else None, "20 acks")
     lines = run.diary("untracked")
     assert sorted(map(str, lines)) == sorted(map(str, wanted)), "no fail reaches the spout, though the bolt raises"
     assert all(lines.index({"emitting": n}) < lines.index({"acked": n}) for n in range(20))
@@ -225,17 +228,17 @@ def test_deactivate_stops_emits_and_activate_resumes(run: Run) -> None:
     def drained() -> float:
         return door.totals(name).get("drain", {}).get("__execute-count/clockwork/default", 0)
 
-    before = eventually(drained, "it emits")
+    before = wait_until(drained, "it emits")
     door.heron("deactivate", "local", name)
     door.reaches(name, "paused")
-    eventually(lambda: "deactivated" in run.diary("clockwork")[-1], "the spout is told")
+    wait_until(lambda: "deactivated" in run.diary("clockwork")[-1], "the spout is told")
     door.heron("activate", "local", name)
     door.reaches(name, "running")
-    eventually(lambda: "activated" in run.diary("clockwork")[-1], "the spout is told")
+    wait_until(lambda: "activated" in run.diary("clockwork")[-1], "the spout is told")
     first, stop, go = run.diary("clockwork")
     assert first == {"activated": 0}
     assert stop["deactivated"] == go["activated"], "not a call while it was paused"
-    eventually(lambda: drained() > max(before, go["activated"] / 2), "it emits again")
+    wait_until(lambda: drained() > max(before, go["activated"] / 2), "it emits again")
 
 
 def test_max_spout_pending_holds(door: FrontDoor, tmp_path: Path) -> None:
@@ -245,13 +248,13 @@ def test_max_spout_pending_holds(door: FrontDoor, tmp_path: Path) -> None:
     def diary() -> list[dict[str, int]]:
         return [line for file in tmp_path.glob("greedy-*.jsonl") for line in json_lines(file)]
 
-    becomes(lambda: door.totals(name).get("greedy", {}).get("__pending-acked-count"), 10, "pending")
+    wait_until_equal(lambda: door.totals(name).get("greedy", {}).get("__pending-acked-count"), 10, "pending")
     assert max(line["most"] for line in diary()) == 10
     (tmp_path / "release").touch()
-    becomes(lambda: diary()[-1], {"done": 10}, "all are acked, and never more than ten were in flight")
+    wait_until_equal(lambda: diary()[-1], {"done": 10}, "all are acked, and never more than ten were in flight")
     instance = next(p for p in door.status(name)["processes"] if p["component"] == "holder")
     os.kill(instance["pid"], signal.SIGUSR1)  # a dump of its stacks, as the README says
-    eventually(lambda: "Thread" in door.heron("logs", "local", name, "holder").stdout, "a dump in the log")
+    wait_until(lambda: "Thread" in door.heron("logs", "local", name, "holder").stdout, "a dump in the log")
     assert psutil.pid_exists(instance["pid"])
     assert json.dumps(diary())
     door.kill(name)

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 from front_door import Done, FrontDoor, front_door, titles, unique
-from waiting import eventually
 
 from heron_runtime.model.settings import ALL_SETTINGS
+from tests.support.waiting import wait_until
 
 GOOD = """
 from heronry import BasicBolt, Grouping, Spout, Topology
@@ -264,7 +264,7 @@ def test_user_code_that_raises_in_initialize(door: FrontDoor, tmp_path: Path) ->
     assert "counting.py" in failed.stderr, "the last lines of its log"
     assert failed.stdout == ""
     assert door.nodes(name) == []
-    eventually(lambda: not titles(name), "every process ends")
+    wait_until(lambda: not titles(name), "every process ends")
     (kept,) = (door.home / "topologies").glob(f"local/*/default/{name}/*")
     assert kept.name == "log-files"
     assert str(kept) in failed.stderr
@@ -279,7 +279,7 @@ def test_ctrl_c_while_the_file_is_asked_for_its_topology(door: FrontDoor, tmp_pa
     file = program(tmp_path)
     file.write_text(f"import os, time\nopen({str(marker)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
     process = door.start_submit(name, file)
-    eventually(lambda: marker.exists() and marker.read_text(), "the file is imported")
+    wait_until(lambda: marker.exists() and marker.read_text(), "the file is imported")
     process.send_signal(signal.SIGINT)
     said = door.finish(process, 130).stderr
     assert "interrupted" in said
@@ -301,7 +301,7 @@ def mounted(folder: Path, options: str) -> bool:
 def unmount(folder: Path) -> None:
     """Take it away again."""
     command = ["umount", str(folder)]
-    eventually(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, "umount")
+    wait_until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, "umount")
 
 
 @pytest.fixture
@@ -379,10 +379,10 @@ def test_a_disk_that_is_full_before_during_and_after_submit(small_disk: Path, tm
         name = unique("OnAFullDisk")
         door.submit(name, file)
         ballast = fill(small_disk, 0)
-        eventually(lambda: door.status(name)["state"] == "degraded", "status knows that the disk is full")
+        wait_until(lambda: door.status(name)["state"] == "degraded", "status knows that the disk is full")
         assert str(small_disk) in door.status(name)["cause"]
         done = door.finish(door.start("kill", "local", name), code=None)
-        eventually(lambda: not titles(name), "every process ends")
+        wait_until(lambda: not titles(name), "every process ends")
         if done.returncode:  # the state is there still, since nothing could be written; with room again, kill ends it
             assert "disk" in done.stderr
             ballast.unlink()

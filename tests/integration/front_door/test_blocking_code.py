@@ -11,7 +11,8 @@ from typing import Any
 import blocking_topology as user
 import pytest
 from front_door import FrontDoor, front_door, json_lines, unique
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -43,20 +44,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def test_a_spout_that_never_returns_delivers_and_is_told_of_acks(run: Run) -> None:
-    arrived = eventually(lambda: len(found := run.arrivals("endless")) >= 200 and found, "200 tuples arrive")
+    arrived = wait_until(lambda: len(found := run.arrivals("endless")) >= 200 and found, "200 tuples arrive")
     delays = [line["arrived"] - line["at"] for line in arrived]
     assert statistics.median(delays) < 1.0
-    eventually(lambda: run.diary("endless"), "100 acks are told")
+    wait_until(lambda: run.diary("endless"), "100 acks are told")
 
 
 def test_a_tuple_does_not_wait_for_the_end_of_the_call_that_emitted_it(run: Run) -> None:
-    arrived = eventually(lambda: len(found := run.arrivals("sleepy")) >= 20 and found, "20 tuples arrive")
+    arrived = wait_until(lambda: len(found := run.arrivals("sleepy")) >= 20 and found, "20 tuples arrive")
     delays = [line["arrived"] - line["at"] for line in arrived]
     assert statistics.median(delays) < user.SLEEP_SECONDS
 
 
 def test_the_window_holds_within_one_call_that_emits_very_much(run: Run) -> None:
-    eventually(lambda: run.diary("many"), "every tuple of the one call is acked")
+    wait_until(lambda: run.diary("many"), "every tuple of the one call is acked")
     (line,) = run.diary("many")
     assert line["acked"] == user.MANY
     pending = run.door.json("metrics", "local", run.name)["components"]["many"]["__pending-acked-count"]
@@ -64,12 +65,12 @@ def test_the_window_holds_within_one_call_that_emits_very_much(run: Run) -> None
 
 
 def test_what_a_bolt_emits_and_acks_does_not_wait_until_it_returns(run: Run) -> None:
-    (returned,) = eventually(lambda: run.diary("stuck"), "the bolt returns")
+    (returned,) = wait_until(lambda: run.diary("stuck"), "the bolt returns")
     assert [line["arrived"] < returned["returned"] for line in run.arrivals("stuck")] == [True] * 3
 
 
 def test_a_tuple_that_times_out_says_who_held_it_up(run: Run) -> None:
-    (failed,) = eventually(lambda: run.diary("once"), "the tuple behind the long call times out")
+    (failed,) = wait_until(lambda: run.diary("once"), "the tuple behind the long call times out")
     assert (failed["id"], failed["kind"], failed["component"]) == (2, "timeout", "stuck")
     assert "stuck task " in failed["message"]
     assert "in one call for " in failed["message"]
@@ -82,7 +83,7 @@ def test_a_spout_whose_window_is_full_says_so_in_status(run: Run) -> None:
         (process,) = (p for p in run.door.status(run.name)["processes"] if p["component"] == "hoarder")
         return str(process.get("doing", ""))
 
-    text = eventually(told, "status says what the spout waits for")
+    text = wait_until(told, "status says what the spout waits for")
     assert text.startswith("waiting for acks for ")
     assert ": 2 tuples are in flight, all of topology.max.spout.pending; raise it" in text
 
@@ -92,7 +93,7 @@ def test_status_tells_where_user_code_is(run: Run) -> None:
         (process,) = (p for p in run.door.status(run.name)["processes"] if p["component"] == "endless")
         return str(process.get("doing", ""))
 
-    text = eventually(lambda: (found := told()).count("(") and found, "status says where the spout is")
+    text = wait_until(lambda: (found := told()).count("(") and found, "status says where the spout is")
     assert text.startswith("in next_tuple for ")
     assert "Endless.next_tuple, blocking_topology.py:" in text
     assert text in told() or told().startswith("in next_tuple for ")
@@ -105,10 +106,10 @@ def test_a_deactivated_spout_is_held_in_the_middle_of_its_call(run: Run) -> None
 
     def stands() -> bool:
         before = len(run.arrivals("endless"))
-        eventually(lambda: "waited for room" in str(run.door.status(run.name)), "status says that it waits")
+        wait_until(lambda: "waited for room" in str(run.door.status(run.name)), "status says that it waits")
         return len(run.arrivals("endless")) == before
 
-    eventually(stands, "nothing more arrives")
+    wait_until(stands, "nothing more arrives")
     count = len(run.arrivals("endless"))
     run.door.heron("activate", "local", run.name)
-    eventually(lambda: len(run.arrivals("endless")) > count + 10, "it goes on")
+    wait_until(lambda: len(run.arrivals("endless")) > count + 10, "it goes on")

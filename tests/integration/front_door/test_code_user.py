@@ -24,9 +24,9 @@ import psutil
 import pytest
 from front_door import FrontDoor, front_door, titles, unique
 from test_left_behind import Run, nothing_survives
-from waiting import eventually
 
 from heron_runtime.kernel import CHANGE_USER, capabilities
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="capabilities and /proc are Linux's"),
@@ -69,7 +69,7 @@ def door(folder: Path) -> Iterator[FrontDoor]:
 def pried(door: FrontDoor, name: str, other_than: set[Path] = frozenset()) -> tuple[Path, dict[str, Any]]:
     """What an instance has written down, once there is one more."""
     home = Path(door.submitted[name][0]["home"])
-    (file,) = eventually(lambda: set(home.glob("pried-*.json")) - set(other_than), "user code has tried")
+    (file,) = wait_until(lambda: set(home.glob("pried-*.json")) - set(other_than), "user code has tried")
     return file, json.loads(file.read_text())
 
 
@@ -119,7 +119,7 @@ def test_user_code_gets_at_nothing_and_comes_back_like_that(door: FrontDoor) -> 
     for pid in (leader := door.pids(name)["heron_container-1"], instance):
         os.kill(pid, signal.SIGSTOP)
     os.kill(zygote(name), signal.SIGKILL)
-    eventually(lambda: has_ended(instance), "the kernel has ended the instance")
+    wait_until(lambda: has_ended(instance), "the kernel has ended the instance")
     os.kill(leader, signal.SIGCONT)
     is_walled_in(pried(door, name, {first, second})[1])
     assert not psutil.pid_exists(instance)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import letters_topology as user
-from front_door import becomes, front_door, unique
+from front_door import front_door, unique
+
+from tests.support.waiting import wait_until_equal
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
@@ -22,8 +24,8 @@ def test_a_tenth_of_the_records_is_bad_and_nobody_restores(tmp_path: Path) -> No
         name = unique("Letters")
         door.submit(name, user.__file__, "Letters", "--", str(tmp_path))
         rows = sum(map(len, sums.values()))
-        becomes(lambda: len(lines_of(tmp_path / "sums")), rows, "each good record is summed once")
-        becomes(lambda: len(lines_of(tmp_path / "letters")), len(bad), "each bad one is a letter")
+        wait_until_equal(lambda: len(lines_of(tmp_path / "sums")), rows, "each good record is summed once")
+        wait_until_equal(lambda: len(lines_of(tmp_path / "letters")), len(bad), "each bad one is a letter")
         found: dict[str, list[int]] = {}
         for row in lines_of(tmp_path / "sums"):
             found.setdefault(row["key"], []).append(row["sum"])
@@ -33,5 +35,5 @@ def test_a_tenth_of_the_records_is_bad_and_nobody_restores(tmp_path: Path) -> No
         assert (shown["state"], shown["tasks_state"]["generation"], shown["tasks_state"]["restores"]) == (
             "running", 1, 0,
         )  # fmt: skip
-        becomes(lambda: door.totals(name)["total"].get("__dead-letter-count"), len(bad), "counted")
+        wait_until_equal(lambda: door.totals(name)["total"].get("__dead-letter-count"), len(bad), "counted")
         door.kill(name)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import update_topology as user
 from front_door import FrontDoor, front_door, unique
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 
 def executed(door: FrontDoor, name: str, component: str) -> float:
@@ -23,7 +24,7 @@ def test_what_was_read_is_committed(tmp_path: Path) -> None:
         door.submit(
             name, user.__file__, "Kept", "--", str(tmp_path), topology__stateful__checkpoint__interval__secs=3600
         )
-        eventually(lambda: executed(door, name, "count") > 0, "a number is counted")
+        wait_until(lambda: executed(door, name, "count") > 0, "a number is counted")
         said = door.heron("kill", "local", name, "--drain").stderr
         assert "was its last, and is committed" in said
         door.nothing_is_left(name)
@@ -39,7 +40,7 @@ def test_with_acks_no_tuple_is_in_flight(tmp_path: Path) -> None:
     with front_door(tmp_path) as door:
         name = unique("WithAcks")
         door.submit(name, user.__file__, "WithAcks", "--", str(tmp_path), heron__heartbeat__interval__ms=200)
-        eventually((tmp_path / "acked").exists, "some are acked")
+        wait_until((tmp_path / "acked").exists, "some are acked")
         door.heron("kill", "local", name, "--drain")
         door.nothing_is_left(name)
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import known_totals_topology
 import pytest
-from front_door import FrontDoor, becomes, unique
+from front_door import FrontDoor, unique
 from known_totals_topology import MEASURED, TRUTH
 from prometheus_client.parser import text_string_to_metric_families
 from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.model.metric_kinds import MetricKind
 from heron_runtime.model.metrics import base_name, prometheus_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_equal
 
 pytestmark = pytest.mark.timeout(600)
 INTERVALS = (-1, 600, 3600, 10_800)
@@ -161,16 +161,16 @@ def served(door: FrontDoor) -> Iterator[Served]:
     launch = door.submitted[name][0]
     place = {"cluster": "local", "environ": launch["environ"], "topology": name}
     with tracker("--home", str(door.home), log=door.folder / "tracker.log") as rest:
-        becomes(lambda: rest.raw("/readyz")[0], 200, "the tracker is ready")
+        wait_until_equal(lambda: rest.raw("/readyz")[0], 200, "the tracker is ready")
         found = Served(rest, place, Path(launch["home"], "metrics"))
-        becomes(lambda: rest.get("/topologies/metrics", **place, component="*")[0], 200, "the master answers")
+        wait_until_equal(lambda: rest.get("/topologies/metrics", **place, component="*")[0], 200, "the master answers")
 
         def settled() -> Totals:
             found.learn()
             return only(found.counters(-1), TRUTH)
 
-        becomes(settled, TRUTH, "every total is the truth")
-        becomes(lambda: _at_rest(found), True, "counters of traffic stand still")
+        wait_until_equal(settled, TRUTH, "every total is the truth")
+        wait_until_equal(lambda: _at_rest(found), True, "counters of traffic stand still")
         yield found
     door.kill(name)
 
@@ -236,11 +236,11 @@ def test_time_lines_and_queries_add_up_to_the_truth(served: Served) -> None:
 def test_prometheus_tells_the_truth(served: Served) -> None:
     for truth, ending, kind in ((TRUTH, "", MetricKind.COUNTER), (MEASURED, "_count", MetricKind.LATENCY)):
         wanted = in_prometheus(truth, kind, ending)
-        becomes(lambda wanted=wanted: only(served.prometheus(), wanted), wanted, "the Prometheus endpoints")  # type: ignore[misc]
+        wait_until_equal(lambda wanted=wanted: only(served.prometheus(), wanted), wanted, "the Prometheus endpoints")  # type: ignore[misc]
 
 
 def test_json_lines_tell_the_truth(served: Served) -> None:
-    becomes(lambda: only(served.json_lines(), TRUTH), TRUTH, "the JSON lines")
+    wait_until_equal(lambda: only(served.json_lines(), TRUTH), TRUTH, "the JSON lines")
 
 
 def test_every_other_counter_obeys_a_law_or_is_about_the_process(served: Served) -> None:

@@ -9,8 +9,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from front_door import ROOT, TEXT, FrontDoor, becomes, unique
-from waiting import eventually
+from front_door import ROOT, TEXT, FrontDoor, unique
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 EXAMPLES = ROOT / "examples"
 
@@ -32,14 +33,14 @@ def test_word_count_counts_every_word_of_the_novel(door: FrontDoor, tmp_path: Pa
             found.update(json.loads(file.read_text()))
         return found
 
-    eventually(lambda: counted() == truth, "all counts equal")
+    wait_until(lambda: counted() == truth, "all counts equal")
     parts = [set(json.loads(file.read_text())) for file in tmp_path.glob("counts-*.json")]
     assert len(parts) == 2
     assert not parts[0] & parts[1], "a word belongs to one task"
     lines = len(TEXT.read_text().splitlines())
-    becomes(lambda: door.totals(name)["lines"].get("__ack-count/default"), lines, "acked lines")
+    wait_until_equal(lambda: door.totals(name)["lines"].get("__ack-count/default"), lines, "acked lines")
     door.heron("deactivate", "local", name)
-    eventually(lambda: [int(f.read_text()) for f in tmp_path.glob("offset-*")] == [lines], "the offset is remembered")
+    wait_until(lambda: [int(f.read_text()) for f in tmp_path.glob("offset-*")] == [lines], "the offset is remembered")
     door.kill(name)
 
 
@@ -52,7 +53,7 @@ def test_rtac_knows_the_active_users_of_every_bucket(door: FrontDoor, tmp_path: 
         users[str(number // 5_000)].add(random.Random(task * 1_000_003 + number).randrange(10_000))
     truth = {bucket: len(seen) for bucket, seen in users.items()}
     file = tmp_path / "active-users.json"
-    becomes(lambda: json.loads(file.read_text()) if file.exists() else None, truth, "active users")
+    wait_until_equal(lambda: json.loads(file.read_text()) if file.exists() else None, truth, "active users")
     door.kill(name)
 
 
@@ -67,8 +68,10 @@ def test_streams_bring_every_reading_to_its_file(door: FrontDoor, tmp_path: Path
     def binned() -> list[str]:
         return [line for lines in lines_of(tmp_path, "bin-*.txt").values() for line in lines]
 
-    becomes(lambda: sorted(archived()), sorted(f"{n % 16} {n}" for n in good), "archived readings")
-    becomes(lambda: sorted(binned()), sorted(f"{n % 16} unreadable {n}" for n in range(9, readings, 10)), "the bin")
+    wait_until_equal(lambda: sorted(archived()), sorted(f"{n % 16} {n}" for n in good), "archived readings")
+    wait_until_equal(
+        lambda: sorted(binned()), sorted(f"{n % 16} unreadable {n}" for n in range(9, readings, 10)), "the bin"
+    )
     tasks = sorted(p["task"] for p in door.status(name)["processes"] if p["component"] == "archive")
     for place, task in enumerate(tasks):  # direct grouping: the sensor's number names the task
         file = f"archive-{task}.txt"
@@ -84,9 +87,9 @@ def test_the_join_makes_each_pair_once(door: FrontDoor, tmp_path: Path) -> None:
     def pairs() -> list[str]:
         return [line for lines in lines_of(tmp_path, "pairs-*.txt").values() for line in lines]
 
-    becomes(lambda: sorted(pairs()), sorted(f"{n}\torder {n}\tpayment {n}" for n in range(orders)), "pairs")
+    wait_until_equal(lambda: sorted(pairs()), sorted(f"{n}\torder {n}\tpayment {n}" for n in range(orders)), "pairs")
     acked = {"orders": orders, "payments": orders}
-    becomes(
+    wait_until_equal(
         lambda: {c: door.totals(name).get(c, {}).get("__ack-count/default") for c in acked}, acked, "both sides acked"
     )
     door.kill(name)
@@ -98,12 +101,12 @@ def test_hot_keys_are_counted_by_two_tasks_and_merged(door: FrontDoor, tmp_path:
     pages = ("/" if n % 2 else f"/page/{random.Random(n).randrange(1000)}" for n in range(events))
     truth = Counter(pages)
     file = tmp_path / "pages.json"
-    becomes(lambda: json.loads(file.read_text()) if file.exists() else None, dict(truth), "pages")
+    wait_until_equal(lambda: json.loads(file.read_text()) if file.exists() else None, dict(truth), "pages")
 
     def shares_now() -> list[int]:
         return sorted(int(file.read_text() or 0) for file in tmp_path.glob("share-*.txt"))
 
-    becomes(lambda: sum(shares_now()), events, "events in the shares")
+    wait_until_equal(lambda: sum(shares_now()), events, "events in the shares")
     shares = shares_now()
     assert len(shares) == 4
     assert shares[-1] < 0.4 * events, "half of all are of one page, and two tasks have it"
@@ -119,7 +122,7 @@ def test_random_words_are_all_counted_when_the_spout_pauses(door: FrontDoor) -> 
         emitted = found.get("words", {}).get("__emit-count/default", 0)
         return emitted, found.get("counts", {}).get("__execute-count/words/default", 0)
 
-    eventually(lambda: flow()[1] > 0, "words flow")
+    wait_until(lambda: flow()[1] > 0, "words flow")
     door.heron("deactivate", "local", name)
     door.reaches(name, "paused")
     seen: list[Any] = []
@@ -128,7 +131,7 @@ def test_random_words_are_all_counted_when_the_spout_pauses(door: FrontDoor) -> 
         seen.append(flow())
         return len(seen) > 1 and seen[-1] == seen[-2] and seen[-1][0] == seen[-1][1]
 
-    eventually(settled, "executed equals emitted")
+    wait_until(settled, "executed equals emitted")
     assert seen[-1][0] > 1_000
     door.kill(name)
 
@@ -139,5 +142,5 @@ def test_the_topology_of_the_readme_runs(door: FrontDoor, tmp_path: Path) -> Non
     file.write_text(source)
     name = unique("Hello")
     door.submit(name, file)
-    eventually(lambda: ": 100000" in door.heron("logs", "local", name, "counts").stdout, "100 000 birds of a kind")
+    wait_until(lambda: ": 100000" in door.heron("logs", "local", name, "counts").stdout, "100 000 birds of a kind")
     door.kill(name)

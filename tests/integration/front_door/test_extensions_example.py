@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from front_door import ROOT, FrontDoor, becomes, front_door, json_lines, unique
-from waiting import eventually
+from front_door import ROOT, FrontDoor, front_door, json_lines, unique
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 EXAMPLE = ROOT / "examples" / "extensions"
 LETTERS = EXAMPLE / "letters.py"
@@ -59,13 +60,13 @@ def test_everything_plugs_in_where_the_command_is_installed(tmp_path: Path, whee
         (door.home / "config.yaml").write_text(f"local:\n  heron.state.url: ram://{store}\n")
         try:
             door.submit(name, LETTERS, "Letters", "--", str(tmp_path), heron__metrics__sinks="tmanager,totals,nonsense")
-            becomes(lambda: tallies(tmp_path), [FIRST, SECOND], "words are dealt out by their first letter")
+            wait_until_equal(lambda: tallies(tmp_path), [FIRST, SECOND], "words are dealt out by their first letter")
             assert Path("/dev/shm", f"heronry-{os.geteuid()}-{store}", "state.db").exists()
             containers = {p["component"]: p["container"] for p in door.status(name)["processes"] if p["task"]}
             assert containers == {"words": 1, "tally": 2}, "a container for each component"
             (place,) = (door.home / "topologies" / "local").glob(f"*/default/{name}")
             totals = place / "metrics" / "totals-1.json"
-            eventually(lambda: totals.exists() and "__emit-count/default" in totals.read_text(), "the sink writes")
+            wait_until(lambda: totals.exists() and "__emit-count/default" in totals.read_text(), "the sink writes")
             log = (place / "log-files" / "metrics_manager-1.log").read_text()
             assert "there is no metrics sink 'nonsense'" in log
         finally:
@@ -85,9 +86,9 @@ def test_requirements_bring_serializer_and_grouping_to_the_instances(tmp_path: P
         text = LETTERS.read_text().replace('"by_component"', '"round_robin"')
         (package / "letters.py").write_text(text)
         door.submit(name, package, "Letters", "--", str(tmp_path))
-        becomes(lambda: tallies(tmp_path), [FIRST, SECOND], "words are dealt out by their first letter")
+        wait_until_equal(lambda: tallies(tmp_path), [FIRST, SECOND], "words are dealt out by their first letter")
         (place,) = (door.home / "topologies" / "local").glob(f"*/default/{name}")
-        eventually(lambda: json_lines(place / "metrics" / "metrics-1.jsonl"), "the default sinks write")
+        wait_until(lambda: json_lines(place / "metrics" / "metrics-1.jsonl"), "the default sinks write")
         door.kill(name)
 
 

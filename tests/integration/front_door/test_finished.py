@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from front_door import front_door, unique
-from waiting import eventually
 
 from heron_runtime.wire.container import AT_END
+from tests.support.waiting import wait_until
 
 TOPOLOGIES = Path(__file__).with_name("ending_topology.py")
 NUMBERS = 5_000  # as there
@@ -37,7 +37,7 @@ def test_with_acks_it_is_not_before_the_last_of_them(tmp_path: Path) -> None:
         def failed() -> float:  # nothing is known of it at first
             return door.totals(name).get("few", {}).get("__fail-count/default", 0)
 
-        eventually(lambda: failed() > 100, "what fails is emitted again")
+        wait_until(lambda: failed() > 100, "what fails is emitted again")
         assert door.status(name)["state"] == "running"
         (tmp_path / "go").touch()
         door.reaches(name, "finished")

@@ -12,7 +12,8 @@ import pytest
 import update_topology as user
 from front_door import Done, FrontDoor, front_door, unique
 from kept_counts import KeptCounts
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -40,9 +41,9 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
     with front_door(folder) as door:
         name = unique("Kept")
         door.submit(name, user.__file__, "Kept", "--", str(folder))
-        eventually((folder / "out").exists, "the sink is there")
+        wait_until((folder / "out").exists, "the sink is there")
         found = Past(door, name, folder, Path())
-        eventually(lambda: found.every_count_is_there_once() > 100, "counts are written")
+        wait_until(lambda: found.every_count_is_there_once() > 100, "counts are written")
         door.heron("deactivate", "local", name)
         door.heron("checkpoint", "create", "local", name, "--wait")  # what was on its way is through, and committed
         said = door.heron("checkpoint", "create", "local", name, "--name", "before").stderr
@@ -119,7 +120,7 @@ def test_other_code_and_parallelism_go_on_from_it(past: Past) -> None:
     name = unique("Later")
     past.submit(name, "Later", "--from-checkpoint", f"local/{past.kept.parts[-4]}/default/{past.name}@before",
                 "--allow-dropped-state")  # fmt: skip
-    eventually(lambda: past.every_count_is_there_once() > before + 100, "it goes on, and no count comes twice or never")
+    wait_until(lambda: past.every_count_is_there_once() > before + 100, "it goes on, and no count comes twice or never")
     status = past.door.status(name)["tasks_state"]
     assert status["generation"] > 1
     log_files = next((past.door.home / "topologies" / "local").glob(f"*/default/{name}")) / "log-files"
@@ -135,7 +136,7 @@ def test_other_code_and_parallelism_go_on_from_it(past: Past) -> None:
     past.submit(second, "Later", "--from-checkpoint", f"local/{past.kept.parts[-4]}/default/{name}")
     assert past.door.status(second)["tasks_state"]["restore_from"] > last
     past.door.kill(name)
-    eventually(lambda: past.every_count_is_there_once() > there + 100, "so does one that begins with the last one")
+    wait_until(lambda: past.every_count_is_there_once() > there + 100, "so does one that begins with the last one")
     past.door.kill(second)
 
 

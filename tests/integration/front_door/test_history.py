@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from front_door import FrontDoor, unique
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
@@ -32,13 +33,13 @@ def test_a_killed_topology_has_its_history_and_advice(door: FrontDoor) -> None:
     name = unique("uneven")
     door.submit(name, TOPOLOGY, "Uneven", heron__history__enabled="true", heron__history__file__secs="1")
     files = door.home / "history"
-    eventually(lambda: list(files.glob(f"local/*/default/{name}/*/metrics/10s/date=*/c1-*.parquet")), "a first file")
+    wait_until(lambda: list(files.glob(f"local/*/default/{name}/*/metrics/10s/date=*/c1-*.parquet")), "a first file")
     psutil.Process(door.pids(name)["metrics_manager-1"]).kill()
 
     def executed() -> float:
         return sum(v for m, v in door.totals(name).get("slow", {}).items() if m.startswith("__execute-count"))
 
-    eventually(lambda: executed() == TUPLES, f"all {TUPLES} tuples are executed")
+    wait_until(lambda: executed() == TUPLES, f"all {TUPLES} tuples are executed")
     door.kill(name)
     (folder,) = files.glob(f"local/*/default/{name}/*")
     history = History(folder)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from front_door import FrontDoor, unique
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
@@ -25,11 +26,11 @@ def test_pressure_checkpoints_and_restores_are_told_after_the_kill(door: FrontDo
     def state() -> dict[str, Any]:
         return dict(door.json("status", "local", name)["tasks_state"])
 
-    eventually(lambda: state()["completed"] >= 1, "a checkpoint is complete")
+    wait_until(lambda: state()["completed"] >= 1, "a checkpoint is complete")
     psutil.Process(door.pids(name)["container_1_count_2"]).kill()
-    eventually(lambda: state()["generation"] == 2 and state()["phase"] == "running", "it is restored")
+    wait_until(lambda: state()["generation"] == 2 and state()["phase"] == "running", "it is restored")
     complete = state()["completed"]
-    eventually(lambda: state()["completed"] > complete, "another checkpoint is complete")
+    wait_until(lambda: state()["completed"] > complete, "another checkpoint is complete")
     door.kill(name)
 
     def told(kind: str) -> list[dict[str, Any]]:

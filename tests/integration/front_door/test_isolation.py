@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import spying_topology as user
 from front_door import FrontDoor, front_door, unique
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="/proc and prctl are Linux's"),
@@ -45,7 +46,7 @@ def memory_of(pid: int) -> Iterator[bytes]:
 def test_nobody_looks_into_control_processes_and_no_instance_holds_the_key(door: FrontDoor) -> None:
     name = unique("Spying")
     door.submit(name, user.__file__, "Spying", "--", str(door.folder))
-    (file,) = eventually(lambda: list(door.folder.glob("*.json")), "the spy has looked")
+    (file,) = wait_until(lambda: list(door.folder.glob("*.json")), "the spy has looked")
     told = json.loads(file.read_text())
     assert told["seen"].pop("child") == list(user.LOOKS), "the spy can see"
     instances = {title for title in told["seen"] if title.startswith("container_")}

@@ -12,9 +12,9 @@ from typing import Any
 import kept_topology as user
 import pytest
 from front_door import FrontDoor, front_door, unique
-from waiting import eventually
 
 from heron_runtime.checkpoint_files import CheckpointFolder
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -133,7 +133,7 @@ def test_where_the_last_manifest_is_damaged_one_can_go_back_to_an_older_one(run:
     file = run.folder.folder / "manifests" / f"{last}.json"
     file.write_bytes(file.read_bytes()[:-9])
     os.kill(run.door.pids(run.name)["topology_master-0"], signal.SIGKILL)  # the one that took it knows it by heart
-    fault = eventually(lambda: run.status()["tasks_state"]["storage_fault"], "the next one looks")
+    fault = wait_until(lambda: run.status()["tasks_state"]["storage_fault"], "the next one looks")
     assert f"checkpoint {last}: its manifest below" in fault
     done = run.heron("restore", code=1)
     assert fault in done.stderr
@@ -150,7 +150,7 @@ def test_where_the_last_manifest_is_damaged_one_can_go_back_to_an_older_one(run:
 def test_one_that_has_failed_says_why_and_a_restore_takes_it_out_of_it(run: Run) -> None:
     run.heron("checkpoint", "create", more=("--wait",))
     run.fails.touch()
-    shown = eventually(lambda: (s := run.status())["state"] == "failing" and s, "it fails")
+    shown = wait_until(lambda: (s := run.status())["state"] == "failing" and s, "it fails")
     kept = shown["tasks_state"]
     assert (kept["phase"], kept["restore_from"]) == ("failed", kept["last"]["number"])
     assert "the service behind it is away" in kept["cause"]

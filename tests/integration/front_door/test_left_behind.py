@@ -12,9 +12,9 @@ import daemon_topology as user
 import psutil
 import pytest
 from front_door import FrontDoor, front_door, unique
-from waiting import eventually
 
 from heron_runtime import cgroups
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -46,11 +46,11 @@ class Run:
             instance = self.instance()
             return instance if instance not in (0, other_than) and len(self.daemons(instance)) == len(user.KINDS) else 0
 
-        return eventually(there, "the three daemons of the bolt run")
+        return wait_until(there, "the three daemons of the bolt run")
 
     def gone(self, instance: int) -> None:
         """Wait until nothing is left of what this instance has started, and nobody writes any more."""
-        eventually(lambda: not self.daemons(instance), f"the daemons of {instance} end")
+        wait_until(lambda: not self.daemons(instance), f"the daemons of {instance} end")
         sizes = {file: file.stat().st_size for file in self.folder.glob(f"*.{instance}.*")}
         assert len(sizes) == len(user.KINDS)
         self.instance()  # a command takes longer than a daemon rests between two lines
@@ -119,12 +119,12 @@ def test_none_survives_a_container_that_another_scheduler_has_taken_over(run: Ru
     first = run.all_there()
     scheduler = run.door.pids(run.name)["heron_scheduler"]
     os.kill(scheduler, signal.SIGKILL)
-    eventually(lambda: run.door.pids(run.name)["heron_scheduler"] not in (0, None, scheduler), "there is another one")
+    wait_until(lambda: run.door.pids(run.name)["heron_scheduler"] not in (0, None, scheduler), "there is another one")
     daemons = run.daemons(first)
     os.killpg(run.leader(), signal.SIGKILL)  # with it all who could adopt
     try:
         second = run.all_there(other_than=first)
-        eventually(lambda: set(run.daemons(first)) <= without_witness(), "what it has left behind ends")
+        wait_until(lambda: set(run.daemons(first)) <= without_witness(), "what it has left behind ends")
         run.door.kill(run.name)
         assert run.daemons(second) == {}
     finally:
@@ -142,7 +142,7 @@ def test_when_all_parents_were_killed_all_is_found_by_its_group_and_its_marks(ru
     try:
         for leader in ("heron_scheduler", "heron_container-0", "heron_container-1"):
             os.killpg(pids[leader], signal.SIGKILL)
-        eventually(lambda: not psutil.pid_exists(instance), "the instance ends")
+        wait_until(lambda: not psutil.pid_exists(instance), "the instance ends")
         run.door.kill(run.name)
         assert set(run.daemons(instance)) <= without_witness()
     finally:

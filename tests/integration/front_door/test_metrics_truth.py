@@ -13,11 +13,12 @@ from typing import Any
 
 import finite_topology
 from finite_topology import NUMBERS, truth
-from front_door import FrontDoor, becomes, unique
+from front_door import FrontDoor, unique
 from prometheus_client.parser import text_string_to_metric_families
 
 from heron_runtime.model.instance_metrics import ACK_COUNT, EMIT_COUNT, EXECUTE_COUNT, FAIL_COUNT
 from heron_runtime.model.metrics import base_name
+from tests.support.waiting import wait_until_equal
 
 COUNTED = (EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT)
 IN_PROMETHEUS = {"heron_emitted": EMIT_COUNT, "heron_executed": EXECUTE_COUNT, "heron_acked": ACK_COUNT,
@@ -66,19 +67,19 @@ def check_shape(shown: dict[str, Any], name: str) -> None:
 def test_totals_are_the_truth_even_when_metrics_managers_die(door: FrontDoor, tmp_path: Path) -> None:
     name = unique("Finite")
     door.submit(name, finite_topology.__file__, "Finite", "--", str(tmp_path))
-    becomes(lambda: counted(door, name), truth(NUMBERS // 2), "totals of the first half")
+    wait_until_equal(lambda: counted(door, name), truth(NUMBERS // 2), "totals of the first half")
     before = door.pids(name)
     managers = [process for process in before if process.startswith("metrics_manager-")]
     assert len(managers) == 3
     for process in managers:
         os.kill(before[process], signal.SIGKILL)
     (tmp_path / "second").touch()
-    becomes(lambda: counted(door, name), truth(NUMBERS), "totals of everything")
+    wait_until_equal(lambda: counted(door, name), truth(NUMBERS), "totals of everything")
     check_shape(door.json("metrics", "local", name), name)
     after = door.pids(name)
     assert {process for process in before if before[process] != after[process]} == set(managers)
     folder = Path(door.submitted[name][0]["home"], "metrics")
-    becomes(lambda: scraped(folder), truth(NUMBERS), "totals of the Prometheus endpoints")
+    wait_until_equal(lambda: scraped(folder), truth(NUMBERS), "totals of the Prometheus endpoints")
 
     (shown,) = (line.split() for line in door.heron("metrics", "local", name).stdout.splitlines() if "worker" in line)
     worker = truth(NUMBERS)["worker"]

@@ -15,11 +15,11 @@ import pytest
 import update_topology as user
 from front_door import Done, FrontDoor, front_door, unique
 from kept_counts import KeptCounts
-from waiting import eventually
 
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import open_store, paths
 from heron_runtime.wire import codec
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Replaced(KeptCounts):
 
     def goes_on(self) -> None:
         before = self.every_count_is_there_once()
-        eventually(lambda: self.every_count_is_there_once() > before + 50, "it goes on, each count once")
+        wait_until(lambda: self.every_count_is_there_once() > before + 50, "it goes on, each count once")
 
     def has_ended(self, topology_id: str) -> bool:
         """True from the moment when the store has it killed."""
@@ -77,9 +77,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replaced]:
     with front_door(folder) as door:
         name = unique("Kept")
         door.submit(name, user.__file__, "Kept", "--", str(folder))
-        eventually((folder / "out").exists, "the sink is there")
+        wait_until((folder / "out").exists, "the sink is there")
         found = Replaced(door, name, folder)
-        eventually(lambda: found.every_count_is_there_once() > 100, "counts are written")
+        wait_until(lambda: found.every_count_is_there_once() > 100, "counts are written")
         yield found
         door.kill(name)
 
@@ -124,7 +124,7 @@ def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: 
 def test_behind_the_point_of_no_return_the_new_one_goes_on_where_the_old_one_ended(running: Replaced) -> None:
     before, generation = running.topology_id, running.door.status(running.name)["tasks_state"]["generation"]
     process = running.begin("Later", "should the new one not start")
-    eventually(lambda: running.has_ended(before), "the old one is killed", poll=0.01)
+    wait_until(lambda: running.has_ended(before), "the old one is killed", poll=0.01)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 130, said

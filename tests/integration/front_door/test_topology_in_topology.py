@@ -11,7 +11,8 @@ import psutil
 import pytest
 import submitting_topology as user
 from front_door import FrontDoor, front_door, unique
-from waiting import eventually
+
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def leaders(door: FrontDoor, name: str) -> dict[str, int]:
 def test_it_outlives_the_instance_the_container_and_the_topology_it_came_from(door: FrontDoor) -> None:
     outer, inner = unique("Outer"), unique("Inner")
     door.submit(outer, user.__file__, "Submitting", "--", str(door.folder), inner, user.__file__, topology__stmgrs=1)
-    said = eventually(
+    said = wait_until(
         lambda: (door.folder / "said").exists() and (door.folder / "said").read_text(), "it was submitted"
     )
     assert said.startswith("0\n"), said
@@ -43,7 +44,7 @@ def test_it_outlives_the_instance_the_container_and_the_topology_it_came_from(do
     assert b"HERONRY_CONTAINER" not in Path(f"/proc/{before['heron_scheduler']}/environ").read_bytes()
 
     os.kill(instance, signal.SIGKILL)
-    eventually(lambda: not psutil.pid_exists(instance), "the instance ends")
+    wait_until(lambda: not psutil.pid_exists(instance), "the instance ends")
     door.reaches(outer, "running")
     os.kill(door.pids(outer)["heron_container-1"], signal.SIGKILL)
     door.reaches(outer, "running")

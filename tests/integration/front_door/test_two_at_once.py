@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from front_door import FrontDoor, front_door, unique
-from waiting import eventually
 
 from heron_runtime.model.settings import ALL_SETTINGS
 from heronry.version import VERSION
+from tests.support.waiting import wait_until
 
 WHEEL = "tinybird-1.0-py3-none-any.whl"
 FLIGHT = """
@@ -114,7 +114,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
 def test_packages_run_side_by_side_with_their_requirements(three: Three) -> None:
     for name in three.names:
         three.door.reaches(name, "running")
-        heard = eventually(lambda n=name: three.door.heron("logs", "local", n, "listener").stdout, "birds are heard")  # type: ignore[misc]
+        heard = wait_until(lambda n=name: three.door.heron("logs", "local", n, "listener").stdout, "birds are heard")  # type: ignore[misc]
         assert "HERON cries" in heard
     listed = three.door.json("list", "local")
     assert [t["topology"] for t in listed] == sorted(three.names)

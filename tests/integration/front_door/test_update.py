@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 import update_topology as user
-from front_door import Done, FrontDoor, becomes, front_door, unique
+from front_door import Done, FrontDoor, front_door, unique
 from kept_counts import KeptCounts
-from waiting import eventually
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_equal
 
 
 @dataclass
@@ -74,12 +73,14 @@ def test_with_acks_tasks_come_go_and_move_and_every_tuple_is_acked(tmp_path: Pat
         assert run.tasks() == {"acked": 1, "seen": 3, "last": 4}
         done = run.update("last:1", more=("--container-number", "3"))
         assert "`moved`" in done.stdout
-        becomes(run.tasks, {"acked": 1, "seen": 3, "last": 1}, "what the new plan has runs, and nothing else")
+        wait_until_equal(run.tasks, {"acked": 1, "seen": 3, "last": 1}, "what the new plan has runs, and nothing else")
         run.update("last:2", more=("--container-number", "1"))
-        becomes(lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, 1}, "old containers are gone")
-        becomes(lambda: run.status()["state"], "running", "it runs")
+        wait_until_equal(
+            lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, 1}, "old containers are gone"
+        )
+        wait_until_equal(lambda: run.status()["state"], "running", "it runs")
         file = tmp_path / "acked"
-        eventually(lambda: file.exists() and int(file.read_text()) == user.MANY, "every number is acked")
+        wait_until(lambda: file.exists() and int(file.read_text()) == user.MANY, "every number is acked")
         door.kill(run.name)
 
 
@@ -111,13 +112,15 @@ def test_with_acks_settings_change_and_a_container_moves(tmp_path: Path) -> None
         assert "no container 99" in run.door.heron("move", "local", run.name, "99", code=2).stderr
         assert "no hosts" in run.door.heron("move", "local", run.name, str(number), "elsewhere", code=2).stderr
         run.door.heron("move", "local", run.name, str(number))
-        becomes(lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, number + 1}, "it has moved")
+        wait_until_equal(
+            lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, number + 1}, "it has moved"
+        )
         door.kill(run.name)
 
 
 @pytest.mark.core
 def test_state_moves_with_its_keys(kept: Run) -> None:
-    eventually(lambda: kept.every_count_is_there_once() > 100, "counts are written")
+    wait_until(lambda: kept.every_count_is_there_once() > 100, "counts are written")
     before = kept.status()["tasks_state"]
     done = kept.update("count:3", more=("--container-number", "2"))
     assert "all tasks stop at a checkpoint and go on from it" in done.stdout
@@ -129,12 +132,12 @@ def test_state_moves_with_its_keys(kept: Run) -> None:
     there = kept.every_count_is_there_once()
     kept.update("count:1", more=("--container-number", "1"))
     assert kept.tasks()["count"] == 1
-    eventually(lambda: kept.every_count_is_there_once() > there + 100, "more counts are written")
+    wait_until(lambda: kept.every_count_is_there_once() > there + 100, "more counts are written")
 
 
 def test_state_of_their_own_goes_from_tasks_that_go_to_the_first(kept: Run) -> None:
     kept.update("count:3")
-    eventually(lambda: kept.every_count_is_there_once() > 200, "counts are written")
+    wait_until(lambda: kept.every_count_is_there_once() > 200, "counts are written")
     kept.update("count:1")
     kept.door.heron("checkpoint", "create", "local", kept.name, "--wait")
     kept.door.heron("deactivate", "local", kept.name)
@@ -165,28 +168,28 @@ def test_settings_change_at_a_checkpoint(kept: Run) -> None:
     pids = [{p["name"]: (p["pid"], p["restarts"]) for p in status["processes"]} for status in (before, now)]
     assert pids[0] == pids[1], "the processes are the same"
     assert set(_limits(kept, "count")) == {"'much'"}
-    eventually(lambda: kept.every_count_is_there_once() > there + 50, "it goes on")
+    wait_until(lambda: kept.every_count_is_there_once() > there + 50, "it goes on")
 
 
 def test_a_container_moves_with_its_state(kept: Run) -> None:
     there, old = kept.every_count_is_there_once(), {p["container"] for p in kept.status()["processes"]} - {None, 0}
     kept.door.heron("move", "local", kept.name, str(max(old)))
-    becomes(
+    wait_until_equal(
         lambda: {p["container"] for p in kept.status()["processes"]} - {None, 0},
         (old - {max(old)}) | {max(old) + 1}, "its tasks are in a new one",
     )  # fmt: skip
-    eventually(lambda: kept.every_count_is_there_once() > there + 50, "it goes on")
+    wait_until(lambda: kept.every_count_is_there_once() > there + 50, "it goes on")
 
 
 def test_fewer_tasks_are_refused_where_their_state_would_be_lost(kept: Run) -> None:
     last = kept.status()["tasks_state"]["last"]["number"]
-    eventually(lambda: kept.status()["tasks_state"]["last"]["number"] > last, "a checkpoint has the state of hoards")
+    wait_until(lambda: kept.status()["tasks_state"]["last"]["number"] > last, "a checkpoint has the state of hoards")
     before = kept.tasks()
     done = kept.update("hoards:1", code=1)
     assert "define merge_state(states) or union_state(states), or keep it by key" in done.stderr
     assert "it runs by its old plan again" in done.stderr
     assert kept.tasks() == before
-    becomes(lambda: kept.status()["state"], "running", "it runs on")
+    wait_until_equal(lambda: kept.status()["state"], "running", "it runs on")
 
 
 def test_a_plan_that_cannot_run_is_taken_back(kept: Run) -> None:
@@ -198,7 +201,7 @@ def test_a_plan_that_cannot_run_is_taken_back(kept: Run) -> None:
     assert "old plan again" in done.stderr
     assert kept.tasks() == before
     there = kept.every_count_is_there_once()
-    eventually(lambda: kept.every_count_is_there_once() > there, "it goes on")
+    wait_until(lambda: kept.every_count_is_there_once() > there, "it goes on")
 
 
 def test_ctrl_c_takes_it_back_and_a_killed_command_leaves_one_plan(kept: Run) -> None:
@@ -207,22 +210,22 @@ def test_ctrl_c_takes_it_back_and_a_killed_command_leaves_one_plan(kept: Run) ->
     options = ("update", "local", kept.name, "--component-parallelism", "count:2", "--container-number", "2")
     before = kept.status()["tasks_state"]["restore_from"]
     process = kept.door.start(*options)
-    eventually(lambda: kept.status()["tasks_state"]["phase"] == "restoring", "the new plan is tried")
+    wait_until(lambda: kept.status()["tasks_state"]["phase"] == "restoring", "the new plan is tried")
     process.send_signal(signal.SIGINT)
     done = kept.door.finish(process, 130)
     assert "was interrupted: it runs by its old plan again" in done.stderr
-    becomes(lambda: kept.tasks()["count"], 1, "the old plan runs")
+    wait_until_equal(lambda: kept.tasks()["count"], 1, "the old plan runs")
     process = kept.door.start(*options)
-    eventually(lambda: kept.would_be("count:2") == 0, "the new plan is written")
+    wait_until(lambda: kept.would_be("count:2") == 0, "the new plan is written")
     process.kill()
     process.communicate()
     waits.unlink()
-    becomes(lambda: kept.tasks()["count"], 2, "the plan that was written is gone on to")
-    becomes(lambda: kept.status()["state"], "running", "it runs")
+    wait_until_equal(lambda: kept.tasks()["count"], 2, "the plan that was written is gone on to")
+    wait_until_equal(lambda: kept.status()["state"], "running", "it runs")
     assert kept.would_be("count:2") == 0
     assert kept.status()["tasks_state"]["restore_from"] > before
     there = kept.every_count_is_there_once()
-    eventually(lambda: kept.every_count_is_there_once() > there, "it goes on")
+    wait_until(lambda: kept.every_count_is_there_once() > there, "it goes on")
 
 
 @pytest.mark.parametrize(

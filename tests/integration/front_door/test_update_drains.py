@@ -6,8 +6,9 @@ from pathlib import Path
 
 import drained_topology as user
 import pytest
-from front_door import becomes, front_door, unique
-from waiting import eventually
+from front_door import front_door, unique
+
+from tests.support.waiting import wait_until, wait_until_equal
 
 
 def _written(folder: Path, book: str) -> list[str]:
@@ -25,16 +26,16 @@ def test_nothing_fails_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
             ("--runtime-config", "receives:user.limit:7"),
         ):
             there = len(_written(tmp_path, "received"))
-            eventually(lambda there=there: len(_written(tmp_path, "received")) > there + 100, "numbers flow")  # type: ignore[misc]
+            wait_until(lambda there=there: len(_written(tmp_path, "received")) > there + 100, "numbers flow")  # type: ignore[misc]
             done = door.json("update", "local", name, *options)
             assert done["undrained"] == ""
             assert any("spouts are silent until what is on its way is processed" in note for note in done["notes"])
         (number,) = {p["container"] for p in door.status(name)["processes"] if p["component"] == "receives"}
         assert door.json("move", "local", name, str(number))["undrained"] == ""
         there = len(_written(tmp_path, "received"))
-        eventually(lambda: len(_written(tmp_path, "received")) > there + 100, "numbers flow from another container")
+        wait_until(lambda: len(_written(tmp_path, "received")) > there + 100, "numbers flow from another container")
         (tmp_path / "enough").touch()
-        becomes(
+        wait_until_equal(
             lambda: set(_written(tmp_path, "emitted")) - set(_written(tmp_path, "received")), set(), "all have come"
         )
         received = _written(tmp_path, "received")
@@ -47,10 +48,10 @@ def test_what_does_not_come_to_rest_is_not_waited_for_and_said(tmp_path: Path) -
     with front_door(tmp_path) as door:
         name = unique("Kept")
         door.submit(name, user.__file__, "Kept", "--", str(tmp_path))
-        eventually(lambda: _written(tmp_path, "emitted"), "numbers flow")
+        wait_until(lambda: _written(tmp_path, "emitted"), "numbers flow")
         done = door.heron("update", "local", name, "--component-parallelism", "keeps:1", "--container-number", "1")
         assert "was not waited for: after 1 s (topology.update.drain.secs) numbers task 1" in done.stdout
         assert "numbers task 1" in door.status(name)["update"]
         assert "update: what was on its way was not waited for" in door.heron("status", "local", name).stdout
-        becomes(lambda: door.status(name)["state"], "running", "it goes on")
+        wait_until_equal(lambda: door.status(name)["state"], "running", "it goes on")
         door.kill(name)

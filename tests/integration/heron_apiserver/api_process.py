@@ -10,29 +10,18 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 
 from tests.support.heron_command import query_json
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGIES = "/api/v1/topologies"
 T = TypeVar("T")
-
-
-def until(look: Callable[[], T], seconds: float = 60.0) -> T:
-    """What ``look`` returns as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)
 
 
 class ApiProcess:
@@ -107,7 +96,7 @@ def api_server(home: Path, *arguments: str, ready: bool = True, name: str = "") 
         assert match, f"no address but {line!r}: {log.read_text()}"
         server = ApiProcess(process, int(match[1]), home, log)
         if ready:
-            until(lambda: server.request("GET", "/readyz").status_code == 200)
+            wait_until(lambda: server.request("GET", "/readyz").status_code == 200)
         yield server
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

@@ -17,10 +17,11 @@ from typing import Any
 
 import httpx
 import pytest
-from api_process import TOPOLOGIES, ApiProcess, api_server, until
+from api_process import TOPOLOGIES, ApiProcess, api_server
 
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.wire import codec
+from tests.support.waiting import wait_until
 
 PLACE = f"{TOPOLOGIES}/box/ads/prod/words"
 FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
@@ -38,7 +39,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 def _nothing_is_left(api: ApiProcess) -> Iterator[None]:
     before = api.files()
     yield
-    until(lambda: api.files() == before)
+    wait_until(lambda: api.files() == before)
     assert api.request("GET", TOPOLOGIES).json() == []
 
 
@@ -357,8 +358,8 @@ def test_an_upload_that_breaks_off_leaves_nothing(api: ApiProcess) -> None:
     )
     with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
         connection.sendall(head.encode() + b"y" * 100_000)
-        until(lambda: any((api.home / "uploads").iterdir()))
-    until(lambda: not any((api.home / "uploads").iterdir()))
+        wait_until(lambda: any((api.home / "uploads").iterdir()))
+    wait_until(lambda: not any((api.home / "uploads").iterdir()))
 
 
 def test_many_uploads_at_once_are_bounded(api: ApiProcess) -> None:
@@ -378,7 +379,7 @@ def test_many_uploads_at_once_are_bounded(api: ApiProcess) -> None:
     for thread in threads:
         thread.start()
     try:
-        answer = until(lambda: (a := submit(api, topology=b"x"))[0] == 503 and a)
+        answer = wait_until(lambda: (a := submit(api, topology=b"x"))[0] == 503 and a)
         assert "uploads are under way" in answer[1]["message"]
     finally:
         stop.set()

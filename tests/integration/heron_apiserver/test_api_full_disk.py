@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api_process import TOPOLOGIES, api_server, until
+from api_process import TOPOLOGIES, api_server
+
+from tests.support.waiting import wait_until
 
 FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
 
@@ -22,7 +24,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to mount")
     yield folder
-    until(lambda: subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0)
+    wait_until(lambda: subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0)
 
 
 def test_a_full_disk(small_disk: Path) -> None:
@@ -33,7 +35,7 @@ def test_a_full_disk(small_disk: Path) -> None:
             return server.request("POST", TOPOLOGIES, data=FIELDS, files=files).status_code
 
         assert submit(16 << 20) == 507
-        until(lambda: server.files() == set())
+        wait_until(lambda: server.files() == set())
         assert submit(1 << 20) == 422  # it came in; what it says is the next question
         assert server.files() == set()
         assert any(line["result"] == 507 for line in server.audit())

@@ -13,10 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
-from api_process import ROOT, ApiProcess, Heron, api_server, until
+from api_process import ROOT, ApiProcess, Heron, api_server
 
 from heron_runtime.launch import Launch
 from heron_runtime.net.handshake import prove_download
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(500)
 FILE = Path(__file__).parent.parent / "heron_tracker" / "paced_words.py"
@@ -64,7 +65,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
             assert set(shown) == {"topology", "interval", "components"}
             return shown["components"].get("numbers", {}).get("__emit-count/default", {}).get("total")
 
-        assert until(emitted, 90) > 0
+        assert wait_until(emitted, 90) > 0
         assert "numbers" in heron.run("metrics", PLACE, NAME).stdout
         assert "container_1_numbers_1" in heron.run("logs", PLACE, NAME).stdout
         assert "plan" in heron.run("logs", PLACE, NAME, "stream_manager-1").stdout
@@ -81,7 +82,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
         refused = heron.run("update", PLACE, NAME, "--component-parallelism", "numbers:1", code=2)
         assert "nothing would change" in refused.stderr, "with the exit code that it has on the embedded cluster"
         heron.run("deactivate", PLACE, NAME)
-        until(lambda: heron.query("status", PLACE, NAME)["state"] == "paused")
+        wait_until(lambda: heron.query("status", PLACE, NAME)["state"] == "paused")
         heron.run("activate", PLACE, NAME)
         heron.run("restart", PLACE, NAME, "1")
         assert heron.run("restart", PLACE, NAME, "9", code=3).stderr

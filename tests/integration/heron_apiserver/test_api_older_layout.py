@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from api_process import TOPOLOGIES, api_server, until
+from api_process import TOPOLOGIES, api_server
 
 from heron_control.packing import pack
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import open_store, topologies
 from heron_runtime.state.store import Create, Delete
+from tests.support.waiting import wait_until
 
 
 def test_topologies_of_an_earlier_release_are_named_with_the_cure(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_topologies_of_an_earlier_release_are_named_with_the_cure(tmp_path: Path
         topologies.submit(store, definition, pack(definition), state)
         store.commit([Create("/epochs/words", b"")])  # as a master of that release made it
         with api_server(home, "--cluster", "box", ready=False) as server:
-            until(lambda: "earlier release: words" in server.request("GET", "/readyz").json()["trouble"])
+            wait_until(lambda: "earlier release: words" in server.request("GET", "/readyz").json()["trouble"])
             answer = server.request("GET", "/readyz")
             assert answer.status_code == 503
             assert "kill them there" in answer.json()["trouble"]
@@ -34,6 +35,6 @@ def test_topologies_of_an_earlier_release_are_named_with_the_cure(tmp_path: Path
             # That release kills it.
             topologies.kill(store, "words")
             store.commit([Delete("/epochs/words")])
-            until(lambda: server.request("GET", "/readyz").status_code == 200)
+            wait_until(lambda: server.request("GET", "/readyz").status_code == 200)
     finally:
         store.close()

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import update_topology as user
-from api_process import ApiProcess, Heron, api_server, until
+from api_process import ApiProcess, Heron, api_server
 from kept_counts import KeptCounts
+
+from tests.support.waiting import wait_until
 
 WHERE = "box/ads/prod"
 
@@ -29,7 +31,7 @@ class Served(KeptCounts):
 
     def goes_on(self) -> None:
         before = self.every_count_is_there_once()
-        until(lambda: self.every_count_is_there_once() > before + 50)
+        wait_until(lambda: self.every_count_is_there_once() > before + 50)
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_a_new_version_and_another_topology_go_on_where_it_was(api: ApiProcess, 
     served = Served(heron, tmp_path)
     served.submit("Kept")
     try:
-        until(lambda: (tmp_path / "out").exists() and served.every_count_is_there_once() > 100)
+        wait_until(lambda: (tmp_path / "out").exists() and served.every_count_is_there_once() > 100)
         said = served.submit("OtherKeys", "--replace", code=7)
         assert "nothing was done, Kept goes on" in said
         served.goes_on()

@@ -7,7 +7,6 @@ They are found first on PYTHONPATH; everything else is the real thing.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -15,8 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +33,7 @@ from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, Delete
 from heron_runtime.wire import codec
 from heron_runtime.wire.container import ContainerStatus, ContainerStatusRequest, ProcessStatus
+from tests.support.waiting import wait_until_async
 
 PATIENCE_SECONDS = 30.0
 COMMON = '''
@@ -248,7 +247,7 @@ class LocalWorld:
                     return found
             return None
 
-        return await eventually_async(ready)
+        return await wait_until_async(ready)
 
     def ours(self) -> list[psutil.Process]:
         """Every living process of this topology, whoever its parent is."""
@@ -291,24 +290,6 @@ def local_world(folder: Path, **arguments: Any) -> Iterator[LocalWorld]:
         yield world
     finally:
         world.close()
-
-
-async def eventually(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """What ``condition`` answers, as soon as that is true."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to pass"
-        await asyncio.sleep(0.02)
-    return found
-
-
-async def eventually_async(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """The same for a coroutine function."""
-    deadline = time.monotonic() + seconds
-    while not (found := await condition()):
-        assert time.monotonic() < deadline, "it did not come to pass"
-        await asyncio.sleep(0.05)
-    return found
 
 
 def alive(pid: int) -> bool:

@@ -13,13 +13,14 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from local_world import LocalWorld, alive, eventually, eventually_async, kill_9, local_world
+from local_world import LocalWorld, alive, kill_9, local_world
 
 from heron_container.shell.logs import READ_BYTES
 from heron_runtime.net.identity import draw_key, identity_of, parse_identity
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import ListFiles, ReadFile
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -58,12 +59,12 @@ async def test_exit_codes_and_last_lines_are_told(world: LocalWorld) -> None:
     async def told() -> bool:
         return (await world.processes(1))["container_1_word_1"].restarts == 1
 
-    await eventually_async(told)
+    await wait_until_async(told)
     process = (await world.processes(1))["container_1_word_1"]
     assert process.last_error == "exit code 3: about to fail"
     assert "about to fail" in process.last_lines
     assert "hello from container_1_word_1" in process.last_lines
-    await eventually(lambda: "about to fail" in world.log("container_1_word_1"))
+    await wait_until_async(lambda: "about to fail" in world.log("container_1_word_1"))
 
 
 async def test_container_0_has_masters_and_a_metrics_manager(world: LocalWorld) -> None:
@@ -125,14 +126,14 @@ async def test_the_container_that_was_stopped_itself_accuses_nobody(tmp_path: Pa
         pids = [p.pid for p in first.values()]
         for pid in [*pids[1:], container.pid]:
             os.kill(pid, signal.SIGSTOP)
-        await eventually(lambda: world.location(1) is None)  # its session is over
+        await wait_until_async(lambda: world.location(1) is None)  # its session is over
         await asyncio.sleep(3.0)  # the pause itself: longer than every lease
         before = beats(world)
         for pid in [container.pid, *pids[1:]]:
             os.kill(pid, signal.SIGCONT)
         # The container has looked again, and each process has beaten at least twice: nothing is left to accuse it of.
-        await eventually(lambda: world.location(1) is not None)
-        await eventually(lambda: all(beat >= before[slot] + 2 for slot, beat in beats(world).items()))
+        await wait_until_async(lambda: world.location(1) is not None)
+        await wait_until_async(lambda: all(beat >= before[slot] + 2 for slot, beat in beats(world).items()))
         assert [p.pid for p in (await world.all_running(1)).values()] == pids
 
 
@@ -144,7 +145,7 @@ async def test_kill_9_of_the_container_leaves_no_orphan(world: LocalWorld) -> No
     os.kill(found["container_1_word_2"].pid, signal.SIGSTOP)
     assert len(world.ours()) == 7  # with the two zygotes
     kill_9(container.pid)
-    await eventually(lambda: not world.ours(), 10)
+    await wait_until_async(lambda: not world.ours(), 10)
 
 
 async def test_a_dead_zygote_comes_back_with_its_instances(world: LocalWorld) -> None:
@@ -224,9 +225,9 @@ async def test_killed_state_stops_everything_in_order(world: LocalWorld) -> None
     container = world.start_container(1)
     await world.all_running(1)
     world.order("stream_manager-1", "deaf")
-    await eventually(lambda: not Path(world.launch.home, "orders", "stream_manager-1").exists())
+    await wait_until_async(lambda: not Path(world.launch.home, "orders", "stream_manager-1").exists())
     world.kill_topology()
-    await eventually(lambda: container.poll() is not None)
+    await wait_until_async(lambda: container.poll() is not None)
     assert container.returncode == 0
     assert not world.ours()
     assert world.location(1) is None
@@ -257,7 +258,7 @@ async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalW
     away.write_text("no folder, so no store")
     world.start_container(1)
     titles = {f"heron:words:{name}" for name in first}
-    await eventually(lambda: titles <= world.titles())
+    await wait_until_async(lambda: titles <= world.titles())
 
 
 async def test_logs_are_served_to_those_who_hold_the_key_and_stay_inside(world: LocalWorld) -> None:
@@ -266,8 +267,8 @@ async def test_logs_are_served_to_those_who_hold_the_key_and_stay_inside(world: 
     world.start_container(1)
     await world.all_running(1)
     world.order("container_1_word_1", "talk 20000")  # two megabytes
-    await eventually(lambda: (world.launch.log_dir / "container_1_word_1.log.1").exists())
-    await eventually(lambda: "line 19999" in world.log("container_1_word_1"))
+    await wait_until_async(lambda: (world.launch.log_dir / "container_1_word_1.log.1").exists())
+    await wait_until_async(lambda: "line 19999" in world.log("container_1_word_1"))
     listed = await world.call(1, "ListFiles", ListFiles())
     sizes = {file.path: file.size_bytes for file in listed.files}
     turned = sizes["container_1_word_1.log.1"]  # before what did not fit any more

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from local_world import LocalWorld, alive, eventually, eventually_async, kill_9, local_world
+from local_world import LocalWorld, alive, kill_9, local_world
 
 from heron_control.schedulers import local
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ async def all_up(world: LocalWorld, other_than: dict[int, int] | None = None) ->
     found = {}
     for number in (0, 1, 2):
         old = (other_than or {}).get(number)
-        await eventually(lambda n=number, o=old: (place := world.location(n)) and place.pid != o)
+        await wait_until_async(lambda n=number, o=old: (place := world.location(n)) and place.pid != o)
         processes = await world.all_running(number)
         found[number] = processes[f"heron_container-{number}"].pid
     return found
@@ -43,7 +44,7 @@ async def test_submit_run_and_kill(world: LocalWorld) -> None:
     assert all(c.state == "running" for c in status.containers)
     world.kill_topology()
     await asyncio.to_thread(local.LocalScheduler().kill, world.launch)
-    await eventually(lambda: not world.ours())
+    await wait_until_async(lambda: not world.ours())
     assert not Path(world.runtime).exists()
     assert world.scheduler() is None
 
@@ -84,7 +85,7 @@ async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalWorld) ->
     kill_9(pid)
     # Meanwhile a container dies, too: the next scheduler must notice.
     kill_9(pids[2])
-    await eventually(lambda: (place := world.scheduler()) is not None and place.pid != pid)
+    await wait_until_async(lambda: (place := world.scheduler()) is not None and place.pid != pid)
     again = await all_up(world, {2: pids[2]})
     assert {n: again[n] == pids[n] for n in pids} == {0: True, 1: True, 2: False}
 
@@ -92,12 +93,12 @@ async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalWorld) ->
         status: SchedulerStatus = await world.call_scheduler("Status", SchedulerStatusRequest())
         return {c.container: c.pid for c in status.containers} == again
 
-    await eventually_async(adopted)
+    await wait_until_async(adopted)
     # An adopted container is watched as a child of one's own is.
     kill_9(again[1])
     await all_up(world, {1: again[1]})
     world.kill_topology()
-    await eventually(lambda: not world.ours())
+    await wait_until_async(lambda: not world.ours())
     assert not Path(world.runtime).exists()
 
 
@@ -106,7 +107,7 @@ async def test_scheduler_and_container_0_that_die_together_come_back(world: Loca
     pids = await all_up(world)
     kill_9(pid)
     kill_9(pids[0])
-    await eventually(lambda: (place := world.scheduler()) is not None and place.pid != pid)
+    await wait_until_async(lambda: (place := world.scheduler()) is not None and place.pid != pid)
     again = await all_up(world, {0: pids[0]})
     assert {n: again[n] == pids[n] for n in pids} == {0: False, 1: True, 2: True}
 
@@ -116,7 +117,7 @@ async def test_a_restart_brings_back_what_has_died_with_its_machine(world: Local
     pids = await all_up(world)
     for number in (pid, *pids.values()):
         kill_9(number)
-    await eventually(lambda: not world.ours())
+    await wait_until_async(lambda: not world.ours())
     assert await asyncio.to_thread(local.LocalScheduler().restart, world.launch, -1, 60.0) == (0, 1, 2)
     await all_up(world, pids)
 
@@ -134,12 +135,12 @@ async def test_killed_while_the_scheduler_is_dead_leaves_nothing(world: LocalWor
     await all_up(world)
     kill_9(pid)
     world.kill_topology()
-    await eventually(lambda: not world.ours() and not Path(world.runtime).exists())
+    await wait_until_async(lambda: not world.ours() and not Path(world.runtime).exists())
 
 
 async def test_sigterm_to_the_scheduler_leaves_the_containers_alone(world: LocalWorld) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     os.kill(pid, signal.SIGTERM)
-    await eventually(lambda: (place := world.scheduler()) is not None and place.pid != pid)
+    await wait_until_async(lambda: (place := world.scheduler()) is not None and place.pid != pid)
     assert await all_up(world) == pids

@@ -10,8 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +30,10 @@ from heron_runtime.model.plan import (
 from heron_runtime.model.topology import ComponentSpec, TopologyDefinition
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.wire.codec import PHYSICAL_PLAN
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_SECONDS = 60.0
-
-
-def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:
-    """Wait for a condition, with a generous bound."""
-    deadline = time.monotonic() + patience
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 class Cluster:
@@ -111,7 +99,7 @@ class Cluster:
         self.start_stream_manager()
         for task in self.plan.tasks():
             self.start_task(task)
-        until(lambda: all(self.running(task) for task in self.plan.tasks()), "all instances to run")
+        wait_until(lambda: all(self.running(task) for task in self.plan.tasks()), "all instances to run")
 
     def running(self, task: int) -> bool:
         """True once the instance has initialised its user code."""

@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from instance_cluster import until
 
 from heron_instance.shell import gateway as gateway_module
 from heron_instance.shell.gateway import Gateway
@@ -22,6 +21,7 @@ from heron_runtime.net.loop import run_loop
 from heron_runtime.wire.control import StreamManagerHello
 from heron_runtime.wire.data import Packet, Verdict
 from heron_runtime.wire.metrics import ProcessMetrics
+from tests.support.waiting import wait_until
 
 GARBAGE = b"\xff\xff\xff\xff"
 REPORT = ProcessMetrics("word", "container_1_word_1", 1, 1, 3, 0.0)
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_or_never_comes_costs_the_link_and_not_the_process(
             hellos = sum(isinstance(item, StreamManagerSaidHello) for item in found)
             return hellos >= (1 if garbled is None else 2) and any(isinstance(item, Packet) for item in found)
 
-        until(linked_again, "a second link, and a packet on it")
+        wait_until(linked_again, "a second link, and a packet on it")
     finally:
         gateway.close()
         thread.join(10)

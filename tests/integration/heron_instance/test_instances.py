@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_cluster import Cluster, until
+from instance_cluster import Cluster
 
 from heron_runtime.model.topology import (
     ComponentKind,
@@ -17,6 +17,7 @@ from heron_runtime.model.topology import (
     InputSpec,
     StreamSchema,
 )
+from tests.support.waiting import wait_until
 
 CODE = '''
 import pathlib, time
@@ -108,7 +109,7 @@ def seen(home: Path) -> Counter[int]:
 
 
 def finish(cluster: Cluster, total: int) -> None:
-    until(lambda: len(acked(cluster.home)) == total, "every number to be acked")
+    wait_until(lambda: len(acked(cluster.home)) == total, "every number to be acked")
 
 
 def test_every_tuple_arrives_exactly_once_and_is_acked_once(home: Path) -> None:
@@ -143,12 +144,12 @@ def test_nothing_is_lost_when_bolt_and_stream_manager_are_killed_while_data_flow
     cluster = make(home, 30_000, **{"topology.max.spout.pending": 500})
     try:
         cluster.start()
-        until(lambda: len(acked(home)) > 2_000, "data to flow")
+        wait_until(lambda: len(acked(home)) > 2_000, "data to flow")
         cluster.kill("task-2")
         cluster.start_task(2)
-        until(lambda: cluster.running(2), "the bolt to be back")
+        wait_until(lambda: cluster.running(2), "the bolt to be back")
         before = len(acked(home))
-        until(lambda: len(acked(home)) > before + 2_000, "data to flow again")
+        wait_until(lambda: len(acked(home)) > before + 2_000, "data to flow again")
         cluster.kill("stream_manager")
         cluster.start_stream_manager()
         finish(cluster, 30_000)
@@ -163,7 +164,7 @@ def test_an_instance_that_is_told_to_stop_in_slow_user_code_hands_its_input_back
     cluster = make(home, 2_000, **{"user.slow": 0.005, "topology.message.timeout.secs": 600})
     try:
         cluster.start()
-        until(lambda: len(acked(home)) > 20, "data to flow")
+        wait_until(lambda: len(acked(home)) > 20, "data to flow")
         assert cluster.stop("task-3") == 0
         cluster.start_task(3)
         finish(cluster, 2_000)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from played_topology import PlayedTopology, until
+from played_topology import PlayedTopology
 from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
+from tests.support.waiting import wait_until
 
 PLACE = {"cluster": "local", "environ": "default", "topology": "WordCount"}
 
@@ -39,5 +40,5 @@ def played(store: StateStore, folder: Path) -> Iterator[PlayedTopology]:
 @pytest.fixture(scope="module")
 def rest(played: PlayedTopology, folder: Path) -> Iterator[TrackerProcess]:
     with tracker("--cluster", f"local=files://{folder}/state", log=folder / "tracker.log") as process:
-        until(lambda: process.raw("/readyz")[0] == 200)
+        wait_until(lambda: process.raw("/readyz")[0] == 200)
         yield process

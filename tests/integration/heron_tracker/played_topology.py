@@ -59,17 +59,6 @@ MINUTES = 25
 TRACEBACK = 'Traceback (most recent call last):\n  File "words.py", line 31, in process\n    return int(word)\n'
 
 
-def until(condition: Callable[[], T], seconds: float = 60.0) -> T:
-    """Wait for a condition to be true; returns its value."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 def word_count(name: str = "WordCount", suffix: str = "") -> TopologyDefinition:
     """Two spouts, four bolts, one edge that skips a layer. ``suffix`` goes behind the name of each bolt."""
     shuffle, fields = GroupingSpec(GroupingKind.SHUFFLE), GroupingSpec(GroupingKind.FIELDS, ("word",))

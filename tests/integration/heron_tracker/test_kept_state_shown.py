@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from played_topology import PlayedTopology, until, word_count
+from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.model.generations import Generation, Phase, task_place
@@ -16,6 +16,7 @@ from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Set, StateStore
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import CheckpointSummary, StateStatus
+from tests.support.waiting import wait_until
 
 PLACE = {"cluster": "local", "environ": "default", "topology": "Exact"}
 LAST = CheckpointSummary(12, 1_000.0, 120.0, 14.0, 4096, 2)
@@ -41,7 +42,7 @@ def kept(store: StateStore, tmp_path: Path) -> Iterator[PlayedTopology]:
 @pytest.fixture
 def rest(tmp_path: Path, kept: PlayedTopology) -> Iterator[TrackerProcess]:
     with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as process:
-        until(lambda: process.raw("/readyz")[0] == 200)
+        wait_until(lambda: process.raw("/readyz")[0] == 200)
         yield process
 
 
@@ -59,7 +60,7 @@ def test_generation_and_checkpoints_are_told(rest: TrackerProcess, kept: PlayedT
     def told(path: str) -> Any:
         return rest.get(path, **PLACE)[1]
 
-    until(lambda: told("/topologies/runtimestate")["result"]["tasks_state"]["generation"] == 3)
+    wait_until(lambda: told("/topologies/runtimestate")["result"]["tasks_state"]["generation"] == 3)
     found = told("/topologies/runtimestate")["result"]["tasks_state"]
     assert (found["last"]["number"], found["last"]["bytes"], found["restores"], found["trouble"]) == (12, 4096, 1, None)
     assert told("/topologies/info")["result"]["runtime_state"]["tasks_state"] == found
@@ -82,10 +83,10 @@ def test_it_does_not_look_running(
     def states() -> Any:
         return rest.get("/topologies/states")[1]["result"]["local"]["default"]["Exact"]
 
-    until(lambda: rows()[0]["state"] == word)
-    until(lambda: states()["status"] == heron)
+    wait_until(lambda: rows()[0]["state"] == word)
+    wait_until(lambda: states()["status"] == heron)
     found = rest.get("/api/v1/topology", **PLACE)[1]["result"]
     assert "task 2: it raised" in found["tasks_state"]["trouble"]
     kept.kill_master()
-    until(lambda: not rest.get("/api/v1/topology", **PLACE)[1]["result"]["tasks_state"]["told"])
+    wait_until(lambda: not rest.get("/api/v1/topology", **PLACE)[1]["result"]["tasks_state"]["told"])
     assert rows()[0]["state"] == word, "what the plan in the store says is enough"

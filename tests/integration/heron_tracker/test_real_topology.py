@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from played_topology import until
 from tracker_process import TrackerProcess, tracker
+
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(400)
 NUMBERS, FAILED = 300, 30
@@ -35,10 +36,10 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
     heron(home, "submit", "local/ada/test", str(FILE), "--wait-timeout", "120")
     try:
         with tracker("--home", str(home), log=home / "tracker.log") as process:
-            until(lambda: process.raw("/readyz")[0] == 200)
+            wait_until(lambda: process.raw("/readyz")[0] == 200)
             yield process
             heron(home, "kill", "local/ada/test", "PacedWords")
-            until(lambda: process.result("/topologies") == {"local": {}})
+            wait_until(lambda: process.result("/topologies") == {"local": {}})
             assert process.get("/topologies/info", **PLACE)[0] == 404
     finally:
         subprocess.run(
@@ -59,18 +60,18 @@ def test_totals_are_the_truth(rest: TrackerProcess) -> None:
     def settled() -> bool:
         return total(rest, "numbers", "__ack-count") + total(rest, "numbers", "__fail-count") >= NUMBERS
 
-    until(settled, 120)
+    wait_until(settled, 120)
     assert total(rest, "numbers", "__emit-count") == NUMBERS
     assert total(rest, "numbers", "__ack-count") == NUMBERS - FAILED
     assert total(rest, "numbers", "__fail-count") == FAILED
-    until(lambda: total(rest, "sieve", "__execute-count") == NUMBERS)
+    wait_until(lambda: total(rest, "sieve", "__execute-count") == NUMBERS)
     row = rest.result("/api/v1/topologies", interval=600)["topologies"][0]
     assert (row["flow"]["acked"], row["flow"]["failed"], row["tasks"]) == (NUMBERS - FAILED, FAILED, 3)
     assert row["flow"]["complete_latency"]["count"] == NUMBERS - FAILED
 
 
 def test_the_overview_and_its_processes(rest: TrackerProcess) -> None:
-    shown: dict[str, Any] = until(lambda: _running(rest))
+    shown: dict[str, Any] = wait_until(lambda: _running(rest))
     processes = {p["name"]: p for c in shown["container_list"] for p in c["processes"]}
     assert {"heron_scheduler", "topology_master-0", "stream_manager-1", "container_1_numbers_1"} <= set(processes)
     assert processes["container_1_numbers_1"]["memory"] > 1_000_000
@@ -85,7 +86,7 @@ def _running(rest: TrackerProcess) -> Any:
 
 
 def test_pid_stacks_and_log_of_an_instance(rest: TrackerProcess) -> None:
-    until(lambda: _running(rest))
+    wait_until(lambda: _running(rest))
     instance = "container_1_numbers_1"
     pid = rest.result("/topologies/pid", **PLACE, instance=instance)["pid"]
     assert b"container_1_numbers_1" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -94,17 +95,17 @@ def test_pid_stacks_and_log_of_an_instance(rest: TrackerProcess) -> None:
         status, body = rest.get("/topologies/jstack", **PLACE, instance=instance)
         return body["result"]["stdout"] if status == 200 else None
 
-    text = until(stacks)
+    text = wait_until(stacks)
     assert "most recent call first" in text
     assert "paced_words.py" in text or "heron_instance" in text
     log = rest.result("/topologies/container/filedata", **PLACE, container=1, path=f"{instance}.log", offset=-20_000,
                       length=20_000)  # fmt: skip
     assert "most recent call first" in log["data"]
-    assert until(lambda: _running(rest))  # it survived
+    assert wait_until(lambda: _running(rest))  # it survived
 
 
 def test_prometheus_targets_answer(rest: TrackerProcess) -> None:
-    targets = until(lambda: json.loads(rest.raw("/prometheus/targets")[2]))
+    targets = wait_until(lambda: json.loads(rest.raw("/prometheus/targets")[2]))
     url = f"http://{targets[-1]['targets'][0]}/metrics"
     with urllib.request.urlopen(url, timeout=30) as answer:
         assert b"heron_" in answer.read()

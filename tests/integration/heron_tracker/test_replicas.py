@@ -15,12 +15,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from played_topology import PlayedTopology, until, word_count
+from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.state import open_store
 from heron_tracker.shell.app import make_app
 from heron_tracker.shell.tracker import Tracker
+from tests.support.waiting import wait_until
 
 OF_ITSELF = {"/metrics", "/events"}
 SPECIFICATION = make_app(Tracker({})).openapi()
@@ -69,7 +70,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tracker
         first = stack.enter_context(tracker(*cluster, log=folder / "first.log"))
         second = stack.enter_context(tracker(*cluster, log=folder / "second.log"))
         for replica in (first, second):
-            until(lambda replica=replica: replica.raw("/readyz")[0] == 200)  # type: ignore[misc]
+            wait_until(lambda replica=replica: replica.raw("/readyz")[0] == 200)  # type: ignore[misc]
         yield first, second
 
 

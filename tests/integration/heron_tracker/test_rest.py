@@ -18,11 +18,12 @@ from urllib.parse import quote, urlencode
 
 import pytest
 from conftest import PLACE
-from played_topology import PlayedTopology, until, word_count
+from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.core
 COUNT = "__execute-count/split/default"
@@ -304,9 +305,9 @@ def test_changes_are_told(rest: TrackerProcess, store: StateStore, folder: Path)
     listener.start()
     assert opened.wait(30)
     other = PlayedTopology(store, folder, word_count("Other"))
-    until(lambda: "Other" in rest.result("/topologies")["local"]["ada"]["default"])
+    wait_until(lambda: "Other" in rest.result("/topologies")["local"]["ada"]["default"])
     other.pause()
-    until(lambda: rest.result("/topologies/states")["local"]["default"]["Other"]["status"] == "Paused")
+    wait_until(lambda: rest.result("/topologies/states")["local"]["default"]["Other"]["status"] == "Paused")
     first = rest.raw("/topologies?limit=1")
     assert json.loads(first[2])["result"] == {"local": {"ada": {"default": ["Other"]}}}
     assert first[1]["x-total-count"] == "2"
@@ -329,7 +330,7 @@ def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folde
     wrong = base64.b64encode(f"{secret}:me".encode()).decode()
     cluster = ("--cluster", f"local=files://{folder}/state", "--token-file", str(file))
     with tracker(*cluster, log=folder / "login.log") as rest:
-        until(lambda: rest.raw("/readyz")[0] == 200)
+        wait_until(lambda: rest.raw("/readyz")[0] == 200)
         for path in ("/topologies", "/", "/docs", "/openapi.json", "/static/main.js", "/events", "/nowhere"):
             for given in ("", f"Basic {wrong}", secret):
                 status, headers, _ = rest.raw(path, {"Authorization": given} if given else {})
@@ -346,7 +347,7 @@ def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folde
         new.write_text(f"sha256:{hashlib.sha256(b'another token of mine').hexdigest()}\n")
         new.chmod(0o400)
         new.replace(file)
-        until(lambda: rest.raw("/topologies", {"Authorization": "Bearer another token of mine"})[0] == 200)
+        wait_until(lambda: rest.raw("/topologies", {"Authorization": "Bearer another token of mine"})[0] == 200)
         assert rest.raw("/topologies", {"Authorization": f"Bearer {secret}"})[0] in (401, 429)
         assert rest.raw("/healthz")[0] == 200
 
@@ -356,7 +357,7 @@ def test_a_dead_or_silent_master_holds_up_nobody(tmp_path: Path) -> None:
         played = PlayedTopology(store, tmp_path)
         played.report(minutes=2)
         with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as rest:
-            until(lambda: rest.raw("/readyz")[0] == 200)
+            wait_until(lambda: rest.raw("/readyz")[0] == 200)
             assert rest.get("/topologies/metrics", **PLACE, component="count")[0] == 200
             calls = len(played.calls)
             together = [threading.Thread(target=rest.get, args=("/api/v1/topologies",)) for _ in range(8)]
@@ -384,9 +385,9 @@ def test_without_the_store_the_last_state_is_served_as_stale(tmp_path: Path) -> 
         played = PlayedTopology(store, tmp_path)
         played.report(minutes=2)
         with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as rest:
-            until(lambda: rest.raw("/readyz")[0] == 200)
+            wait_until(lambda: rest.raw("/readyz")[0] == 200)
             (tmp_path / "state").rename(tmp_path / "gone")
-            until(lambda: json.loads(rest.raw("/readyz")[2])["clusters"]["local"]["stale"])
+            wait_until(lambda: json.loads(rest.raw("/readyz")[2])["clusters"]["local"]["stale"])
             status, headers, body = rest.raw(f"/topologies/info?{urlencode(PLACE)}")
             assert (status, headers["x-heronry-stale"]) == (200, "local")
             assert "last known state" in json.loads(body)["message"]

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from played_topology import until
 from tracker_process import TrackerProcess, tracker
 from view_rows import write_rows
 
@@ -20,6 +19,7 @@ from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.rows import row_of
 from heronry.pipeline.views import Description, describe_view
 from heronry.streamlet.monoid import count
+from tests.support.waiting import wait_until
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
 
@@ -47,7 +47,7 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HERONRY_HOME", str(home))
         with tracker("--cluster", f"local=files://{home}/state", log=home / "tracker.log") as process:
-            until(lambda: process.raw("/readyz")[0] == 200)
+            wait_until(lambda: process.raw("/readyz")[0] == 200)
             yield process
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,9 @@ from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heron_runtime.wire.data import Ack, Frame, Init, Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
+from tests.support.waiting import wait_until_async
 
 PATIENCE_SECONDS = 20.0
-
-
-async def until(condition: Callable[[], Any], what: str = "") -> Any:
-    """Wait for a condition; the bound is generous and never reached when all is well."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert asyncio.get_running_loop().time() < deadline, f"waited in vain for {what or condition}"
-        await asyncio.sleep(0.01)
 
 
 def make_launch(home: Path, topology_id: str, **settings: Any) -> Launch:
@@ -115,14 +105,14 @@ class TestInstance:
     async def send(self, frames: Sequence[Frame] = (), inits: Sequence[Init] = (), acks: Sequence[Ack] = ()) -> None:
         """One packet; waits for credit if there are frames."""
         if frames:
-            await until(lambda: self.sent < self.limit, f"credit of task {self.task}")
+            await wait_until_async(lambda: self.sent < self.limit, f"credit of task {self.task}")
         self.sequence += 1
         self.sent += sum(frame.size_bytes() for frame in frames)
         await self.data.write(Packet(self.sequence, list(inits), list(acks), frames=list(frames)))
 
     async def take(self) -> Frame:
         """Process one frame and give the credit for it back."""
-        await until(lambda: self.frames, f"a frame for task {self.task}")
+        await wait_until_async(lambda: self.frames, f"a frame for task {self.task}")
         frame = self.frames.popleft()
         self.taken += frame.size_bytes()
         await self.control.write(Credit(self.taken + self.window, 0, self.taken))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sm_client import TestInstance, TestMaster, until
+from sm_client import TestInstance, TestMaster
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
@@ -29,6 +29,7 @@ from heron_runtime.model.topology import (
 )
 from heron_runtime.wire.data import Frame
 from stream_manager.shell.process import StreamManagerProcess
+from tests.support.waiting import wait_until_async
 
 TOPOLOGY_ID = "t-1"
 MARKS = {"topology.backpressure.high.watermark.bytes": 400_000, "topology.backpressure.low.watermark.bytes": 100_000}
@@ -67,18 +68,18 @@ class Cluster:
     async def instance(self, task: int, **options: Any) -> TestInstance:
         instance = TestInstance(self.launch, 1 if task < 3 else 2, task, **options)
         self.instances.append(await instance.connect())
-        await until(lambda: instance.plan, "the plan")
+        await wait_until_async(lambda: instance.plan, "the plan")
         return instance
 
     async def start_manager(self, container: int) -> StreamManagerProcess:
         manager = self.managers[container] = StreamManagerProcess(self.launch, container)
         await manager.start()
-        await until(lambda: self._registration(container) == manager.core.info, "the registration")
+        await wait_until_async(lambda: self._registration(container) == manager.core.info, "the registration")
         return manager
 
     async def plan(self, number: int = 1) -> None:
         await self.master.send_plan(make_plan([m.core.info for m in self.managers.values()], number))
-        await until(lambda: all(m.core.linked() for m in self.managers.values()), "links")
+        await wait_until_async(lambda: all(m.core.linked() for m in self.managers.values()), "links")
 
     async def next_plan(self, generation: Generation, *only: int) -> None:
         """A plan of this generation, to all stream managers or only to these."""
@@ -95,7 +96,7 @@ class Cluster:
     async def restored(self, number: int) -> None:
         """Both stream managers have reported it."""
         wanted = TaskReport(number, restored=True)
-        await until(lambda: all(self.report(c) == wanted for c in self.managers), f"generation {number}")
+        await wait_until_async(lambda: all(self.report(c) == wanted for c in self.managers), f"generation {number}")
 
     def _registration(self, container: int) -> StreamManagerInfo | None:
         register = self.master.registered.get(container)

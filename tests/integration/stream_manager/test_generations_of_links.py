@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sm_client import TestInstance, until
+from sm_client import TestInstance
 from sm_cluster import Cluster, frame
 
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.model.generations import Generation, Member, Phase, stream_manager_of, task_place
 from heron_runtime.wire.master import PlaceReport
+from tests.support.waiting import wait_until_async
 
 STALE = "__stale_generation/word/default"
 
@@ -31,7 +32,7 @@ async def in_generation(cluster: Cluster, task: int, number: int, window: int = 
     await instance.control.write(TaskReport(number, restored=True))
     wanted = PlaceReport(task_place(task), 1, TaskReport(number, restored=True))
     container = instance.container
-    await until(lambda: wanted in cluster.master.beats[container].reports, "the report")
+    await wait_until_async(lambda: wanted in cluster.master.beats[container].reports, "the report")
     return instance
 
 
@@ -41,13 +42,13 @@ async def test_another_generation_has_links_of_its_own(cluster: Cluster) -> None
     spout, bolt = await in_generation(cluster, 1, 1), await in_generation(cluster, 4, 1, window=1000)
     await cluster.next_plan(running(cluster, 1))
     cluster.master.wish = CheckpointWish(1, under=1)
-    await until(lambda: spout.wish == bolt.wish == cluster.master.wish, "the wish")
+    await wait_until_async(lambda: spout.wish == bolt.wish == cluster.master.wish, "the wish")
     await spout.send([frame(1, 4, b"first")])
     assert (await bolt.take()).values == b"first"
     for number in range(40):  # more than the bolt has given credit for
         await spout.send([frame(1, 4, b"%100d" % number)])
     there = cluster.managers[2].core
-    await until(lambda: there.connections.instances[4].link.weight > 1000, "what waits for the bolt")
+    await wait_until_async(lambda: there.connections.instances[4].link.weight > 1000, "what waits for the bolt")
     old_link = cluster.managers[1].core.connections.peers[2].connection
 
     await cluster.next_plan(restoring(2))
@@ -56,11 +57,11 @@ async def test_another_generation_has_links_of_its_own(cluster: Cluster) -> None
     assert there.totals()[STALE] > 0
     assert there.connections.instances[4].link.weight == 0
     # Who is of the older generation hears the plan, and is heard no more.
-    await until(lambda: spout.plan and spout.plan.generation.number == 2, "the plan")
+    await wait_until_async(lambda: spout.plan and spout.plan.generation.number == 2, "the plan")
     assert not spout.closed
     before = cluster.managers[1].core.totals().get(STALE, 0)
     await spout.send([frame(1, 4, b"late")])
-    await until(lambda: cluster.managers[1].core.totals().get(STALE, 0) == before + 1, "the late frame")
+    await wait_until_async(lambda: cluster.managers[1].core.totals().get(STALE, 0) == before + 1, "the late frame")
     await spout.close()
     await bolt.close()
     spout, bolt = await in_generation(cluster, 1, 2), await in_generation(cluster, 4, 2)
@@ -74,8 +75,8 @@ async def test_another_generation_has_links_of_its_own(cluster: Cluster) -> None
 async def test_one_that_hears_the_plan_later_is_called_again_until_it_has(cluster: Cluster) -> None:
     for number, (early, late) in enumerate([(1, 2), (2, 1), (1, 2)], start=1):
         await cluster.next_plan(restoring(number), early)
-        await until(lambda: cluster.managers[early].core.generation.named == number, "the plan")  # noqa: B023
-        await until(lambda: not cluster.managers[late].core.linked(), "the end of the older link")  # noqa: B023
+        await wait_until_async(lambda: cluster.managers[early].core.generation.named == number, "the plan")  # noqa: B023
+        await wait_until_async(lambda: not cluster.managers[late].core.linked(), "the end of the older link")  # noqa: B023
         assert cluster.managers[late].core.generation.named == number - 1
         await cluster.next_plan(restoring(number), late)
         await cluster.restored(number)
@@ -91,7 +92,7 @@ async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generati
     number = first.core.connections.peers[2].connection
     assert number is not None
     first.host.connections[number].end("cut by the test")
-    await until(lambda: all(cluster.report(c).lost for c in (1, 2)), "the report of both")
+    await wait_until_async(lambda: all(cluster.report(c).lost for c in (1, 2)), "the report of both")
     assert [cluster.report(c).restored for c in (1, 2)] == [False, False]
     # An instance that comes late for it is not served; one that only listens is.
     late = TestInstance(cluster.launch, 1, 2, generation=1)
@@ -106,23 +107,23 @@ async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generati
     await spout.close()
     bolt = await in_generation(cluster, 4, 2)
     await bolt.close()
-    await until(lambda: "task 4" in cluster.report(2).lost, "the report")
+    await wait_until_async(lambda: "task 4" in cluster.report(2).lost, "the report")
 
 
 async def test_a_stream_manager_that_comes_back_takes_part_in_the_next_one(cluster: Cluster) -> None:
     await cluster.next_plan(restoring(1))
     await cluster.restored(1)
     await cluster.next_plan(running(cluster, 1))
-    await until(lambda: all(m.core.version.number == 3 for m in cluster.managers.values()), "the plan")
+    await wait_until_async(lambda: all(m.core.version.number == 3 for m in cluster.managers.values()), "the plan")
     await cluster.managers.pop(1).stop()
     again = await cluster.start_manager(1)
     assert again.core.generation.named == 1
-    await until(lambda: cluster.report(1).lost and cluster.report(2).lost, "both reports")
+    await wait_until_async(lambda: cluster.report(1).lost and cluster.report(2).lost, "both reports")
     assert not again.core.linked()
     listens = await cluster.instance(1)
     assert listens.plan is not None
     await listens.send([frame(1, 2)])
-    await until(lambda: again.core.totals().get(STALE), "a frame that nobody carries")
+    await wait_until_async(lambda: again.core.totals().get(STALE), "a frame that nobody carries")
     await cluster.next_plan(restoring(2))
     await cluster.restored(2)
     spout, bolt = await asyncio.gather(in_generation(cluster, 1, 2), in_generation(cluster, 4, 2))

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from sm_client import TestInstance, column, make_launch, until
+from sm_client import TestInstance, column, make_launch
 from sm_cluster import MARKS, TOPOLOGY_ID, Cluster, frame
 
 from heron_runtime.model.causes import Cause, CauseKind
@@ -31,6 +31,7 @@ from heron_runtime.wire.control import InstanceHello, PeerHello
 from heron_runtime.wire.data import Ack
 from heron_runtime.wire.metrics import MetricsAck, ProcessMetrics, Reports
 from stream_manager.shell.process import StreamManagerProcess
+from tests.support.waiting import wait_until_async
 
 
 async def test_frames_go_both_ways_and_trees_complete(cluster: Cluster) -> None:
@@ -55,7 +56,7 @@ async def test_frames_go_both_ways_and_trees_complete(cluster: Cluster) -> None:
             await bolt.send(acks=[Ack(taken.source_task, taken.roots, taken.keys)])
         assert got == {1: list(range(100)), 3: list(range(100))}
     for task, spout in spouts.items():
-        await until(partial(lambda verdicts: len(verdicts) == 100, spout.verdicts), "verdicts")
+        await wait_until_async(partial(lambda verdicts: len(verdicts) == 100, spout.verdicts), "verdicts")
         assert spout.verdicts == dict.fromkeys(wanted[task])
 
 
@@ -72,14 +73,14 @@ async def test_what_waits_in_the_socket_is_read_before_roots_expire(one_second: 
     tracker = cluster.managers[1].core.tracking._trackers[1]
     root, init = spout.open_root([7])
     await spout.send([frame(1, 2, roots=column([root]), keys=column([7]))], inits=[init])
-    await until(lambda: tracker.live and tracker._buckets[-1], "the root's last moments")
+    await wait_until_async(lambda: tracker.live and tracker._buckets[-1], "the root's last moments")
     late = column(list(range(1, 8001)))  # of roots that nobody knows
     sent = asyncio.ensure_future(bolt.send(acks=[Ack(1, late, late), Ack(1, column([root]), column([7]))]))
     await asyncio.sleep(0)  # the kernel has it
     assert not spout.verdicts, "not read yet, nor expired"
     threading.Event().wait(2.5)  # nobody's turn: this process is the stream manager's, too
     await sent
-    await until(lambda: spout.verdicts, "the verdict")
+    await wait_until_async(lambda: spout.verdicts, "the verdict")
     assert spout.verdicts == {root: None}, "acked"
 
 
@@ -101,7 +102,7 @@ async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(clu
     bolt = await cluster.instance(4)
     spout = await cluster.instance(1)
     await cluster.managers.pop(1).stop()
-    await until(lambda: spout.closed, "the end of the stream")
+    await wait_until_async(lambda: spout.closed, "the end of the stream")
     await cluster.start_manager(1)
     await cluster.plan(2)
     again = await cluster.instance(1)
@@ -136,10 +137,10 @@ async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(clus
         await asyncio.sleep(0.001)
     assert other.pause.paused
     assert set(other.pause.causes) <= {full, link}
-    await until(lambda: spout.pause and spout.pause.paused, "the pause of the spout that sends")
+    await wait_until_async(lambda: spout.pause and spout.pause.paused, "the pause of the spout that sends")
     # A spout that registers under pressure starts paused.
     late = await cluster.instance(3, incarnation=2)
-    await until(lambda: late.pause and late.pause.paused, "a paused start")
+    await wait_until_async(lambda: late.pause and late.pause.paused, "a paused start")
     # Pushing on against the pause, the sender runs out of upload credit, and memory stays bounded.
     while spout.sent < spout.limit:
         await spout.send([frame(1, 4, b"%6d" % number + bytes(size))])
@@ -150,9 +151,9 @@ async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(clus
         manager.core.check()
     for expected in range(number):
         assert int((await bolt.take()).values[:6]) == expected
-    await until(lambda: not spout.pause.paused and not late.pause.paused, "the end of the pressure")  # type: ignore[union-attr]
-    await until(lambda: spout.sent < spout.limit, "credit")
-    await until(lambda: cluster.master.beats[2].causes == (), "a heartbeat without causes")
+    await wait_until_async(lambda: not spout.pause.paused and not late.pause.paused, "the end of the pressure")  # type: ignore[union-attr]
+    await wait_until_async(lambda: spout.sent < spout.limit, "credit")
+    await wait_until_async(lambda: cluster.master.beats[2].causes == (), "a heartbeat without causes")
 
 
 async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(cluster: Cluster) -> None:
@@ -174,10 +175,10 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
         stream.cancel()
     assert not bolt.closed
     bad = await cluster.instance(2, incarnation=2)
-    await until(lambda: bolt.closed, "the replacement")
+    await wait_until_async(lambda: bolt.closed, "the replacement")
     # A packet of an instance whose columns are wrong.
     await bad.send(acks=[Ack(1, b"12345678", b"1234")])
-    await until(lambda: bad.closed, "the end of the stream")
+    await wait_until_async(lambda: bad.closed, "the end of the stream")
     assert manager.core.violations == before + 1
     # A peer that does not hold the key, and one that means another topology.
     address, identity = f"127.0.0.1:{manager.core.info.port}", identity_of(cluster.launch)
@@ -215,7 +216,7 @@ async def test_reports_of_instances_go_to_the_metrics_manager_in_one_message(clu
     def of(task: int, received: list[Reports]) -> list[ProcessMetrics]:
         return [report for message in received for report in message.processes if report.task == task]
 
-    await until(lambda: of(1, heard) and of(2, heard), "both reports")
+    await wait_until_async(lambda: of(1, heard) and of(2, heard), "both reports")
     assert all(message.processes[0].component == "__stmgr__" for message in heard), "its own goes with each"
     assert of(1, heard) == [reports[1]], "handed on once"
     assert of(2, heard) == [reports[2]]

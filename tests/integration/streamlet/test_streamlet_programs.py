@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from front_door import ROOT, TEXT, FrontDoor, unique
-from waiting import eventually
 
 from heronry.pipeline.views import FOREVER, open_view, settled_ms
 from heronry.streamlet import files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
+from tests.support.waiting import wait_until
 
 EXAMPLES = ROOT / "examples"
 
@@ -31,7 +31,7 @@ def test_word_count_equals_a_plain_count(door: FrontDoor, tmp_path: Path) -> Non
     name, out = unique("words"), tmp_path / "out"
     relative = TEXT.relative_to(ROOT)  # a path as the user's shell sees it
     door.submit(name, EXAMPLES / "streamlet_word_count.py", "words", "--", str(relative), str(out))
-    eventually(lambda: finished(out), "the counts are final")
+    wait_until(lambda: finished(out), "the counts are final")
     truth = Counter(re.findall(r"[a-z']+", TEXT.read_text().lower()))
     assert dict(latest(read(out))) == truth
     door.reaches(name, "finished")
@@ -43,7 +43,7 @@ def test_windows_late_data_and_the_archive(door: FrontDoor, tmp_path: Path) -> N
     name, views = unique("traffic"), 30_000
     door.submit(name, EXAMPLES / "streamlet_windows.py", "traffic", "--", str(tmp_path), str(views))
     for sink in ("minutes", "visitors", "late"):
-        eventually(lambda sink=sink: finished(tmp_path / sink), f"{sink} is final")  # type: ignore[misc]  # bound now
+        wait_until(lambda sink=sink: finished(tmp_path / sink), f"{sink} is final")  # type: ignore[misc]  # bound now
     minutes, late = read(tmp_path / "minutes"), read(tmp_path / "late")
     archived = [record for record, _ in read_all(files(tmp_path / "archive", "archive"))]
     door.kill(name)
@@ -76,7 +76,7 @@ def test_sessions_and_joins_are_those_of_the_reference(
         for sink, out in (("visits_out", "visits"), ("clicked", "clicked"), ("late", "late")):
             if sink in expected:
                 folder = tmp_path / program / out
-                eventually(lambda folder=folder: finished(folder), f"{folder} is final")  # type: ignore[misc]
+                wait_until(lambda folder=folder: finished(folder), f"{folder} is final")  # type: ignore[misc]
                 assert sorted(map(repr, read(folder))) == sorted(map(repr, expected[sink])), sink
         door.kill(names[program])
 
@@ -100,18 +100,18 @@ def test_each_line_counts_once_when_instances_die_and_tasks_come_and_go(door: Fr
         return found == dict.fromkeys(range(1000), written // 1000)
 
     write_more()
-    eventually(is_exact, "everything is counted")
+    wait_until(is_exact, "everything is counted")
     for component in ("lines", "digits", "counts"):
         victim = next(p for p in door.status(name)["processes"] if p["component"] == component)
         write_more()
         os.kill(victim["pid"], signal.SIGKILL)
         write_more()
-        eventually(is_exact, f"everything is counted after the death of {component}")
+        wait_until(is_exact, f"everything is counted after the death of {component}")
     write_more()
     changed = ("--component-parallelism", "counts:2", "--component-parallelism", "lines:3")
     door.heron("update", "local", name, *changed, "--component-parallelism", "digits:1")
     write_more()
-    eventually(is_exact, "everything is counted by other tasks")
+    wait_until(is_exact, "everything is counted by other tasks")
     door.kill(name)
 
 
@@ -128,10 +128,10 @@ def test_windows_and_a_view_are_exact_whatever_process_is_killed(door: FrontDoor
             os.kill(draw.choice(victims)["pid"], signal.SIGKILL)
         seen = len(list(out.glob("windows/[!.]*")))
         if strike % 2:  # else while they are still restoring
-            eventually(lambda: finished(out / "windows") or len(list(out.glob("windows/[!.]*"))) > seen, "it goes on")  # noqa: B023  # called at once
-    eventually(lambda: all(finished(out / part) for part in ("windows", "late", "all")), "everything is at its end")
+            wait_until(lambda: finished(out / "windows") or len(list(out.glob("windows/[!.]*"))) > seen, "it goes on")  # noqa: B023  # called at once
+    wait_until(lambda: all(finished(out / part) for part in ("windows", "late", "all")), "everything is at its end")
     truth = Counter((n % 5, n // 200 * 2000) for n in range(numbers))
-    eventually(lambda: settled_ms(out / "view") == FOREVER, "the view is at its end")
+    wait_until(lambda: settled_ms(out / "view") == FOREVER, "the view is at its end")
     buckets = {(a.key, a.start): a.value for a in open_view(out / "view").buckets()}
     windows, late, gathered = read(out / "windows"), read(out / "late"), read(out / "all")
     door.kill(name)

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +34,10 @@ from heron_runtime.state.store import Create, StateStore
 from heron_runtime.wire import codec
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, PlaceReport, Register
+from tests.support.waiting import wait_until_async
 
 BOUND = 30.0
 NAME = "words"
-
-
-async def until(condition: Callable[[], Any | Awaitable[Any]], seconds: float = BOUND) -> Any:
-    """Wait for a condition to be true; returns its value."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if isinstance(value, Awaitable):
-            value = await value
-        if value:
-            return value
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.02)
 
 
 class World:
@@ -82,7 +69,7 @@ class World:
             location = self.location()
             return location if location is not None and location.epoch >= epoch else None
 
-        return await until(found)
+        return await wait_until_async(found)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         return self.identity.metadata()

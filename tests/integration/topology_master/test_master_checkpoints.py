@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from master_processes import NAME, PlayedStreamManager, World, submitted, until
+from master_processes import NAME, PlayedStreamManager, World, submitted
 
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import CheckpointRecord, Part, TaskReport
@@ -20,6 +20,7 @@ from heron_runtime.model.stored import MasterLocation
 from heron_runtime.state import paths
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import MasterStatus, PlaceReport, RestoreState, StatusRequest, TakeCheckpoint
+from tests.support.waiting import wait_until_async
 
 CONFIG = {
     "topology.reliability.mode": "EFFECTIVELY_ONCE",
@@ -82,25 +83,25 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
     first = await world.start("topology_master")
     leader = await world.master()
     played = [PlayedContainer(world, leader, n) for n in (1, 2)]
-    await until(lambda: record(world).complete >= 4)
+    await wait_until_async(lambda: record(world).complete >= 4)
     shown = (await status(world, leader)).tasks_state
     assert (shown.generation, shown.phase, shown.cancelled, shown.restores) == (1, Phase.RUNNING, 0, 0)
     assert shown.last.bytes == 6
     assert abs(shown.last.completed_at - time.time()) < 3_600, "UTC"
     folder = played[0].folder
-    await until(lambda: len(folder.manifests()) <= 3 and min(folder.manifests()) > 1)
+    await wait_until_async(lambda: len(folder.manifests()) <= 3 and min(folder.manifests()) > 1)
 
     played[1].task_incarnation, played[1].task = 8, TaskReport(0)
-    await until(lambda: record(world).generation == 2)
+    await wait_until_async(lambda: record(world).generation == 2)
     begun = record(world).begun
-    await until(lambda: record(world).complete > begun)
+    await wait_until_async(lambda: record(world).complete > begun)
     plan = played[0].link.plans[-1]
     assert plan.generation.incarnation(task_place(2)) == 8
     assert plan.generation.cause == "task 2: it was started anew"
 
     played[1].works = False  # the checkpoint that is under way when the master dies comes to no end
     one, two = played
-    await until(lambda: one.link.wish.under and two.task.aligned != one.link.wish.under == one.task.aligned)
+    await wait_until_async(lambda: one.link.wish.under and two.task.aligned != one.link.wish.under == one.task.aligned)
     before = record(world)
     assert before.begun > before.complete
     first.send_signal(signal.SIGKILL)
@@ -113,7 +114,7 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
     played = [PlayedContainer(world, successor, n, incarnation) for n, incarnation, _, _ in reports]
     for container, (_, _, own, task) in zip(played, reports, strict=True):
         container.own, container.task = own, task
-    await until(lambda: record(world).complete > before.begun)
+    await wait_until_async(lambda: record(world).complete > before.begun)
     assert record(world).generation == 2, "the generation goes on, the checkpoint that was under way does not"
     assert not (folder.folder / "manifests" / f"{before.begun}.json").exists()
     for container in played:
@@ -124,7 +125,7 @@ async def test_what_is_asked_for_is_answered_over_the_wire(world: World) -> None
     await world.start("topology_master")
     leader = await world.master()
     played = [PlayedContainer(world, leader, n) for n in (1, 2)]
-    await until(lambda: record(world).complete)
+    await wait_until_async(lambda: record(world).complete)
     begun = record(world).begun
     done = await world.call(leader, "TakeCheckpoint", TakeCheckpoint(20.0, leader.epoch))
     assert isinstance(done, MasterStatus)

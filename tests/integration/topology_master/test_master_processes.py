@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from master_processes import BOUND, NAME, PlayedStreamManager, World, submitted, until
+from master_processes import BOUND, NAME, PlayedStreamManager, World, submitted
 
 from heron_runtime.liveness import Phase, Slots
 from heron_runtime.model.stored import MasterLocation
@@ -29,6 +29,7 @@ from heron_runtime.wire.master import (
     SetState,
     StatusRequest,
 )
+from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
@@ -43,10 +44,10 @@ async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(wo
     await world.start("topology_master", "--container", "100001")
 
     one = PlayedStreamManager(world, leader, 1, 1)
-    await until(lambda: one.epochs)
+    await wait_until_async(lambda: one.epochs)
     assert one.plans == [], "no plan before everybody is there"
     two = PlayedStreamManager(world, leader, 2, 1)
-    plan = await until(lambda: one.plans and two.plans and one.plans[-1])
+    plan = await wait_until_async(lambda: one.plans and two.plans and one.plans[-1])
     assert plan == two.plans[-1]
     assert plan.stream_managers == (one.info, two.info)
 
@@ -58,28 +59,30 @@ async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(wo
                 break
             await asyncio.sleep(0.05)
     two = PlayedStreamManager(world, leader, 2, 2)
-    await until(lambda: one.plans[-1].stream_manager(2) == two.info)
+    await wait_until_async(lambda: one.plans[-1].stream_manager(2) == two.info)
     assert one.plans[-1].routing_version == plan.routing_version
 
     stale = PlayedStreamManager(world, leader, 2, 1)
-    await until(lambda: stale.left)
+    await wait_until_async(lambda: stale.left)
 
     answer = await world.call(leader, "SetState", SetState(TopologyState.PAUSED))
     assert answer.state is TopologyState.PAUSED
-    await until(lambda: one.plans[-1].state is TopologyState.PAUSED and two.plans[-1].state is TopologyState.PAUSED)
+    await wait_until_async(
+        lambda: one.plans[-1].state is TopologyState.PAUSED and two.plans[-1].state is TopologyState.PAUSED
+    )
     last = one.plans[-1]
 
     first.send_signal(signal.SIGKILL)
-    await until(one.ended.is_set)
+    await wait_until_async(one.ended.is_set)
     successor = await world.master(leader.epoch + 1)
     again = [PlayedStreamManager(world, successor, n, old.info.incarnation) for n, old in ((1, one), (2, two))]
-    await until(lambda: all(a.plans and a.epochs for a in again))
+    await wait_until_async(lambda: all(a.plans and a.epochs for a in again))
     assert [a.plans[-1] for a in again] == [last, last], "the last plan goes on, no new one is made"
     assert again[0].epochs[-1] == successor.epoch == leader.epoch + 1
     status = await world.call(successor, "Status", StatusRequest())
     assert (status.leading, status.state, status.plan) == (True, TopologyState.PAUSED, last.version)
     await world.call(successor, "SetState", SetState(TopologyState.RUNNING))
-    await until(lambda: again[0].plans[-1].state is TopologyState.RUNNING)
+    await wait_until_async(lambda: again[0].plans[-1].state is TopologyState.RUNNING)
     assert again[0].plans[-1].version > last.version
     for each in (one, two, stale, *again):
         await each.stop()
@@ -92,7 +95,7 @@ async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(wo
     slots = Slots(world.launch.heartbeats(100_002))
     slots.make(0)
     third = await world.start("topology_master", "--container", "100002", "--slot", "0")
-    await until(lambda: slots.read(0)[1] is Phase.RUNNING)
+    await wait_until_async(lambda: slots.read(0)[1] is Phase.RUNNING)
     first.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(first.wait(), BOUND) == 0
     await world.master(leader.epoch + 1)
@@ -146,7 +149,7 @@ async def test_all_time_totals_survive_metrics_manager_master_and_instance(world
     async def is_at(at: MasterLocation, expected: float) -> bool:
         return await emitted(at) == expected
 
-    await until(lambda: is_at(leader, 100))
+    await wait_until_async(lambda: is_at(leader, 100))
     assert await emitted(leader, 60) == 100
     first.count("__emit-count/default", 1)
     await reporter.stop()
@@ -154,19 +157,19 @@ async def test_all_time_totals_survive_metrics_manager_master_and_instance(world
     second.count("__emit-count/default", 50)
     reporter = Reporter(world.launch, 1, lambda: second.report(time.time()))
     reporter.start()
-    await until(lambda: is_at(leader, 151))
+    await wait_until_async(lambda: is_at(leader, 151))
 
     manager.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(manager.wait(), BOUND) == 0
     assert (world.folder / "metrics" / "metrics_manager-1.state").exists()
     await world.start("metrics_manager", "--container", "1")
     second.count("__emit-count/default", 9)
-    await until(lambda: is_at(leader, 160))
+    await wait_until_async(lambda: is_at(leader, 160))
 
     master.send_signal(signal.SIGKILL)
     await world.start("topology_master")
     successor = await world.master(leader.epoch + 1)
-    await until(lambda: is_at(successor, 160))
+    await wait_until_async(lambda: is_at(successor, 160))
     await reporter.stop()
     lines = (world.folder / "metrics" / "metrics-1.jsonl").read_text().splitlines()
     assert any('"container_1_word_1"' in line for line in lines)
@@ -189,7 +192,7 @@ async def test_a_leader_that_was_stopped_wakes_up_deposed(world: World) -> None:
     async def stands_by() -> bool:
         return not (await world.call(leader, "Status", StatusRequest())).leading
 
-    await until(stands_by)
+    await wait_until_async(stands_by)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await world.call(leader, "SetState", SetState(TopologyState.PAUSED))
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -6,8 +6,6 @@ A new store joins by a class with ``client()``, ``clients`` and ``end_session(cl
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -15,14 +13,6 @@ from heron_runtime.state.files import FilesStore
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import StateStore
 from heron_runtime.state.validation import MAX_VALUE_BYTES
-
-
-def eventually(condition: Callable[[], object], what: str, timeout_secs: float = 20.0) -> None:
-    """Wait until ``condition()`` is true; fail, saying ``what`` did not happen, after a generous time."""
-    deadline = time.monotonic() + timeout_secs
-    while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.01)
 
 
 class World(Protocol):

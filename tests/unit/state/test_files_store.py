@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from state_worlds import eventually
 
 from heron_runtime.state import filesystem, open_store
 from heron_runtime.state.files import FilesStore
@@ -28,6 +27,7 @@ from heron_runtime.state.store import (
     StoreError,
     StoreUnavailable,
 )
+from tests.support.waiting import wait_until
 
 Run = Callable[..., "subprocess.Popen[str]"]
 
@@ -98,7 +98,7 @@ def test_kill_9_of_an_owner_ends_its_session(store: StateStore, run: Run) -> Non
     fired: list[str] = []
     store.watch("/tmanagers", fired.append)
     owner.kill()
-    eventually(lambda: fired, "the watch fires")
+    wait_until(lambda: fired, "the watch fires")
     assert store.get("/tmanagers/t") is None
     assert store.children("/tmanagers") == []
     store.commit([Create("/tmanagers/t", b"next", ephemeral=True)])
@@ -126,8 +126,8 @@ def test_a_stopped_owner_keeps_its_nodes_until_its_lease_is_over(store: StateSto
     store.watch("/tmanagers/t", fired.append)
     owner.send_signal(signal.SIGSTOP)
     assert store.get("/tmanagers/t") is not None
-    eventually(lambda: store.get("/tmanagers/t") is None, "the lease runs out")
-    eventually(lambda: fired, "the watch fires")
+    wait_until(lambda: store.get("/tmanagers/t") is None, "the lease runs out")
+    wait_until(lambda: fired, "the watch fires")
     store.commit([Create("/tmanagers/t", b"taken over", ephemeral=True)])
     owner.send_signal(signal.SIGCONT)
     assert line(owner) == "lost"
@@ -214,7 +214,7 @@ while True:
 """)
         assert line(writer) == "ready"
         before = store.get("/a/left")
-        eventually(lambda before=before: store.get("/a/left") != before, "the writer writes")
+        wait_until(lambda before=before: store.get("/a/left") != before, "the writer writes")
         writer.kill()
         writer.wait()
         left, right = store.get("/a/left"), store.get("/b/right")
@@ -244,7 +244,7 @@ while True:
         seen.add(tuple(store.children("/a")))
         return len(seen) > 1
 
-    eventually(looked, "the writer writes")
+    wait_until(looked, "the writer writes")
     assert seen == {("one",), ("two",)}
 
 
@@ -263,9 +263,9 @@ def test_a_held_lock_is_waited_for_within_bounds(tmp_path: Path) -> None:
     blocker.execute("ROLLBACK")
     blocker.close()
     store.commit([Create("/a/b", b"")])
-    eventually(lambda: states[-1:] == [SessionState.CONNECTED], "the store is back")
+    wait_until(lambda: states[-1:] == [SessionState.CONNECTED], "the store is back")
     assert states[0] is SessionState.SUSPENDED
-    eventually(lambda: fired, "the watch fires")
+    wait_until(lambda: fired, "the watch fires")
     store.close()
 
 
@@ -400,12 +400,12 @@ def test_a_removed_folder_suspends_and_a_new_one_is_another_store(tmp_path: Path
     store.on_session(states.append)
     store.commit([Create("/a/b", b"", ephemeral=True), Create("/a/c", b"")])
     folder.rename(tmp_path / "away")
-    eventually(lambda: store.session() is SessionState.SUSPENDED, "the store is gone")
+    wait_until(lambda: store.session() is SessionState.SUSPENDED, "the store is gone")
     with pytest.raises(StoreUnavailable, match="removed"):
         store.get("/a/b")
     fresh = FilesStore(folder)
     fresh.open()
-    eventually(lambda: SessionState.LOST in states, "the session is not known there")
+    wait_until(lambda: SessionState.LOST in states, "the session is not known there")
     assert store.get("/a/c") is None
     assert store.session() is SessionState.CONNECTED
     store.commit([Create("/a/b", b"", ephemeral=True)])

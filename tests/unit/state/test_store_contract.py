@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from state_worlds import World, eventually
+from state_worlds import World
 
 from heron_runtime.state.store import (
     BadVersion,
@@ -24,6 +24,7 @@ from heron_runtime.state.store import (
     TransactionFailed,
 )
 from heron_runtime.state.validation import InvalidPath
+from tests.support.waiting import wait_until
 
 
 def test_every_store_is_a_state_store(store: StateStore) -> None:
@@ -52,7 +53,7 @@ def test_several_nodes_are_read_at_once_each_in_its_place(world: World) -> None:
     assert store.get_all(asked) == [two, None, Node(b"here", 0, True), Node(b"one", 0), two]
     assert store.get_all([]) == []
     world.end_session(owner)
-    eventually(lambda: store.get_all(asked) == [two, None, None, Node(b"one", 0), two], "the owner's node goes")
+    wait_until(lambda: store.get_all(asked) == [two, None, None, Node(b"one", 0), two], "the owner's node goes")
 
 
 def test_what_is_read_later_is_not_older(world: World) -> None:
@@ -181,14 +182,14 @@ def test_a_folder_within_a_folder_has_nodes_owners_and_watches_of_its_own(world:
     fired: list[str] = []
     other.watch("/containers/t", fired.append)
     owner.commit([Create("/containers/t/1", b"one", ephemeral=True), Create("/containers/t/2", b"two")])
-    eventually(lambda: fired, "the watch of the folder fires")
+    wait_until(lambda: fired, "the watch of the folder fires")
     assert (other.children("/containers"), other.children("/containers/t")) == (["t"], ["1", "2"])
     assert other.get("/containers/t/1") == Node(b"one", 0, True)
     assert owner.commit([CheckOwner("/containers/t/1"), Set("/containers/t/2", b"more")]) == [0, 1]
     fired.clear()
     owner.close()
-    eventually(lambda: fired, "the watch of the folder fires when an owner goes")
-    eventually(lambda: other.children("/containers/t") == ["2"], "its node goes, and no other")
+    wait_until(lambda: fired, "the watch of the folder fires when an owner goes")
+    wait_until(lambda: other.children("/containers/t") == ["2"], "its node goes, and no other")
     other.commit([Delete("/containers/t/2")])
     assert other.children("/containers/t") == []
 
@@ -221,15 +222,15 @@ def test_a_lost_session_takes_its_nodes_along_and_a_new_one_begins(world: World)
     owner.watch("/topologies/x", fired.append)
     owner.commit([Create("/tmanagers/t", b"old", ephemeral=True)])
     world.end_session(owner)
-    eventually(lambda: states == [SessionState.LOST], "the owner is LOST")
+    wait_until(lambda: states == [SessionState.LOST], "the owner is LOST")
     assert owner.session() is SessionState.LOST
-    eventually(lambda: other.get("/tmanagers/t") is None, "the node goes")
+    wait_until(lambda: other.get("/tmanagers/t") is None, "the node goes")
     other.commit([Create("/tmanagers/t", b"other", ephemeral=True)])
     with pytest.raises(BadVersion):
         owner.commit([CheckOwner("/tmanagers/t"), Create("/pplans/t", b"")])
     assert other.get("/pplans/t") is None
-    eventually(lambda: states == [SessionState.LOST, SessionState.CONNECTED], "a new session begins")
-    eventually(lambda: fired, "every watch fires after a reconnect")
+    wait_until(lambda: states == [SessionState.LOST, SessionState.CONNECTED], "a new session begins")
+    wait_until(lambda: fired, "every watch fires after a reconnect")
     owner.commit([Create("/tmanagers/mine", b"new", ephemeral=True)])
     assert other.get("/tmanagers/mine") == Node(b"new", 0, True)
     assert other.get("/tmanagers/t") == Node(b"other", 0, True)
@@ -243,7 +244,7 @@ def test_listeners_can_be_undone(world: World) -> None:
     owner.on_session(kept.append)
     owner.commit([Create("/tmanagers/t", b"", ephemeral=True)])
     world.end_session(owner)
-    eventually(lambda: kept, "the listener is called")
+    wait_until(lambda: kept, "the listener is called")
     assert undone == []
 
 
@@ -263,10 +264,10 @@ def test_watches_fire_for_the_node_and_for_children(world: World) -> None:
     for step in steps:
         del fired[:]
         writer.commit([step])
-        eventually(lambda: {"/topologies/a", "/topologies"} <= set(fired), f"both watches fire after {step}")
+        wait_until(lambda: {"/topologies/a", "/topologies"} <= set(fired), f"both watches fire after {step}")
     del fired[:]
     writer.commit([Create("/topologies/b", b"")])
-    eventually(lambda: "/topologies" in fired, "the folder's watch fires")
+    wait_until(lambda: "/topologies" in fired, "the folder's watch fires")
     assert "/topologies/a" not in fired
 
 
@@ -274,7 +275,7 @@ def test_a_client_sees_its_own_changes(store: StateStore) -> None:
     fired: list[str] = []
     store.watch("/a/b", fired.append)
     store.commit([Create("/a/b", b"")])
-    eventually(lambda: fired, "the watch fires")
+    wait_until(lambda: fired, "the watch fires")
 
 
 def test_an_undone_watch_is_silent(world: World) -> None:
@@ -284,7 +285,7 @@ def test_an_undone_watch_is_silent(world: World) -> None:
     watcher.watch("/a/b", undone.append)()
     watcher.watch("/a/b", kept.append)
     writer.commit([Create("/a/b", b"")])
-    eventually(lambda: kept, "the other watch fires")
+    wait_until(lambda: kept, "the other watch fires")
     assert undone == []
 
 
@@ -294,7 +295,7 @@ def test_a_watch_fires_when_an_owner_goes(world: World) -> None:
     seen: list[Node | None] = []
     watcher.watch("/tmanagers/t", lambda path: seen.append(watcher.get(path)))
     owner.close()
-    eventually(lambda: seen and seen[-1] is None, "the watch fires after the node is gone")
+    wait_until(lambda: seen and seen[-1] is None, "the watch fires after the node is gone")
 
 
 def test_the_last_change_is_never_missed(world: World) -> None:
@@ -318,7 +319,7 @@ def test_the_last_change_is_never_missed(world: World) -> None:
         watcher.watch("/a/n", lambda _, n=number: look(n))
         look(number)
     thread.join()
-    eventually(lambda: set(last.values()) == {b"59"}, "every watcher has seen the last value")
+    wait_until(lambda: set(last.values()) == {b"59"}, "every watcher has seen the last value")
 
 
 # -- concurrency ---------------------------------------------------------------------------------------------------

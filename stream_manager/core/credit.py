@@ -25,6 +25,10 @@ Acks, fails and verdicts need no credit: their number is bounded by the tuples a
 
 from __future__ import annotations
 
+from collections.abc import Container
+
+from heron_runtime.model.weights import UNKNOWN_WEIGHT
+
 
 class Grant:
     """A sender's limit: weight since the hello of its connection."""
@@ -79,3 +83,34 @@ def memory_bound(
     return (
         2 * high + largest_frame + instances * (upload_window + largest_frame) + peers * (peer_window + largest_frame)
     )
+
+
+class Weights:
+    """Of every task of the plan."""
+
+    def __init__(self) -> None:
+        self._by_task: dict[int, int] = {}
+        self._changed: dict[int, None] = {}
+
+    def of(self, task: int) -> int:
+        """What a tuple weighs for this task at least."""
+        return self._by_task.get(task, UNKNOWN_WEIGHT)
+
+    def tell(self, task: int, weight: int) -> None:
+        """The task's own word."""
+        if self.of(task) != weight:
+            self._by_task[task] = weight
+            self._changed[task] = None
+
+    def keep_only(self, tasks: Container[int]) -> None:
+        """Forget the weights of all other tasks."""
+        self._by_task = {task: weight for task, weight in self._by_task.items() if task in tasks}
+
+    def take_changed(self) -> list[int]:
+        """The tasks whose weight has changed since the last call."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert not self._changed, "changes are told by the end of each event"

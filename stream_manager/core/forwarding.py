@@ -18,8 +18,8 @@ from stream_manager.core.backpressure import Pressure, is_slow
 from stream_manager.core.connections import Connections, LocalInstance, Neighbour, Peer
 from stream_manager.core.credit import Grant
 from stream_manager.core.links import Destination, Link
-from stream_manager.core.routing import Routes, roots_by_spout, tracked_count
-from stream_manager.core.tracking import Tracking, roots_of
+from stream_manager.core.plan import Routes, roots_by_spout, tracked_count
+from stream_manager.core.trackers import Tracking, roots_of
 
 
 class Forwarding:

@@ -15,13 +15,15 @@ handed over and not yet known to be taken when a connection ends are lost and co
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
+from heron_runtime.model.checkpoints import CheckpointWish
 from heron_runtime.model.handed_over import HandedOver
 from heron_runtime.model.settings import MiB
-from heron_runtime.wire.data import Frame, Packet
+from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, PlanUpdate, TaskCredit, TaskWeights
+from heron_runtime.wire.data import Ack, Fail, Frame, Packet, Reason, Verdict
 from stream_manager.core.credit import Grant
-from stream_manager.core.settlements import Settlements
 
 PACKET_BYTES = MiB
 
@@ -216,3 +218,164 @@ class Link:
             else:
                 queue.in_turn = False
         return list(grants)
+
+
+CHUNK_BYTES = 64 * 1024
+MAX_REASONS = 256
+_ITEM_OVERHEAD_BYTES = 32
+
+K = TypeVar("K")
+
+
+class Settlements:
+    """The queue. Each column is kept as the chunks it came in and joined once, when it leaves."""
+
+    def __init__(self) -> None:
+        self._acks: dict[int, list[tuple[bytes, bytes]]] = {}
+        self._fails: dict[tuple[int, Reason], list[bytes]] = {}
+        self._verdicts: dict[tuple[int, Reason | None], list[bytes]] = {}
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return self.bytes > 0
+
+    def ack(self, task: int, roots: bytes, xors: bytes) -> None:
+        """For the tracker of ``task``."""
+        chunks = self._acks.setdefault(task, [])
+        for start in range(0, len(roots), CHUNK_BYTES):
+            chunks.append((roots[start : start + CHUNK_BYTES], xors[start : start + CHUNK_BYTES]))
+        self.bytes += 2 * len(roots)
+
+    def fail(self, task: int, roots: bytes, reason: Reason) -> None:
+        """For the tracker of ``task``."""
+        if len(self._fails) >= MAX_REASONS:  # texts are for reading; their number is bounded
+            reason = Reason(reason.kind, reason.component, reason.task)
+        self._add(self._fails.setdefault((task, reason), []), roots)
+
+    def verdict(self, task: int, roots: bytes, reason: Reason | None) -> None:
+        """For the spout task itself; no reason means complete."""
+        if reason is not None and len(self._verdicts) >= MAX_REASONS:
+            reason = Reason(reason.kind, reason.component, reason.task)
+        self._add(self._verdicts.setdefault((task, reason), []), roots)
+
+    def drop_verdicts(self) -> None:
+        """Forget the verdicts: the spout's process is gone."""
+        self.bytes -= sum(len(chunk) for chunks in self._verdicts.values() for chunk in chunks)
+        self._verdicts.clear()
+
+    def fill(self, packet: Packet, room: int) -> int:
+        """Move what fits into ``room`` bytes to ``packet``; returns the room that is left."""
+        for task in list(self._acks):
+            chunks = self._acks[task]
+            taken, room = _take([2 * len(roots) for roots, _ in chunks], room)
+            if taken:
+                roots = b"".join([roots for roots, _ in chunks[:taken]])
+                packet.acks.append(Ack(task, roots, b"".join([xors for _, xors in chunks[:taken]])))
+                self.bytes -= 2 * len(roots)
+            if taken < len(chunks):
+                self._acks[task] = chunks[taken:]
+                return 0
+            del self._acks[task]
+        for key in list(self._fails):
+            roots, room = self._cut(self._fails, key, room - _text_bytes(key[1]))
+            if roots:
+                packet.fails.append(Fail(key[0], roots, key[1]))
+            if key in self._fails:
+                return 0
+        for verdict_key in list(self._verdicts):
+            roots, room = self._cut(self._verdicts, verdict_key, room - _text_bytes(verdict_key[1]))
+            if roots:
+                packet.verdicts.append(Verdict(verdict_key[0], roots, verdict_key[1]))
+            if verdict_key in self._verdicts:
+                return 0
+        return room
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        if not (self._acks or self._fails or self._verdicts):
+            assert not self.bytes, "bytes are counted"
+            return
+        acks = sum(len(roots) + len(xors) for chunks in self._acks.values() for roots, xors in chunks)
+        fails = sum(len(chunk) for chunks in self._fails.values() for chunk in chunks)
+        verdicts = sum(len(chunk) for chunks in self._verdicts.values() for chunk in chunks)
+        assert self.bytes == acks + fails + verdicts, "bytes are counted"
+
+    def _add(self, chunks: list[bytes], roots: bytes) -> None:
+        for start in range(0, len(roots), CHUNK_BYTES):
+            chunks.append(roots[start : start + CHUNK_BYTES])
+        self.bytes += len(roots)
+
+    def _cut(self, queue: dict[K, list[bytes]], key: K, room: int) -> tuple[bytes, int]:
+        chunks = queue[key]
+        taken, room = _take([len(chunk) for chunk in chunks], room)
+        roots = b"".join(chunks[:taken])
+        self.bytes -= len(roots)
+        if taken == len(chunks):
+            del queue[key]
+        else:
+            queue[key] = chunks[taken:]
+        return roots, room
+
+
+def _text_bytes(reason: Reason | None) -> int:
+    return 0 if reason is None else 4 * (len(reason.message) + len(reason.traceback))
+
+
+def _take(sizes: list[int], room: int) -> tuple[int, int]:
+    """How many of the chunks fit, and the room that is left."""
+    room -= _ITEM_OVERHEAD_BYTES
+    taken = 0
+    for size in sizes:
+        if size > room:
+            break
+        room -= size
+        taken += 1
+    return taken, room
+
+
+MAX_CHANGES = 64
+
+
+class ControlOutbox:
+    """A queue for one control stream."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Any, Any] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, message: Any) -> None:
+        """Queue a message. It takes the place of the older message it replaces, unless it has to follow others."""
+        waiting = self._waiting
+        if isinstance(message, CauseChange):
+            # Differences are numbered and must all arrive, or none: beyond the bound the next whole set repairs it.
+            if sum(isinstance(key, tuple) for key in waiting) < MAX_CHANGES:
+                waiting[CauseChange, message.number] = message
+        elif isinstance(message, CauseSet):
+            for key in [key for key in waiting if isinstance(key, tuple) or key is CauseSet]:
+                del waiting[key]
+            waiting[CauseSet] = message
+        elif isinstance(message, PeerCredit) and PeerCredit in waiting:
+            limits = {credit.task: credit for credit in waiting[PeerCredit].tasks}
+            limits.update({credit.task: credit for credit in message.tasks})
+            waiting[PeerCredit] = PeerCredit(tuple(limits[task] for task in sorted(limits)))
+        elif isinstance(message, TaskWeights) and TaskWeights in waiting:
+            weights = {weight.task: weight for weight in (*waiting[TaskWeights].tasks, *message.tasks)}
+            waiting[TaskWeights] = TaskWeights(tuple(weights[task] for task in sorted(weights)))
+        else:
+            if isinstance(message, PlanUpdate | CheckpointWish):
+                waiting.pop(type(message), None)
+            waiting[type(message)] = message
+
+    def take(self) -> Any:
+        """The next message to send, None when there is none."""
+        return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
+
+
+def peer_credit(grants: Iterable[Grant], weight_of: Callable[[int], int]) -> PeerCredit:
+    """What a peer may send, as a message; ``weight_of`` gives what a tuple weighs for a task."""
+    told = sorted(grants, key=lambda grant: grant.task)
+    for grant in told:
+        grant.told = grant.taken
+    return PeerCredit(tuple(TaskCredit(g.task, g.limit, weight_of(g.task), g.told) for g in told))

@@ -28,7 +28,6 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.control import InstanceHello, Leave, PeerHello, StreamManagerHello
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.master import NOBODY, Flow, FromMaster, Heartbeat, HeartbeatReply, Register
-from stream_manager.core import effects as f
 from stream_manager.core import events as e
 from stream_manager.core.backpressure import Pressure
 from stream_manager.core.connections import (
@@ -39,14 +38,13 @@ from stream_manager.core.connections import (
     ProtocolViolation,
     SequenceFault,
 )
-from stream_manager.core.counters import holder, link_gauges, link_totals, stale_totals
+from stream_manager.core.credit import Weights
 from stream_manager.core.forwarding import Forwarding
-from stream_manager.core.generation import InForce
-from stream_manager.core.instance_side import InstanceSide
-from stream_manager.core.peer_side import PeerSide
-from stream_manager.core.routing import NOTHING, Routes, Standing
-from stream_manager.core.tracking import Tracking
-from stream_manager.core.weights import Weights
+from stream_manager.core.instances import InstanceSide
+from stream_manager.core.link_metrics import holder, link_gauges, link_totals, stale_totals
+from stream_manager.core.peers import PeerSide
+from stream_manager.core.plan import NOTHING, InForce, Routes, Standing
+from stream_manager.core.trackers import Tracking
 
 LONGEST_STEP_MS = 1000
 MOST_TURNS = 10  # heartbeats from one word to a peer to the next, where there is nothing to say
@@ -75,7 +73,7 @@ class StreamManager:
         self.tracking = Tracking(setting(settings, Keys.HERON_STREAMMGR_ACK_BUCKETS), self.connections)
         self.generation = InForce(info, self.connections)
         self.flow = Forwarding(info.container, self.connections, self.tracking, self.pressure)
-        self._effects = f.EffectBuffer()
+        self._effects = e.EffectBuffer()
         hello = StreamManagerHello(PROTOCOL_VERSION, topology_id, info.container, info.incarnation)
         self.local = InstanceSide(
             hello, self.connections, self.flow, self.tracking, self.pressure, self.weights, self.generation,
@@ -96,7 +94,7 @@ class StreamManager:
 
     # What happens.
 
-    def handle(self, event: e.Event) -> list[f.Effect]:
+    def handle(self, event: e.Event) -> list[e.Effect]:
         """Take a fact; returns what is to be done, in order."""
         match event:
             case e.Tick(now_ms):
@@ -120,19 +118,19 @@ class StreamManager:
             case e.PlanRecalled(plan, epoch):
                 self._follow(plan, epoch)
             case e.PeerRefused(container, reason):
-                self._effects.add(f.Replaced(f"container {container}: {reason}"))
+                self._effects.add(e.Replaced(f"container {container}: {reason}"))
             case e.Listening(port):
                 self.info = replace(self.info, port=port)
         if self.generation.news():
             self._tell_master()
         return self._finish()
 
-    def packet(self, connection: int, packet: Packet) -> list[f.Effect]:
+    def packet(self, connection: int, packet: Packet) -> list[e.Effect]:
         """A packet has come on this connection."""
         self._take(connection, packet, self.local.packet, self.mesh.packet)
         return self._finish()
 
-    def next_packet(self, connection: int) -> tuple[Packet | None, list[f.Effect]]:
+    def next_packet(self, connection: int) -> tuple[Packet | None, list[e.Effect]]:
         """The next packet to write on this connection, if any. It is handed over by this call."""
         neighbour = self.connections.at(connection)
         packet = None if neighbour is None else self.flow.next_packet(neighbour)
@@ -221,7 +219,7 @@ class StreamManager:
         reason = self._wrong(hello)
         if reason:
             self.violations += 1
-            self._effects.add(f.Send(connection, Leave(reason)), f.End(connection, reason))
+            self._effects.add(e.Send(connection, Leave(reason)), e.End(connection, reason))
         elif isinstance(hello, InstanceHello):
             self.local.hello(connection, hello, self.standing)
             self._tell_master()
@@ -260,7 +258,7 @@ class StreamManager:
         except ProtocolViolation as fault:
             self.violations += 1
             self.sequence_faults += isinstance(fault, SequenceFault)
-            self._effects.add(f.End(connection, f"{neighbour}: {fault}"))
+            self._effects.add(e.End(connection, f"{neighbour}: {fault}"))
             self._lost(neighbour)
 
     def _lost(self, neighbour: Neighbour | None) -> None:
@@ -289,8 +287,8 @@ class StreamManager:
         self.tracking.set_routes(routes, self._now_ms)
         self.flow.set_routes(routes)
         self.pressure.set_routes(routes)
-        self.weights.set_routes(routes)
-        self._effects.add(f.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
+        self.weights.keep_only(routes.where)
+        self._effects.add(e.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
         self.local.give_plans(before.routes, self.standing)
         self.mesh.review(before.routes, routes)
         if plan.standstill is Standstill.SETTLING:  # spouts are silent until the master has heard of all
@@ -300,16 +298,16 @@ class StreamManager:
         self._master_here = True
         instances = self.local.infos(self.standing.routes)
         register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version, self.standing.epoch)
-        self._effects.add(f.TellMaster(register))
+        self._effects.add(e.TellMaster(register))
         if self.generation.named:  # a new master learns how everybody stands in its own epoch
             self._tell_master()
 
     def _master_heard(self, message: FromMaster) -> None:
         epoch = self.standing.epoch
         if message.epoch < epoch:
-            self._effects.add(f.RefuseMaster(f"its epoch {message.epoch} is over; {epoch} was heard"))
+            self._effects.add(e.RefuseMaster(f"its epoch {message.epoch} is over; {epoch} was heard"))
         elif isinstance(message, Leave):
-            self._effects.add(f.Replaced(f"topology master: {message.reason}"))
+            self._effects.add(e.Replaced(f"topology master: {message.reason}"))
         else:
             self._contact_ms = self._now_ms
             if isinstance(message, HeartbeatReply):
@@ -324,7 +322,7 @@ class StreamManager:
         """The highest epoch that anybody speaks of is kept."""
         if epoch > self.standing.epoch:
             self.standing = replace(self.standing, epoch=epoch)
-            self._effects.add(f.EpochHeard(epoch))
+            self._effects.add(e.EpochHeard(epoch))
 
     def _tell_master(self) -> None:
         """A heartbeat: when it is time, when an instance comes or goes, and when a report changes."""
@@ -333,7 +331,7 @@ class StreamManager:
             flow, epoch = self._flow_of_tuples(), self.standing.epoch
             paused, reports = self.local.spouts_paused(), self.generation.tell()
             beat = Heartbeat(causes, paused, self.version, instances, flow, epoch, reports)
-            self._effects.add(f.TellMaster(beat))
+            self._effects.add(e.TellMaster(beat))
 
     def _flow_of_tuples(self) -> Flow:
         """Whether tuples get through, and who holds them up."""
@@ -368,7 +366,7 @@ class StreamManager:
             self.local.tell_taken()
             self._tell_master()
 
-    def _finish(self) -> list[f.Effect]:
+    def _finish(self) -> list[e.Effect]:
         """What every event ends with: credit, announcements, pauses, and the links that have work."""
         for grant in self.flow.due():
             (self.mesh if grant.container else self.local).renew(grant)
@@ -380,5 +378,5 @@ class StreamManager:
         self.local.pause_spouts(self.standing)
         for neighbour in self.connections.take_dirty():
             if neighbour.connection is not None and neighbour.link.has_work():
-                self._effects.add(f.Wake(neighbour.connection))
+                self._effects.add(e.Wake(neighbour.connection))
         return self._effects.take()

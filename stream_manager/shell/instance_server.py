@@ -13,7 +13,7 @@ from heron_runtime.net.link import HANDSHAKE_SECONDS, LinkStream, accept, refuse
 from heron_runtime.wire.control import InstanceHello
 from heron_runtime.wire.errors import MalformedMessage
 from stream_manager.core.events import Connected
-from stream_manager.shell.host import Host
+from stream_manager.shell.driver import Host
 
 BACKLOG = 1024  # every instance of a container may come at the same moment, with two streams
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import msgspec
 
 from heron_runtime.code_user import TALKED_THROUGH, code_user
 from heron_runtime.launch import Launch
@@ -27,16 +28,13 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
-from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
-from stream_manager.core.effects import EpochHeard, PlanAccepted
-from stream_manager.core.events import Listening, PlanRecalled, Tick
+from stream_manager.core.events import EpochHeard, Listening, PlanAccepted, PlanRecalled, Tick
 from stream_manager.core.stream_manager import StreamManager
-from stream_manager.shell.host import Host, now_ms
+from stream_manager.shell.driver import Host, now_ms
+from stream_manager.shell.grpc_links import Connector, MasterClient, MasterWatch, start_peer_server
 from stream_manager.shell.instance_server import InstanceServer
-from stream_manager.shell.master_client import MasterClient, MasterWatch
-from stream_manager.shell.memory_file import MemoryFile
-from stream_manager.shell.peer_links import Connector, start_peer_server
 
 TICK_SECONDS = 0.1
 IDLE_TICK_SECONDS = 0.5  # a wake-up costs more than the tick itself
@@ -203,3 +201,46 @@ class StreamManagerProcess:
             self._telemetry.happened(
                 PRESSURE, each.text, (utc_ms + each.ended_ms) / 1000, each.detail(utc_ms), component=each.spout
             )
+
+
+class Memory(msgspec.Struct, omit_defaults=True):
+    """The file. ``plan`` and ``master`` are records as the state store has them, empty if there was none."""
+
+    topology_id: str = ""
+    incarnation: int = 0
+    epoch: int = 0
+    plan: bytes = b""
+    master: bytes = b""
+
+
+class MemoryFile:
+    """``<runtime folder>/stream_manager-<N>.plan``, closed to user code, replaced as a whole at each change."""
+
+    def __init__(self, path: Path, topology_id: str) -> None:
+        self._path = path
+        self.memory = self._read(topology_id)
+
+    def update(self, **fields: object) -> None:
+        """Change fields and write. A disk that refuses is logged; the process runs on."""
+        changed = msgspec.structs.replace(self.memory, **fields)
+        if changed == self.memory:
+            return
+        self.memory = changed
+        temporary = self._path.with_suffix(".plan.tmp")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.msgpack.encode(changed))
+            os.replace(temporary, self._path)
+        except OSError as error:
+            log.error("the plan is not kept on disk: %s", error)
+
+    def _read(self, topology_id: str) -> Memory:
+        try:
+            memory = msgspec.msgpack.decode(self._path.read_bytes(), type=Memory)
+        except FileNotFoundError:
+            return Memory(topology_id)
+        except (OSError, *UNREADABLE) as error:
+            log.warning("%s is of no use: %s", self._path, error)
+            return Memory(topology_id)
+        return memory if memory.topology_id == topology_id else Memory(topology_id)

@@ -20,10 +20,8 @@ from heron_runtime.state.store import StoreError
 from heron_runtime.wire import codec
 from heron_runtime.wire.control import InstanceHello, Leave, PeerHello
 from heron_runtime.wire.master import ToMaster
-from stream_manager.core import effects as f
 from stream_manager.core import events as e
-from stream_manager.core.control_outbox import ControlOutbox
-from stream_manager.core.links import Link
+from stream_manager.core.links import ControlOutbox, Link
 from stream_manager.core.stream_manager import StreamManager
 
 from .encoding import MASTERS, PEERS
@@ -134,7 +132,7 @@ class SimStreamManager(SimProcess):
         self.pipes = []
         self._connections: dict[int, Connection] = {}
         self._numbers = 0
-        self._todo: deque[f.Effect] = deque()
+        self._todo: deque[e.Effect] = deque()
         self._acting = False
         self._master: End | None = None
         self._location = self.disk.master
@@ -171,7 +169,7 @@ class SimStreamManager(SimProcess):
         """Tell the core, and do what it wants."""
         self.act(self.core.handle(event))
 
-    def act(self, effects: list[f.Effect]) -> None:
+    def act(self, effects: list[e.Effect]) -> None:
         """Do these, in order; what they lead to is done after them."""
         self._todo.extend(effects)
         if self._acting:
@@ -183,32 +181,32 @@ class SimStreamManager(SimProcess):
         finally:
             self._acting = False
 
-    def _do(self, effect: f.Effect) -> None:
+    def _do(self, effect: e.Effect) -> None:
         match effect:
-            case f.Wake(number):
+            case e.Wake(number):
                 if number in self._connections:
                     self._connections[number].wake()
-            case f.Send(number, message):
+            case e.Send(number, message):
                 if number in self._connections:
                     self._connections[number].put(message)
-            case f.TellMaster(message):
+            case e.TellMaster(message):
                 self._tell_master(message)
-            case f.End(number, reason):
+            case e.End(number, reason):
                 if number in self._connections:
                     self._connections[number].end(reason)
-            case f.PlanAccepted():
+            case e.PlanAccepted():
                 self._plan_accepted(effect)
-            case f.RefuseMaster(reason):
+            case e.RefuseMaster(reason):
                 self.log(f"refuses its master: {reason}")
                 if self._master is not None:
                     self._master.close(reason)
-            case f.EpochHeard(epoch):
+            case e.EpochHeard(epoch):
                 self.disk.epoch = epoch
-            case f.Replaced(reason):
+            case e.Replaced(reason):
                 self.cluster.checkers.told_to_leave(self, reason)
                 self.crash(f"told to leave: {reason}", None)
 
-    def _plan_accepted(self, effect: f.PlanAccepted) -> None:
+    def _plan_accepted(self, effect: e.PlanAccepted) -> None:
         plan = effect.plan
         self.log(f"has plan {plan.version} {plan.state}")
         self.cluster.checkers.plan_seen(self.name, self.life, plan)

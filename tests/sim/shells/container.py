@@ -38,10 +38,9 @@ from heron_runtime.model.topology import (
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.wire.data import Frame, Packet
 from heron_runtime.wire.metrics import ProcessMetrics
-from stream_manager.core.effects import EpochHeard, PlanAccepted, TellMaster
-from stream_manager.core.events import PlanRecalled, Tick
+from stream_manager.core.events import EpochHeard, PlanAccepted, PlanRecalled, TellMaster, Tick
 from stream_manager.core.stream_manager import StreamManager
-from stream_manager.shell.host import Host
+from stream_manager.shell.driver import Host
 from stream_manager.shell.instance_server import InstanceServer
 
 from .loop import OWNER, VirtualLoop

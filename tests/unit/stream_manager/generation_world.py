@@ -22,7 +22,6 @@ from heron_runtime.wire.control import CheckpointWish as Wish
 from heron_runtime.wire.control import Credit, InstanceHello, PeerHello, PlanUpdate
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, PlaceReport
-from stream_manager.core import effects as f
 from stream_manager.core import events as e
 from stream_manager.core.stream_manager import StreamManager
 
@@ -216,21 +215,21 @@ class GenerationWorld:
             self.told.pop(container, None)
         self.act(container, self.cores[container].handle(event))
 
-    def act(self, container: int, effects: list[f.Effect]) -> None:
+    def act(self, container: int, effects: list[e.Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, f.TellMaster) and isinstance(effect.message, Heartbeat):
+            if isinstance(effect, e.TellMaster) and isinstance(effect.message, Heartbeat):
                 self.told[container] = effect.message.reports
-            elif isinstance(effect, f.Send):
+            elif isinstance(effect, e.Send):
                 end = self.ends[effect.connection]
                 if end.task:
                     self.instance_hears(end, effect.message)
                 else:
                     end.control.append(effect.message)
-            elif isinstance(effect, f.Wake):
+            elif isinstance(effect, e.Wake):
                 self.ready[effect.connection] = None
         self.checked(container)
         for effect in effects:
-            if isinstance(effect, f.End):
+            if isinstance(effect, e.End):
                 self.hang_up(self.ends[effect.connection])
 
     def instance_hears(self, end: End, message: Any) -> None:

@@ -35,15 +35,21 @@ from heron_runtime.model.topology import (
 )
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet, Reason
-from stream_manager.core.effects import Effect, End, PlanAccepted, Replaced, Send, TellMaster, Wake
 from stream_manager.core.events import (
     Connected,
     ConnectionEnded,
     DataOpened,
+    Effect,
+    End,
     Event,
     Heard,
+    PlanAccepted,
     PlanRecalled,
+    Replaced,
+    Send,
+    TellMaster,
     Tick,
+    Wake,
 )
 from stream_manager.core.stream_manager import StreamManager
 

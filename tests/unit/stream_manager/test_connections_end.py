@@ -9,8 +9,7 @@ from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, PeerCredit, TaskCredit
 from heron_runtime.wire.data import Packet
-from stream_manager.core.effects import PlanAccepted, Send
-from stream_manager.core.events import Connected, ConnectionEnded, DataOpened, Heard, PlanRecalled
+from stream_manager.core.events import Connected, ConnectionEnded, DataOpened, Heard, PlanAccepted, PlanRecalled, Send
 from stream_manager.core.links import Link
 
 

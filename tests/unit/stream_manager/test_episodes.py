@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heron_runtime.model.causes import Cause, CauseKind
-from stream_manager.core import episodes as module
-from stream_manager.core.episodes import LONGEST_MS, MAX_CAUSES, QUIET_MS, Episode, Episodes
+from stream_manager.core import backpressure as module
+from stream_manager.core.backpressure import LONGEST_MS, MAX_CAUSES, QUIET_MS, Episode, Episodes
 
 CAUSES = [Cause(CauseKind.TASK, "count", task, 1) for task in range(12)]
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from stream_manager.shell.streams import GATHERED_BYTES, Gathering, GatheringPump
+from stream_manager.shell.driver import GATHERED_BYTES, Gathering, GatheringPump
 
 GAP_SECONDS = 0.05
 

@@ -14,7 +14,7 @@ from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.model.generations import NO_GENERATION, Generation, Member, Phase, PlaceKind, stream_manager_of
 from stream_manager.core import events as e
 from stream_manager.core.connections import Connections
-from stream_manager.core.generation import NONE_CARRIED, InForce
+from stream_manager.core.plan import NONE_CARRIED, InForce
 
 SEEDS = range(8)
 ROUNDS, STEPS = 3, 250

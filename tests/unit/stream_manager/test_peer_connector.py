@@ -11,8 +11,8 @@ import pytest
 
 from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.wire.control import PeerHello
-from stream_manager.shell import peer_links
-from stream_manager.shell.peer_links import Connector, Target
+from stream_manager.shell import grpc_links as peer_links
+from stream_manager.shell.grpc_links import Connector, Target
 
 
 class Broken:

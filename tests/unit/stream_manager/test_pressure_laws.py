@@ -12,8 +12,8 @@ from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.checkpoints import CheckpointWish
 from heron_runtime.wire.control import CauseChange, CauseSet, Pause, PlanUpdate, TaskWeight, TaskWeights
 from stream_manager.core.backpressure import Pressure, is_slow
-from stream_manager.core.control_outbox import MAX_CHANGES, ControlOutbox, peer_credit
 from stream_manager.core.credit import Grant, memory_bound
+from stream_manager.core.links import MAX_CHANGES, ControlOutbox, peer_credit
 
 HIGH, LOW, WINDOW = 20_000, 8_000, 65_536
 MARKS: dict[str, Any] = {

@@ -26,14 +26,18 @@ from heron_runtime.wire.control import (
 )
 from heron_runtime.wire.data import Ack, Fail, Init, Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
-from stream_manager.core.effects import End, EpochHeard, RefuseMaster, Replaced, Send
 from stream_manager.core.events import (
     Connected,
     ConnectionEnded,
     DataOpened,
+    End,
+    EpochHeard,
     MasterConnected,
     MasterHeard,
     PlanRecalled,
+    RefuseMaster,
+    Replaced,
+    Send,
     Tick,
 )
 from stream_manager.core.stream_manager import StreamManager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from stream_manager.shell.streams import Connection, Pump
+from stream_manager.shell.driver import Connection, Pump
 
 PATIENCE_SECONDS = 60.0
 

@@ -10,7 +10,7 @@ from heron_runtime.model.weights import SECOND_BYTES
 from heron_runtime.wire.control import Credit
 from heron_runtime.wire.data import Ack, Fail
 from stream_manager.core.events import Heard, PlanRecalled
-from stream_manager.core.routing import Routes
+from stream_manager.core.plan import Routes
 
 HERE, THERE, PEER = "container_1_word_1", "container_1_split_2", "stream_manager-2"
 

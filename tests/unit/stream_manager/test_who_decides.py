@@ -14,8 +14,18 @@ from heron_runtime.wire.data import Ack
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
 from stream_manager.core.ack_tracker import MAX_LIVE
 from stream_manager.core.backpressure import Pressure
-from stream_manager.core.effects import EpochHeard, PlanAccepted, RefuseMaster, Replaced, TellMaster
-from stream_manager.core.events import Connected, MasterConnected, MasterHeard, PlanRecalled, Tick
+from stream_manager.core.events import (
+    Connected,
+    EpochHeard,
+    MasterConnected,
+    MasterHeard,
+    PlanAccepted,
+    PlanRecalled,
+    RefuseMaster,
+    Replaced,
+    TellMaster,
+    Tick,
+)
 from stream_manager.core.stream_manager import StreamManager
 
 

@@ -8,8 +8,7 @@ from sm_world import World, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.wire.control import CauseSet
-from stream_manager.core.effects import Effect, Send
-from stream_manager.core.events import Tick
+from stream_manager.core.events import Effect, Send, Tick
 
 CAUSE = Cause(CauseKind.TASK, "split", 2, 1, 0)
 

@@ -22,16 +22,13 @@ from heron_runtime.wire.control import (
 )
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.master import InstanceInfo
-from stream_manager.core.backpressure import Pressure
+from stream_manager.core.backpressure import Episodes, Pressure
 from stream_manager.core.connections import Connections, LocalInstance, ProtocolViolation
-from stream_manager.core.credit import Grant
-from stream_manager.core.effects import EffectBuffer, End, Send
-from stream_manager.core.episodes import Episodes
+from stream_manager.core.credit import Grant, Weights
+from stream_manager.core.events import EffectBuffer, End, Send
 from stream_manager.core.forwarding import Forwarding
-from stream_manager.core.generation import InForce
-from stream_manager.core.routing import Routes, Standing
-from stream_manager.core.tracking import Tracking
-from stream_manager.core.weights import Weights
+from stream_manager.core.plan import InForce, Routes, Standing
+from stream_manager.core.trackers import Tracking
 
 
 class InstanceSide:

@@ -16,13 +16,11 @@ from heron_runtime.wire.control import (
 from heron_runtime.wire.data import Packet
 from stream_manager.core.backpressure import Pressure
 from stream_manager.core.connections import Connections, Peer, ProtocolViolation
-from stream_manager.core.control_outbox import peer_credit
-from stream_manager.core.credit import Grant
-from stream_manager.core.effects import EffectBuffer, End, Replaced, Send
+from stream_manager.core.credit import Grant, Weights
+from stream_manager.core.events import EffectBuffer, End, Replaced, Send
 from stream_manager.core.forwarding import Forwarding
-from stream_manager.core.generation import InForce
-from stream_manager.core.routing import Routes, Standing
-from stream_manager.core.weights import Weights
+from stream_manager.core.links import peer_credit
+from stream_manager.core.plan import InForce, Routes, Standing
 
 FEW_PEERS = 4  # are told at each heartbeat
 

@@ -8,7 +8,7 @@ from heron_runtime.wire.data import Ack, Fail, Init, Reason
 from heron_runtime.wire.master import NOBODY, Holder
 from stream_manager.core.ack_tracker import AckTracker, Column, column, refuse_zero
 from stream_manager.core.connections import Connections, ProtocolViolation
-from stream_manager.core.routing import Routes
+from stream_manager.core.plan import Routes
 
 TOO_MANY = Reason(
     FailKind.FAILED,

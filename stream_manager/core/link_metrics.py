@@ -8,9 +8,9 @@ from heron_runtime.model.metrics import keyed
 from heron_runtime.model.weights import seconds_of
 from heron_runtime.wire.master import NOBODY, Holder
 from stream_manager.core.connections import Connections, Neighbour, Peer
+from stream_manager.core.credit import Weights
 from stream_manager.core.links import Link, Traffic
-from stream_manager.core.routing import Routes
-from stream_manager.core.weights import Weights
+from stream_manager.core.plan import Routes
 
 _WHAT = (
     ("tuples", "tuples"),

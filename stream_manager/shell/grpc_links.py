@@ -1,0 +1,316 @@
+"""Keeps one connection to a target: at once when it moves, and again with a growing delay while nobody answers, or
+a smaller one while the two ends are not of one mind yet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import grpc
+import grpc.aio
+
+from heron_runtime.launch import Launch
+from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
+from heron_runtime.model.stored import MasterLocation
+from heron_runtime.net.identity import Identity
+from heron_runtime.net.rpc import make_channel, make_server
+from heron_runtime.net.services import MASTER_SERVICE, PEER_SERVICE
+from heron_runtime.state import paths, store_of
+from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.wire.codec import MASTER_LOCATION
+from heron_runtime.wire.control import Leave, PeerHello
+from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.master import FromMaster
+from stream_manager.core.events import (
+    Connected,
+    MasterConnected,
+    MasterGone,
+    MasterHeard,
+    PeerRefused,
+    RefuseMaster,
+    TellMaster,
+)
+from stream_manager.shell.driver import Connection, Host
+
+BACKOFF_MIN_SECONDS = 0.1
+BACKOFF_MAX_SECONDS = 2.0
+REFUSED_MIN_SECONDS = 0.05  # a plan is on its way to one of the two ends
+REFUSED_MAX_SECONDS = 0.4
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Dialer(Generic[T]):
+    """``connect`` runs one connection from its first to its last message and is False if nobody answered. While it
+    runs, ``connection`` is what it has opened, and it says ``refused`` if that was not to be."""
+
+    def __init__(self, who: str, connect: Callable[[T], Awaitable[bool]]) -> None:
+        self.connection: Connection | None = None
+        self._who = who
+        self._connect = connect
+        self._target: T | None = None
+        self._moved = asyncio.Event()
+        self._fault = ""
+        self._refused = False
+
+    def set_target(self, target: T | None) -> bool:
+        """Go there instead; False if it is the same place."""
+        if target == self._target:
+            return False
+        self._target = target
+        self._moved.set()
+        if self.connection is not None:
+            self.connection.end(f"{self._who} is to be called anew")
+        return True
+
+    async def run(self) -> None:
+        """Connect until cancelled."""
+        delay, refusals = BACKOFF_MIN_SECONDS, 0
+        while True:
+            self._refused = False
+            if self._target is not None and await self._connect(self._target):
+                delay = BACKOFF_MIN_SECONDS
+            refusals = refusals + 1 if self._refused else 0
+            wait = min(REFUSED_MIN_SECONDS * 2 ** min(refusals - 1, 8), REFUSED_MAX_SECONDS) if refusals else delay
+            try:
+                async with asyncio.timeout(None if self._target is None else wait):
+                    await self._moved.wait()
+                delay, refusals = BACKOFF_MIN_SECONDS, 0
+            except TimeoutError:
+                delay = min(2 * delay, BACKOFF_MAX_SECONDS)
+            self._moved.clear()
+
+    def refused(self) -> None:
+        """The connection that runs is of no use to one of its ends; the next one may be, soon."""
+        self._refused = True
+
+    def answered(self) -> None:
+        """The next fault is worth a line in the log."""
+        self._fault = ""
+
+    def failed(self, fault: str) -> None:
+        """Log a fault once, not at every attempt."""
+        if fault != self._fault:
+            self._fault = fault
+            log.warning("%s: %s", self._who, fault)
+
+
+CONTAINER_KEY = "heronry-container"
+INCARNATION_KEY = "heronry-incarnation"
+GENERATION_KEY = "heronry-generation"
+HELLO_SECONDS = 10.0
+
+
+async def start_peer_server(host: Host, identity: Identity, address: str) -> tuple[grpc.aio.Server, int]:
+    """Serve peers on a free port of ``address``. Returns the server and the port."""
+    service = _PeerService(host)
+    handler = PEER_SERVICE.handler(Control=service.control, Data=service.data)
+    server, port = make_server(identity, f"{address}:0", [handler])
+    await server.start()
+    return server, port
+
+
+class _PeerService:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def control(self, _: Any, context: grpc.aio.ServicerContext) -> None:
+        try:
+            hello = await context.read()
+        except MalformedMessage:
+            hello = None
+        if not isinstance(hello, PeerHello):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a peer is PeerHello")
+        connection = self._host.connect(_who(hello))
+        us = self._host.core.peer_hello()
+        connection.send(us)
+        self._host.handle(Connected(connection.number, hello, us.generation))
+        await self._host.control(connection, context)
+
+    async def data(self, _: Any, context: grpc.aio.ServicerContext) -> None:
+        who = _metadata_numbers(context, CONTAINER_KEY, INCARNATION_KEY, GENERATION_KEY)
+        connection = self._host.without_data(self._host.core.peer_connection(*who))
+        if connection is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "say hello on a control stream first")
+            return
+        await self._host.data(connection, context)
+
+
+def _metadata_numbers(context: grpc.aio.ServicerContext, *keys: str) -> list[int]:
+    """These metadata as numbers, 0 for what is missing or no number."""
+    metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
+    return [int(text) if (text := metadata.get(key, "")).isdecimal() else 0 for key in keys]
+
+
+def _who(hello: PeerHello) -> str:
+    return f"container {hello.container} (incarnation {hello.incarnation})"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a peer is. What belongs to another generation needs a connection of its own."""
+
+    info: StreamManagerInfo
+    generation: int
+
+
+class Connector:
+    """Keeps a connection to one peer with a higher container number."""
+
+    def __init__(self, host: Host, identity: Identity, container: int) -> None:
+        self._host = host
+        self._identity = identity
+        self._container = container
+        self._dialer = Dialer(f"container {container}", self._connect)
+        self.run = self._dialer.run
+
+    def set_plan(self, plan: PhysicalPlan) -> None:
+        """A new plan: go where it says the peer is, and again when it begins another generation."""
+        info = plan.stream_manager(self._container)
+        self._dialer.set_target(None if info is None else Target(info, plan.generation.number))
+
+    async def _connect(self, target: Target) -> bool:
+        """One connection from hello to end. False if there was no hello."""
+        us = self._host.core.peer_hello()
+        keys = (CONTAINER_KEY, us.container), (INCARNATION_KEY, us.incarnation), (GENERATION_KEY, us.generation)
+        metadata = self._identity.metadata(*((key, str(value)) for key, value in keys if value))
+        async with make_channel(f"{target.info.host}:{target.info.port}", self._identity) as channel:
+            try:
+                stream = PEER_SERVICE.call(channel, "Control")(metadata=metadata)
+                async with asyncio.timeout(HELLO_SECONDS):
+                    await stream.write(us)
+                    hello = await stream.read()
+            except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError, TimeoutError) as error:
+                fault = error.details() if isinstance(error, grpc.aio.AioRpcError) else repr(error)
+                self._dialer.failed(f"cannot be reached: {fault}")
+                return False
+            if not isinstance(hello, PeerHello) or hello.container != self._container:
+                if isinstance(hello, Leave):
+                    self._host.handle(PeerRefused(self._container, hello.reason))
+                self._dialer.failed(f"it answers {hello}")
+                return False
+            self._dialer.answered()
+            self._dialer.connection = connection = self._host.connect(_who(hello))
+            self._host.handle(Connected(connection.number, hello, us.generation))
+            if connection.ended.done():
+                self._dialer.refused()
+            try:
+                if not connection.ended.done():
+                    data = PEER_SERVICE.call(channel, "Data")(metadata=metadata)
+                    await asyncio.gather(
+                        self._host.control(connection, stream),
+                        self._host.data(connection, data),
+                    )
+            finally:
+                connection.end("the connector has ended")
+                self._dialer.connection = None
+            return True
+
+
+class MasterWatch:
+    """Follows the master's node in the state store; ``found`` gets each new location and its bytes."""
+
+    def __init__(self, launch: Launch, found: Callable[[MasterLocation, bytes], None]) -> None:
+        self._launch = launch
+        self._found = found
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled; a store that is away is asked again."""
+        loop = asyncio.get_running_loop()
+        store = store_of(self._launch)
+        path = paths.master(self._launch.topology)
+
+        def changed(_: str) -> None:  # on a thread of the store
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
+                loop.call_soon_threadsafe(self._changed.set)
+
+        delay = BACKOFF_MIN_SECONDS
+        is_open = False
+        try:
+            while True:
+                try:
+                    if not is_open:
+                        await asyncio.to_thread(store.open)
+                        await asyncio.to_thread(store.watch, path, changed)
+                        is_open = True
+                    await self._look(store, path)
+                    delay = BACKOFF_MIN_SECONDS
+                    await self._changed.wait()
+                except StoreError as error:
+                    log.warning("state store: %s; going on with what is known", error)
+                    await asyncio.sleep(delay)
+                    delay = min(2 * delay, BACKOFF_MAX_SECONDS)
+        finally:
+            with contextlib.suppress(StoreError):
+                await asyncio.to_thread(store.close)
+
+    async def _look(self, store: StateStore, path: str) -> None:
+        self._changed.clear()
+        node = await asyncio.to_thread(store.get, path)
+        if node is None:
+            return  # between two masters; the last one may come back to its place
+        try:
+            location = MASTER_LOCATION.decode(node.data)
+        except MalformedMessage as error:
+            log.warning("%s: %s", path, error)
+            return
+        if location.topology_id == self._launch.topology_id:
+            self._found(location, node.data)
+
+
+class MasterClient:
+    """Keeps a stream to the master: registers, sends what the core says, hands it what the master says."""
+
+    def __init__(self, host: Host, identity: Identity) -> None:
+        self._host = host
+        self._identity = identity
+        self._dialer = Dialer("topology master", self._connect)
+        self.run = self._dialer.run
+        host.on(TellMaster, self._tell)
+        host.on(RefuseMaster, self._refuse)
+
+    def set_location(self, location: MasterLocation) -> None:
+        """The master is here now."""
+        if self._dialer.set_target(location):
+            log.info("topology master: %s:%d, epoch %d", location.host, location.port, location.epoch)
+
+    async def _connect(self, location: MasterLocation) -> bool:
+        """One connection. True if the master said anything."""
+        heard = False
+
+        def handle(message: FromMaster) -> None:
+            nonlocal heard
+            if not heard:
+                log.info("topology master: registered")
+            heard = True
+            self._dialer.answered()
+            self._host.handle(MasterHeard(message))
+
+        async with make_channel(f"{location.host}:{location.port}", self._identity) as channel:
+            stream = MASTER_SERVICE.call(channel, "StreamManager")(metadata=self._identity.metadata())
+            self._dialer.connection = connection = Connection(0, "topology master", self._gone)
+            self._host.handle(MasterConnected())
+            try:
+                await connection.converse(stream, handle, connection.control)
+            finally:
+                self._dialer.connection = None
+                stream.cancel()
+        return heard
+
+    def _gone(self, reason: str) -> None:
+        self._dialer.failed(reason)
+        self._host.handle(MasterGone())
+
+    def _tell(self, effect: TellMaster) -> None:
+        if self._dialer.connection is not None:
+            self._dialer.connection.send(effect.message)
+
+    def _refuse(self, effect: RefuseMaster) -> None:
+        if self._dialer.connection is not None:
+            self._dialer.connection.end(effect.reason)

@@ -166,8 +166,7 @@ class GenerationState:
         return not self._reported
 
     def take_reports(self) -> tuple[PlaceReport, ...]:
-        """Return all reports for the topology master. The first is that of the stream manager if the topology has
-        state."""
+        """Return all reports. The first is that of the stream manager if the topology has state."""
         self.has_unreported_changes()
         self._reported = True
         own = (PlaceReport(self._place, self._incarnation, self._own),) if self.plan_generation else ()

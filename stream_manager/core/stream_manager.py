@@ -295,9 +295,7 @@ class StreamManager:
         self._effects.add(e.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
         self.instances.apply_plan(before.routes, self.current)
         self.peers.apply_plan(before.routes, routes)
-        if (
-            plan.standstill is Standstill.SETTLING
-        ):  # spouts stay silent until all tasks have reported
+        if plan.standstill is Standstill.SETTLING:  # spouts stay silent until all tasks have reported
             self._send_heartbeat()
 
     def _master_connected(self) -> None:

@@ -56,7 +56,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             sys.stdout.flush()
         except typer.Exit:
             raise  # somebody else has said why
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):  # a prompt turns Ctrl-C and the end of input into Abort
             show_error(Interrupted("interrupted"))
             raise typer.Exit(Interrupted.exit_code) from None
         except BrokenPipeError:

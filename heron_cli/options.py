@@ -20,6 +20,16 @@ def read_property(text: str) -> tuple[str, Any]:
         raise UsageError(str(error)) from error
 
 
+def typed(context: typer.Context) -> dict[str, str]:
+    """Return the parameters that were given on the command line, with the flag or the name of each."""
+    given = {}
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            given[parameter.name or ""] = max(parameter.opts, key=len)
+    return given
+
+
 def _verbose(value: bool) -> bool:
     set_verbose(value)
     return value

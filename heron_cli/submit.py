@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heron_cli import dry_run as plan
-from heron_cli.address import parse_address, user
+from heron_cli.address import SPARK, parse_address, user
 from heron_cli.clusters import cluster_named
 from heron_cli.console import indented, note, say, spinner
 from heron_cli.home import Home
-from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property
-from heron_cli.spark_submit import SPARK, SparkOptions, submit_to_spark
+from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property, typed
+from heron_cli.spark_submit import SparkOptions, check_unused, submit_to_spark
 from heron_control.packaging.definer import Said
 from heron_control.packaging.load import define_topology
 from heron_control.packaging.package import stage_package
@@ -78,6 +78,7 @@ Trigger = Annotated[
 
 
 def submit(
+    context: typer.Context,
     place: Place,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .py file, a package folder, .zip or .tar.gz.")],
     topology: Annotated[
@@ -112,13 +113,12 @@ def submit(
 ) -> None:
     """Submit a topology, or a program to spark. Ends with success only when every task runs, or the job is done."""
     address, own = parse_address(place), config_property or ()
-    spark = SparkOptions(
-        input_path or (), input_format, output_path, from_, to, master, conf or (), own, mode, trigger, checkpoint
-    )
+    check_unused(address.cluster, typed(context))
     if address.cluster == SPARK:
-        submit_to_spark(file, topology, arguments or [], spark, dry_run=dry_run, replace=replace)
+        options = SparkOptions.of(context.params)
+        submit_to_spark(file, topology, arguments or [], options, dry_run=dry_run, replace=replace)
         return
-    spark.check_unused(address.cluster)
+    check_companions(replace=replace, without_state=without_state, dry_run=dry_run, dry_run_format=dry_run_format)
     cluster = cluster_named(address.cluster)
     start = begins_with(from_checkpoint, may_drop=allow_dropped_state, replace=replace)
     check_given(file, name)
@@ -181,6 +181,16 @@ def define(
         show=lambda text: say(indented(text)), tells=said.append,
     )  # fmt: skip
     return definition, said[0]
+
+
+def check_companions(
+    *, replace: bool, without_state: bool, dry_run: bool, dry_run_format: plan.DryRunFormat | None
+) -> None:
+    """Raises UsageError for an option that has no effect without another one."""
+    if without_state and not replace:
+        raise UsageError("--without-state is for --replace", "Add --replace, or leave it out.")
+    if dry_run_format is not None and not dry_run:
+        raise UsageError("--dry-run-format is for --dry-run", "Add --dry-run, or leave it out.")
 
 
 def check_given(file: Path, name: str | None) -> None:

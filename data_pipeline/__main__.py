@@ -107,6 +107,7 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
             return _roll_up(options, out)
         from data_pipeline.shell.job import run
         from data_pipeline.shell.request import FILES, Request, Streaming
+        from heronry.api.config_values import own_values
     except ModuleNotFoundError as error:
         if error.name in ("pyspark", "pyarrow", "pandas", "py4j"):
             raise Unavailable(
@@ -120,7 +121,7 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
         options.file, options.program, options.arguments, tuple(options.input_path), options.input_format,
         options.output_path, options.from_ms, options.to_ms, options.master,
         dict(pair.partition("=")[::2] for pair in options.conf), options.replace, options.dry_run, options.views,
-        dict(pair.partition("=")[::2] for pair in options.config_property), options.force, streaming,
+        own_values(options.config_property), options.force, streaming,
         options.since_last,
     )  # fmt: skip
     return run(request, out)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
+from heron_cli.address import SLURM
 from heron_cli.console import Format, set_verbose
 from heron_runtime.failures import UsageError
+from heron_runtime.model.settings import OF_DEFINITION
 from heronry.api.config import parse_property
 from heronry.api.errors import ConfigError
 
@@ -18,6 +21,18 @@ def read_property(text: str) -> tuple[str, Any]:
         return parse_property(text)
     except ConfigError as error:
         raise UsageError(str(error)) from error
+
+
+def refuse_idle_keys(given: Mapping[str, Any], cluster: str) -> None:
+    """Raises UsageError for a key that would have no effect on topologies submitted to this cluster."""
+    for key in given:
+        if key in OF_DEFINITION:
+            raise UsageError(
+                f"{key} holds while a program is defined, and has no effect later",
+                "Write par=… at a component, or the key in the program; `heron update` changes what runs.",
+            )
+        if key.startswith(OF_SLURM) and cluster != SLURM:
+            raise UsageError(f"{key} is for the cluster {SLURM}, and has no effect on {cluster}", "Leave it out.")
 
 
 def typed(context: typer.Context) -> dict[str, str]:
@@ -35,6 +50,7 @@ def _verbose(value: bool) -> bool:
     return value
 
 
+OF_SLURM = "heron.slurm."
 Place = Annotated[str, typer.Argument(metavar="CLUSTER[/ROLE[/ENV]]", help="Where it runs, as local/ads/prod.")]
 Name = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How data is printed.")]

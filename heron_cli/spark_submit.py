@@ -134,9 +134,10 @@ def run_job(
         raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
     if options.input_format and options.input_format not in FORMATS:
         raise UsageError(f"--input-format {options.input_format!r} is unknown", f"Write {', '.join(FORMATS)}.")
-    given = dict(pair.partition("=")[::2] for pair in options.config_property)
+    from heronry.api.config_values import own_values
     from heronry.streamlet.aside import MOST, ON_ERROR, policy_of  # here, since no other submit needs streamlets
 
+    given = own_values(options.config_property)
     policy_of(given)
     unknown = [key for key in given if key not in (ON_ERROR, MOST)]
     if unknown:

@@ -15,7 +15,7 @@ from heron_cli.address import SPARK, parse_address, user
 from heron_cli.clusters import cluster_named
 from heron_cli.console import indented, note, say, spinner
 from heron_cli.home import Home
-from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property, typed
+from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property, refuse_idle_keys, typed
 from heron_cli.spark_submit import SparkOptions, check_unused, submit_to_spark
 from heron_control.packaging.definer import Said
 from heron_control.packaging.load import define_topology
@@ -23,6 +23,7 @@ from heron_control.packaging.package import stage_package
 from heron_control.packing import pack
 from heron_control.progress import Progress
 from heron_runtime.failures import InvalidTopology, NotFound, UsageError
+from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.settings import STATE_KEYS, Keys, setting
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
@@ -35,13 +36,15 @@ from heron_runtime.model.unsaid import (
     shown_again_note,
 )
 from heronry.api.component import AT_LEAST_ONCE
-from heronry.api.config import normalise
+from heronry.api.config import USER_PREFIX, normalise
+from heronry.api.config_values import BadValue, user_value
 from heronry.api.validate import problems_of
 
 if TYPE_CHECKING:  # a dry run begins nothing
     from heron_control.submission.submission import StartFrom
 
 DEFINE_TIMEOUT_SECS = 60.0
+OF_CHECKPOINTS = "topology.stateful."
 From = Annotated[
     str | None,
     typer.Option(
@@ -122,9 +125,10 @@ def submit(
     cluster = cluster_named(address.cluster)
     start = begins_with(from_checkpoint, may_drop=allow_dropped_state, replace=replace)
     check_given(file, name)
-    given = own_settings(own)
+    given = own_settings(own, address.cluster)
     home = Home.of_user()
     configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
+    refuse_idle_keys(configured, address.cluster)
     home.prepare()
     home.need_space()
     if not dry_run:
@@ -201,10 +205,11 @@ def check_given(file: Path, name: str | None) -> None:
         raise UsageError(f"{name!r} is no name of a topology", "Use letters, digits, '_', '-' and '.', a letter first.")
 
 
-def own_settings(properties: Sequence[str]) -> dict[str, Any]:
-    """What was given as --config-property. Raises UsageError."""
+def own_settings(properties: Sequence[str], cluster: str) -> dict[str, Any]:
+    """Return what was given as --config-property; values of ``user.*`` as text. Raises UsageError."""
     given = dict(read_property(text) for text in properties)
     refuse_state_keys(given)
+    refuse_idle_keys(given, cluster)
     return given
 
 
@@ -255,6 +260,14 @@ def check_ends(definition: TopologyDefinition, ends: dict[str, str], *, strict: 
     say(SHOWN_AGAIN_CURE)
 
 
+def own_value(key: str, text: str, before: Any) -> Any:
+    """Return the value that a --config-property stands for. Raises UsageError."""
+    try:
+        return user_value(text, before)
+    except BadValue as error:
+        raise UsageError(f"--config-property {key}: {error}") from None
+
+
 def refuse_state_keys(given: dict[str, Any]) -> None:
     """Raises UsageError for a key that no single topology can have."""
     for key in STATE_KEYS:
@@ -267,11 +280,20 @@ def refuse_state_keys(given: dict[str, Any]) -> None:
 def configure(definition: TopologyDefinition, configured: dict[str, Any], given: dict[str, Any]) -> TopologyDefinition:
     """The definition with ``config.yaml`` below the topology's own configuration and ``--config-property`` above it.
 
-    Raises InvalidTopology if it cannot run so.
+    A value of ``user.*`` gets the type of the value that it replaces. Raises InvalidTopology if it cannot run so,
+    UsageError for a value of another type and for a key that has no effect.
     """
     below = {key: value for key, value in configured.items() if not key.startswith("heron.")}
-    above = {key: value for key, value in given.items() if not key.startswith("heron.")}
-    merged = {**below, **definition.config, **above}
+    merged = {**below, **definition.config}
+    above = {
+        key: own_value(key, value, merged.get(key)) if key.startswith(USER_PREFIX) else value
+        for key, value in given.items()
+        if not key.startswith("heron.")
+    }
+    merged |= above
+    for key in above:
+        if key.startswith(OF_CHECKPOINTS) and not keeps_state(merged):
+            raise UsageError(f"{key} has no effect: {definition.name} keeps no state", "Leave it out.")
     key = Keys.TOPOLOGY_NAME.name  # the definition has it, users may not set it
     name = {key: merged.pop(key)} if key in merged else {}
     plain = {**name, **normalise(merged, where=definition.name, component=False, operator=True)}

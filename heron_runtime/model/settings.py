@@ -240,6 +240,7 @@ class Keys:
 
 
 STATE_KEYS = (Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name)  # of a cluster, never of one topology
+OF_DEFINITION = (Keys.TOPOLOGY_COMPONENT_PARALLELISM.name,)  # read while a program is defined, and never later
 ALL_SETTINGS: Mapping[str, Setting[Any]] = {row.name: row for row in vars(Keys).values() if isinstance(row, Setting)}
 
 

@@ -25,7 +25,7 @@ from heron_control.progress import Progress
 from heron_runtime.failures import InvalidTopology, NotFound, UsageError
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.ids import is_safe_name
-from heron_runtime.model.settings import STATE_KEYS, Keys, setting
+from heron_runtime.model.settings import OF_SUBMIT, STATE_KEYS, Keys, setting
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.model.unsaid import (
     RELIABILITY_CURE,
@@ -294,9 +294,8 @@ def configure(definition: TopologyDefinition, configured: dict[str, Any], given:
     for key in above:
         if key.startswith(OF_CHECKPOINTS) and not keeps_state(merged):
             raise UsageError(f"{key} has no effect: {definition.name} keeps no state", "Leave it out.")
-    key = Keys.TOPOLOGY_NAME.name  # the definition has it, users may not set it
-    name = {key: merged.pop(key)} if key in merged else {}
-    plain = {**name, **normalise(merged, where=definition.name, component=False, operator=True)}
+    submitted = {key: merged.pop(key) for key in OF_SUBMIT if key in merged}
+    plain = {**submitted, **normalise(merged, where=definition.name, component=False, operator=True)}
     for spec in definition.components:
         for key in above.keys() & spec.config.keys():
             note(f"component {spec.name} has its own {key} = {spec.config[key]!r}, which stands")

@@ -13,7 +13,7 @@ from typing import Any
 
 from heron_runtime.failures import InvalidTopology, UsageError, did_you_mean, listing
 from heron_runtime.model.checkpoints import keeps_state
-from heron_runtime.model.settings import Keys, Setting
+from heron_runtime.model.settings import OF_SUBMIT, Keys, Setting
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.config import examine, parse_property
 from heronry.api.config_values import BadValue, user_value
@@ -129,7 +129,7 @@ def _value(each: RuntimeSetting, before: Any) -> Any:
 
 
 def _check(where: str, values: Mapping[str, Any], *, component: bool) -> None:
-    plain = {key: value for key, value in values.items() if key != Keys.TOPOLOGY_NAME.name}
+    plain = {key: value for key, value in values.items() if key not in OF_SUBMIT}
     problems = examine(plain, component=component)[1]
     if problems:
         raise InvalidTopology(f"{where}: {problems[0]}", details=problems[1:])

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -208,12 +209,19 @@ def _talk(verbose: bool) -> Iterator[tuple[TextIO, Path | None]]:
         os.close(terminal)
 
 
+def _open_plainly(path: str, flags: int) -> int:
+    """Open without following a link, and without waiting for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 def _own_folder() -> str:
     """Everything temporary of this process is in one folder, so that it is gone whichever way the process ends. What a
     process left that was killed is removed: its lock is free."""
     for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{LOCK}"):
-        with contextlib.suppress(OSError), left.open("rb") as file:
-            if os.fstat(file.fileno()).st_uid == os.getuid():
+        # The folder is everybody's: another user may have put a pipe or a link there.
+        with contextlib.suppress(OSError), open(left, "rb", opener=_open_plainly) as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left.parent, ignore_errors=True)
     folder = tempfile.mkdtemp(prefix=TEMPORARY)

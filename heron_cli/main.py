@@ -119,6 +119,7 @@ def make_app(only: str = "") -> typer.Typer:
 
 def main() -> None:
     """Run the command line of this process; ends it with the exit code."""
+    os.umask(os.umask(0o022) | 0o022)  # nothing that this command writes or starts is for others to write
     # What the state store or gRPC logs goes to stderr, warnings and worse only.
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

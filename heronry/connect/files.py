@@ -12,14 +12,14 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 import msgspec
 
 from heronry.api.component import Spout
 from heronry.api.tuples import Tuple
-from heronry.connect.settings import ConnectError, problems, require, text
+from heronry.connect.settings import ConnectError, Option, problems, require, text
 from heronry.connect.spool import SpoolSink, cannot_hold
 
 CHUNK_BYTES = 256 * 1024
@@ -27,12 +27,18 @@ LINES_A_CALL = 256
 LIST_EACH_SECONDS = 0.5
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 FOLDER = text("user.files.folder", "the folder whose files it reads", required=True)
-PATTERN = text("user.files.pattern", "which of its files, as in a shell", "*")
+PATTERN = Option(
+    "user.files.pattern",
+    "which of its files, as in a shell",
+    "a pattern of paths below the folder, like *.log, */*.log or **/*.log",
+    lambda value: isinstance(value, str) and not PurePath(value).is_absolute() and ".." not in PurePath(value).parts,
+    "*",
+)
 
 
 class FileLines(Spout):
     """Emits the lines of all files of a folder, and of those that come. ``config``: ``user.files.folder`` (read by all
-    tasks alike), ``user.files.pattern`` (``*``). Fields: ``line`` (str; bytes that are no UTF-8 become U+FFFD)."""
+    tasks alike), ``user.files.pattern`` (``*``; ``*/*.log`` reads folders in it). Fields: ``line`` (str; bytes that are no UTF-8 become U+FFFD)."""
 
     outputs = ("line",)
 
@@ -58,8 +64,8 @@ class FileLines(Spout):
                 f"FileLines reads {self._folder}, which is no folder here: make it on every host of the topology, or "
                 f"name another in config {FOLDER.key!r} (as an absolute path: tasks run in a folder of their own)"
             )
-        found = (path for path in self._folder.glob(self._pattern) if path.is_file())
-        names = sorted(path.name for path in found if not path.name.startswith("."))
+        found = (path.relative_to(self._folder) for path in self._folder.glob(self._pattern) if path.is_file())
+        names = sorted(path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts))
         packed = next((name for name in names if name.lower().endswith(PACKED)), None)
         if packed is not None:
             raise ConnectError(

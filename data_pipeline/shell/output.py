@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 from data_pipeline.core.staged import JOURNAL
 from heron_runtime.failures import ExistsAlready, UsageError
 from heron_runtime.files import sync_folder
+from heronry.streamlet.endpoints import is_url
 
 MANIFEST = "_heronry.json"
 FOLDER = "__folder"  # the column whose values are the folders of a sink
@@ -45,13 +46,13 @@ class OutputExists(ExistsAlready):
 
 def local_path(url: str) -> Path | None:
     """Return the path of a ``file:`` URL or of a plain path, None for another file system. Raises UsageError."""
+    if not is_url(url) and not url.startswith("file:"):
+        return Path(url).absolute()  # also with a colon in it
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise UsageError(f"{url!r} is not a URL ({error})", "Write a path, or SCHEME://HOST/PATH.") from None
-    if parts.scheme in ("", "file"):
-        return Path(unquote(parts.path) if parts.scheme else url).absolute()
-    return None
+    return Path(unquote(parts.path)).absolute() if parts.scheme == "file" else None
 
 
 def spark_url(path: str) -> str:

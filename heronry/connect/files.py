@@ -38,7 +38,8 @@ PATTERN = Option(
 
 class FileLines(Spout):
     """Emits the lines of all files of a folder, and of those that come. ``config``: ``user.files.folder`` (read by all
-    tasks alike), ``user.files.pattern`` (``*``; ``*/*.log`` reads folders in it). Fields: ``line`` (str; bytes that are no UTF-8 become U+FFFD)."""
+    tasks alike), ``user.files.pattern`` (``*``; ``*/*.log`` reads folders in it). Fields: ``line`` (str; bytes that are
+    no UTF-8 become U+FFFD)."""
 
     outputs = ("line",)
 

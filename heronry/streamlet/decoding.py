@@ -20,6 +20,7 @@ from heronry.streamlet.reading import (
     LINES,
     Piece,
     Records,
+    header_names,
     listing_of,
     open_reader,
     parquet_library,
@@ -84,7 +85,10 @@ class Decoder:
     def _csv(self, piece: Piece) -> Records:
         lines = _lines(piece.data)
         delimiter = self._source.delimiter
-        (names,) = csv.reader(_lines(piece.header), delimiter=delimiter)
+        try:
+            names = header_names(piece.header, delimiter)
+        except ValueError as error:
+            raise _BadLine(0, str(error)) from None
         numbers: range | list[int] = range(piece.first, piece.first + len(lines))
         if not all(lines):
             numbers = [number for number, line in zip(numbers, lines, strict=True) if line]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import pickle
 from decimal import Decimal
 from pathlib import Path
@@ -26,7 +27,7 @@ from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.output import spark_url
-from data_pipeline.shell.scan import Tables
+from data_pipeline.shell.scan import Tables, seen_files
 from heronry.streamlet import Builder, collect, files, sequence
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import Program
@@ -90,6 +91,33 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
     ]
     for program, found in zip(programs, run_all(spark, programs), strict=True):
         assert difference(run(program)["out"], found["out"]) == "", program.steps[0]
+
+
+@pytest.mark.parametrize("form", ["json", "parquet", "csv"])
+def test_odd_folders_and_names_are_read_as_the_reference_reads_them(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    folder, other = tmp_path / "in", tmp_path / "other"
+    for number, path in enumerate((
+        folder / "a:b", folder / "x=1:2" / "c", other / "linked", folder / "_day=1" / "no", folder / "no._COPYING_",
+    )):  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if form == "parquet":
+            pq.write_table(pa.table({"n": [number]}), path)
+        else:
+            path.write_text(f"n\n{number}\n" if form == "csv" else f'{{"n": {number}}}\n')
+    (folder / ".a:b.crc").write_bytes(b"crc\0stale")
+    (folder / "link").symlink_to(other / "linked")
+    (folder / "folder").symlink_to(other)
+    (folder / "gone").symlink_to(tmp_path / "nothing")
+    os.mkfifo(folder / "pipe")
+    program = through(files(folder, form))
+    expected = run(program)["out"]
+    assert [int(record["n"]) for record in expected] == [0, 1, 2]
+    (found,) = run_all(spark, [program])
+    assert difference(found["out"], expected) == ""
+    listed = [f"file:{path}" for path in folder.rglob("*")]
+    assert len(seen_files(files(folder, form), listed)) == 3, "of what a stream has listed"
 
 
 def test_orc_with_times_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:

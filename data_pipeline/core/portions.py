@@ -19,6 +19,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from data_pipeline.core.describe import described
@@ -63,21 +64,17 @@ def without(scan: Scan, reducers: Collection[str]) -> Scan:
     """The scan with a unit that gives nothing to these, and has the tags it had; with none if nothing is left."""
     if scan.unit is None:
         return scan
-    nodes = _without(scan.unit.nodes, reducers)
+    nodes = scan.unit.rebuilt(partial(_without, reducers))
     outputs = tuple(output for output in scan.unit.outputs if output.step not in reducers)
     return replace(scan, unit=Unit(scan.unit.entry, nodes, outputs, scan.unit.timed) if nodes else None)
 
 
-def _without(nodes: tuple[Node, ...], reducers: Collection[str]) -> tuple[Node, ...]:
-    """A step that only led to them goes, too; taps and logs are there for themselves."""
-    kept = []
-    for node in nodes:
-        if node.reduce is not None and node.step in reducers:
-            continue
-        outputs = tuple(_without(readers, reducers) for readers in node.outputs)
-        if any(outputs) or node.kind in ("sink", "view", "reduce", "tap", "log"):
-            kept.append(replace(node, outputs=outputs))
-    return tuple(kept)
+def _without(reducers: Collection[str], node: Node, outputs: tuple[tuple[Node, ...], ...]) -> Node | None:
+    """Return None for these reducers, and for a step that only led to them; taps and logs stand for themselves."""
+    if node.reduce is not None and node.step in reducers:
+        return None
+    is_end = node.kind in ("sink", "view", "reduce", "tap", "log")
+    return replace(node, outputs=outputs) if any(outputs) or is_end else None
 
 
 def by_parts(plan: Plan, reducers: Collection[str]) -> Plan:

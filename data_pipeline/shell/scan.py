@@ -21,7 +21,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from data_pipeline.core.combine import ASIDE
-from data_pipeline.core.decode import plain_path
+from data_pipeline.core.decode import plain_path, shipped_name
 from data_pipeline.core.plan import Scan
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.output import local_path, place_of, spark_url
@@ -206,6 +206,12 @@ def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str],
 def lines_of(spark: SparkSession, paths: list[str]) -> DataFrame:
     """The lines of all files below these paths."""
     return spark.read.option("recursiveFileLookup", "true").option("lineSep", "\n").text([*map(literal, paths)])
+
+
+def for_python(rows: DataFrame) -> DataFrame:
+    """Return the rows with column names that a Python stage can take."""
+    names = list(map(shipped_name, rows.columns))
+    return rows if names == rows.columns else rows.toDF(*names)
 
 
 def literal(path: str) -> str:

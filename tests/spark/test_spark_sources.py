@@ -120,6 +120,35 @@ def test_odd_folders_and_names_are_read_as_the_reference_reads_them(
     assert len(seen_files(files(folder, form), listed)) == 3, "of what a stream has listed"
 
 
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_column_name_may_have_a_dot(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    table = pa.table({"a.b": ["x", "y", "x"], "a": [1, 2, 3], "c%2Ed": [1.5, 2.5, 3.5]})
+    pq.write_table(table, tmp_path / "t") if form == "parquet" else orc.write_table(table, tmp_path / "t")
+    by_field, by_function = Builder("field"), Builder("function")
+    for builder, key in ((by_field, "a.b"), (by_function, lambda record: record["a.b"])):
+        builder.source(files(tmp_path, form)).key_by(key).sum_by_key("a").sink(collect(), name="out")
+    programs = [through(files(tmp_path, form)), by_field.build(), by_function.build()]
+    for program, found in zip(programs, run_all(spark, programs), strict=True):
+        assert difference(found["out"], run(program)["out"]) == ""
+
+
+def test_a_row_that_python_cannot_hold_is_put_aside_alone(spark: SparkSession, tmp_path: Path) -> None:
+    times = pa.array([0, 400_000_000_000_000_000, 1], pa.timestamp("us"))  # the second: the year 14645
+    pq.write_table(pa.table({"n": [1, 2, 3], "at": times}), tmp_path / "t")
+    builder = Builder("odd")
+    builder.source(files(tmp_path, "parquet")).map(lambda record: record["n"]).sink(collect(), name="out")
+    program = builder.build()
+    execution = Execution(spark, plan(program), aside=True)
+    try:
+        assert sorted(execution.records("out", pickle.loads)) == [1, 3]
+        (letter,) = execution.letters(5)
+    finally:
+        execution.close()
+    told = json.loads(letter)
+    assert told["where"] == str(tmp_path / "t")
+    assert "400000000000000000" in str(told["record"])
+
+
 def test_orc_with_times_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     """Before anything is read, but for old dates, which SQL would not see."""
     within = pa.array([[{"at": None}]], pa.list_(pa.struct([("at", pa.timestamp("us"))])))

@@ -68,7 +68,11 @@ class Server:
         if PASSWORD_FILE.of(self._config):
             more["password"] = secret_of(PASSWORD_FILE.of(self._config), PASSWORD_FILE.key)
         try:
-            return self.driver.connect(DSN.of(self._config), autocommit=autocommit, **more)
+            made = self.driver.connect(DSN.of(self._config), autocommit=autocommit, **more)
+            made.execute("SET TIME ZONE 'UTC'")  # times with a zone are read the same wherever the server stands
+            if not autocommit:
+                made.commit()
+            return made
         except self.driver.Error as error:
             raise self._cannot_connect(error) from None
 

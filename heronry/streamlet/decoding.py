@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from heronry.connect.arrow_times import columns_in_utc
 from heronry.streamlet.endpoints import FileSource, Schema
 from heronry.streamlet.errors import shown
 from heronry.streamlet.packed import ReadError
@@ -127,7 +128,7 @@ class Decoder:
         return Records(self._shaped([dict(zip(names, row, strict=True)) for row in rows], numbers), numbers)
 
     def _parquet(self, piece: Piece) -> Records:
-        records = _table(piece.data).to_pylist()
+        records = columns_in_utc(_table(piece.data)).to_pylist()
         return Records(records, range(piece.first, piece.first + len(records)))
 
     _orc = _parquet

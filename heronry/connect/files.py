@@ -17,10 +17,11 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from heronry.api.component import Spout
 from heronry.api.tuples import Tuple
 from heronry.connect.settings import ConnectError, Option, problems, require, text
 from heronry.connect.spool import SpoolSink, cannot_hold
+from heronry.connect.tracked import FOLDER as POSITIONS
+from heronry.connect.tracked import TrackedSource
 
 CHUNK_BYTES = 256 * 1024
 LINES_A_CALL = 256
@@ -36,7 +37,7 @@ PATTERN = Option(
 )
 
 
-class FileLines(Spout):
+class FileLines(TrackedSource):
     """Emits the lines of all files of a folder, and of those that come. ``config``: ``user.files.folder`` (read by all
     tasks alike), ``user.files.pattern`` (``*``; ``*/*.log`` reads folders in it). Fields: ``line`` (str; bytes that are
     no UTF-8 become U+FFFD)."""
@@ -46,7 +47,7 @@ class FileLines(Spout):
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((FOLDER, PATTERN), config)
+        yield from problems((FOLDER, PATTERN, POSITIONS), config)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
@@ -56,6 +57,7 @@ class FileLines(Spout):
         self._turn = 0
         self._owned: list[str] = []
         self._listed_at = float("-inf")
+        self.begin_tracking(config, context)
         self.splits()
 
     def splits(self) -> list[str]:
@@ -77,16 +79,18 @@ class FileLines(Spout):
 
     def next_tuple(self) -> None:
         """Some lines of the next file that has any."""
+        self.settle()
+        if not self.has_room():
+            return
         if time.monotonic() - self._listed_at >= LIST_EACH_SECONDS:
             self._owned, self._listed_at = self.owned_splits(), time.monotonic()
         owned = self._owned
         for step in range(len(owned)):
             split = owned[(self._turn + step) % len(owned)]
-            position = self.keyed.get(split, 0)
+            position = self.position_of(split, 0)
             lines, behind = lines_from(self._folder / split, position)
             if lines:
-                self.emit_many([(line,) for line in lines])
-                self.keyed[split] = behind
+                self.emit_page(split, [(line,) for line in lines], behind)
                 self._turn += step + 1
                 return
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from heron_runtime.failures import one_line
+from heronry.connect.acked import Row
 from heronry.connect.arrow_times import columns_in_utc
 from heronry.connect.lake import column_of
-from heronry.connect.polling import PollingSource, Range, Reader, Row
+from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.settings import BadConfig, ConnectError, Option
 
 ROWS_A_READ = 4096

@@ -11,7 +11,7 @@ from pathlib import Path
 
 # The distributions that heron_container.zygote.IMPORTED_FOR_INSTANCES loads, directly or not.
 LOADED = (
-    "mmh3", "msgspec", "numpy", "protobuf", "psutil", "setproctitle", "typing-extensions", "uvloop",
+    "ddsketch", "mmh3", "msgspec", "numpy", "protobuf", "psutil", "setproctitle", "six", "typing-extensions", "uvloop",
 )  # fmt: skip
 
 

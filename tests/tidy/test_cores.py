@@ -18,10 +18,12 @@ for module in pkgutil.walk_packages(getattr(package, "__path__", ()), package.__
     importlib.import_module(module.name)
 print(*sorted({"google.protobuf", "grpc", "kazoo", "asyncio", "pyspark"} & sys.modules.keys()))
 """
+READS_SKETCHES = {"topology_master.core", "metrics_manager.core"}  # which are protobuf messages of the DDSketch library
 ALLOWED = {"data_pipeline.core", "heron_control.schedulers.docker_plan", "heron_control.schedulers.slurm_plan"}
 
 
 @pytest.mark.parametrize("core", sorted(set(CORES) - ALLOWED))
-def test_a_core_loads_no_protobuf_and_no_network(core: str) -> None:
+def test_core_loads_no_protobuf_and_no_network(core: str) -> None:
     done = subprocess.run([sys.executable, "-c", LOOK, core], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.split() == []
+    allowed = {"google.protobuf"} if core in READS_SKETCHES else set()
+    assert set(done.stdout.split()) <= allowed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 
@@ -13,7 +12,7 @@ from ddsketch.pb.proto import DDSketchProto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.model.sketch import GAMMA, ZERO_BIN, Sketch
+from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry import reporting, sketches
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.codec import PROCESS_METRICS
@@ -135,6 +134,8 @@ def test_extreme_values_are_clamped_and_bad_bytes_refused() -> None:
         sketches.decode_sketch(b"\xff\xff")
     with pytest.raises(MalformedMessage, match="gamma"):
         sketches.decode_sketch(ddsketch_pb2.DDSketch(zeroCount=1).SerializeToString())
+<<<<<<< ours
+=======
 
 
 COUNTS = st.floats(0, 1e18)
@@ -191,3 +192,4 @@ def test_exceptions_of_one_line_are_one_kind_whatever_they_say() -> None:
     assert [(e.class_name, e.message, e.count) for e in found] == [
         ("KeyError", "cat", 3), ("KeyError", "dan", 1), ("ValueError", "eve", 1)
     ]  # fmt: skip
+>>>>>>> theirs

@@ -4,7 +4,7 @@ Causes are a set, not events. This stream manager *owns* the causes of its own b
 instance, or a remote task's queue here) or a peer link as a whole. The set is numbered: ``announce`` gives what changed
 since the last announcement, ``whole`` the set itself, which goes out on every connect, with the heartbeat after a
 change and with each one while there are causes, so that a change that was missed is repaired within a second
-(``PeerSide`` says when else). A peer's set goes when its link or its incarnation goes.
+(``PeerProtocol`` says when else). A peer's set goes when its link or its incarnation goes.
 
 A spout is paused exactly when the union of all sets, restricted to its scope, is not empty. Scope ``upstream``: causes
 its tuples can come to; scope ``topology``: all, as in the paper. A stream manager that hears of nobody pauses all
@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.metrics import keyed
 from heron_runtime.wire.control import CauseChange, CauseSet
-from stream_manager.core.plan import Routes, Standing
+from stream_manager.core.plan import CurrentPlan, PlanRoutes
 
 TOPOLOGY_SCOPE = "topology"
 
@@ -31,7 +31,7 @@ def is_slow(now_bytes: int, was_slow: bool, high: int, low: int) -> bool:
     return now_bytes >= high or (was_slow and now_bytes > low)
 
 
-class Pressure:
+class BackpressureCauses:
     """All causes this stream manager knows of."""
 
     def __init__(self, container: int) -> None:
@@ -105,9 +105,9 @@ class Pressure:
             self.partitioned = partitioned
             self.revision += 1
 
-    def causes_for(self, spout: str, standing: Standing) -> tuple[Cause, ...]:
+    def causes_for(self, spout: str, current: CurrentPlan) -> tuple[Cause, ...]:
         """Why this spout component is paused; empty if it is not."""
-        everywhere, routes = standing.scope == TOPOLOGY_SCOPE, standing.routes
+        everywhere, routes = current.scope == TOPOLOGY_SCOPE, current.routes
         causes = tuple(cause for cause in self.union() if everywhere or routes.reaches(spout, cause))
         return (*causes, self._partition) if self.partitioned else causes
 
@@ -119,11 +119,11 @@ class Pressure:
                 self.slow_ms[cause] = self.slow_ms.get(cause, 0) + elapsed_ms
         self._timed = frozenset(self.own)
 
-    def set_routes(self, routes: Routes) -> None:
+    def set_routes(self, routes: PlanRoutes) -> None:
         """A new plan: tasks it no longer has are not timed any more."""
         self.slow_ms = {cause: ms for cause, ms in self.slow_ms.items() if cause.task in routes.where or not cause.task}
 
-    def totals(self, routes: Routes) -> dict[str, float]:
+    def totals(self, routes: PlanRoutes) -> dict[str, float]:
         """Counters, by metric name."""
         found: dict[str, float] = {
             "__server/__time_spent_back_pressure_initiated": self.initiated_ms,
@@ -149,7 +149,7 @@ MAX_WAITING = 64
 
 
 @dataclass(slots=True)
-class Episode:
+class BackpressureEpisode:
     """Of one spout component. Times are milliseconds of the core's clock; a cause to for how long it stood while the
     spout was paused (None: of those beyond ``MAX_CAUSES``)."""
 
@@ -186,16 +186,16 @@ class Episode:
 
 @dataclass(slots=True)
 class _Open:
-    episode: Episode
+    episode: BackpressureEpisode
     standing: tuple[Cause, ...] = ()  # empty while the spout goes on
 
 
-class Episodes:
+class BackpressureEpisodes:
     """Of the spouts of one container."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
-        self._over: deque[Episode] = deque(maxlen=MAX_WAITING)
+        self._over: deque[BackpressureEpisode] = deque(maxlen=MAX_WAITING)
         self._looked_ms = 0
 
     @property
@@ -213,13 +213,13 @@ class Episodes:
             if self._is_over(self._open[spout], now_ms):
                 self._over.append(self._open.pop(spout).episode)
         for spout, causes in paused.items():
-            found = self._open.setdefault(spout, _Open(Episode(spout, now_ms, now_ms)))
+            found = self._open.setdefault(spout, _Open(BackpressureEpisode(spout, now_ms, now_ms)))
             if not found.standing:
                 found.episode.pauses += 1
                 found.episode.ended_ms = now_ms
             found.standing = causes
 
-    def take(self) -> list[Episode]:
+    def take(self) -> list[BackpressureEpisode]:
         """Those that are over since the last call, in the order in which they ended."""
         over, self._over = [*self._over], deque(maxlen=MAX_WAITING)
         return over

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.wire.data import Packet
-from stream_manager.core.credit import Grant, memory_bound
-from stream_manager.core.links import Link, Traffic
+from stream_manager.core.credit import CreditGrant, memory_bound
+from stream_manager.core.links import Link, LinkTraffic
 
 
 class ProtocolViolation(Exception):
@@ -33,7 +33,7 @@ class Neighbour:
     generation: int = 0  # of the connection: only in this one it carries frames
     data_open: bool = False
     expected: int = 1  # number of the next packet to come
-    traffic_in: Traffic = field(default_factory=Traffic)
+    traffic_in: LinkTraffic = field(default_factory=LinkTraffic)
 
     def accept(self, packet: Packet) -> None:
         """Check the number and count the packet. Raises SequenceFault."""
@@ -51,7 +51,7 @@ class LocalInstance(Neighbour):
     """The instance of one task of this container."""
 
     task: int = field(kw_only=True)
-    upload: Grant = field(kw_only=True)
+    upload: CreditGrant = field(kw_only=True)
     pid: int = 0
     in_call_ms: int = 0  # how long its user code has been in one call, if long
     fed: set[int] = field(default_factory=set)  # tasks it has sent frames to
@@ -65,10 +65,10 @@ class Peer(Neighbour):
 
     container: int = field(kw_only=True)
     accepted: bool = False  # it is the one the plan names
-    grants: dict[int, Grant] = field(default_factory=dict)  # local task to what it may send for that
+    grants: dict[int, CreditGrant] = field(default_factory=dict)  # local task to what it may send for that
 
 
-class Connections:
+class ConnectionTable:
     """All neighbours of one stream manager, whether the plan knows them yet or not."""
 
     def __init__(self, upload_window: int, peer_window: int) -> None:
@@ -78,13 +78,15 @@ class Connections:
         self._upload_window = upload_window
         self._peer_window = peer_window
         self._open: dict[int, Neighbour] = {}  # by connection
-        self._gone: dict[int, tuple[Traffic, Traffic, dict[int, int]]] = {}  # totals of peers that left, by container
+        self._gone: dict[
+            int, tuple[LinkTraffic, LinkTraffic, dict[int, int]]
+        ] = {}  # totals of peers that left, by container
 
     def instance(self, task: int) -> LocalInstance:
         """The instance of a task, known or new."""
         found = self.instances.get(task)
         if found is None:
-            upload = Grant(self._upload_window, 0, task, open_now=False)
+            upload = CreditGrant(self._upload_window, 0, task, open_now=False)
             found = self.instances[task] = LocalInstance(Link(task=task), task=task, upload=upload)
         return found
 
@@ -103,9 +105,9 @@ class Connections:
         self._gone[container] = peer.traffic_in, peer.link.traffic_out, peer.link.lost
         return peer
 
-    def grant(self, peer: Peer, task: int) -> Grant:
+    def grant(self, peer: Peer, task: int) -> CreditGrant:
         """What the peer may send for a local task."""
-        return peer.grants.setdefault(task, Grant(self._peer_window, peer.container, task))
+        return peer.grants.setdefault(task, CreditGrant(self._peer_window, peer.container, task))
 
     def at(self, connection: int) -> Neighbour | None:
         """Whose connection this is now."""

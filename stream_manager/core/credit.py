@@ -1,6 +1,6 @@
 """What this stream manager allows others to send, renewed by halves.
 
-A ``Grant`` is a limit in bytes since the hello of a connection; frames count by weight, which is never less than
+A ``CreditGrant`` is a limit in bytes since the hello of a connection; frames count by weight, which is never less than
 their bytes (``heron_runtime/model/weights.py``). The sender may send while what it has sent is below the
 limit, so it may pass the limit by one frame. When half of the window is used up, the limit moves on: a credit message
 costs as much as a packet, so it must be rare.
@@ -30,7 +30,7 @@ from collections.abc import Container
 from heron_runtime.model.weights import UNKNOWN_WEIGHT
 
 
-class Grant:
+class CreditGrant:
     """A sender's limit: weight since the hello of its connection."""
 
     __slots__ = ("container", "limit", "received", "task", "told", "used", "window")
@@ -85,7 +85,7 @@ def memory_bound(
     )
 
 
-class Weights:
+class TupleWeights:
     """Of every task of the plan."""
 
     def __init__(self) -> None:

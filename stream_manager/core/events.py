@@ -20,7 +20,7 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class ConnectionOpened:
     """An instance has said hello on its control stream, or a peer, whoever opened the channel.
 
     ``said``: the generation that the own hello has named to the peer.
@@ -32,7 +32,7 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerRefused:
+class PeerRejected:
     """A peer has answered a hello by telling this stream manager to leave."""
 
     container: int
@@ -40,14 +40,14 @@ class PeerRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class DataOpened:
+class DataStreamOpened:
     """The data stream of this connection is there."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ControlReceived:
     """A message on the control stream, after the hello."""
 
     connection: int
@@ -63,7 +63,7 @@ class ConnectionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRecalled:
+class PlanLoaded:
     """The plan that was on disk, and the epoch it was heard with."""
 
     plan: PhysicalPlan
@@ -76,14 +76,14 @@ class MasterConnected:
 
 
 @dataclass(frozen=True, slots=True)
-class MasterHeard:
+class MasterMessage:
     """The topology master says something."""
 
     message: FromMaster
 
 
 @dataclass(frozen=True, slots=True)
-class MasterGone:
+class MasterDisconnected:
     """The stream to the topology master has ended."""
 
 
@@ -95,13 +95,13 @@ class Tick:
     now_ms: int
 
 
-ConnectionEvent = Connected | DataOpened | Heard | ConnectionEnded
-MasterEvent = PlanRecalled | MasterConnected | MasterHeard | MasterGone
-Event = ConnectionEvent | MasterEvent | Listening | PeerRefused | Tick
+ConnectionEvent = ConnectionOpened | DataStreamOpened | ControlReceived | ConnectionEnded
+MasterEvent = PlanLoaded | MasterConnected | MasterMessage | MasterDisconnected
+Event = ConnectionEvent | MasterEvent | Listening | PeerRejected | Tick
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendMessage:
     """Send on the control stream."""
 
     connection: int
@@ -109,14 +109,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
+class WakeLink:
     """There is a packet to write on the data stream."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndConnection:
     """End a connection, once what was sent to it is out; say why."""
 
     connection: int
@@ -124,14 +124,14 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class TellMaster:
+class SendToMaster:
     """Send to the master, if it is there."""
 
     message: ToMaster
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseMaster:
+class LeaveMaster:
     """The master that speaks is deposed: leave it and look for the acting one."""
 
     reason: str
@@ -147,20 +147,20 @@ class PlanAccepted:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochHeard:
+class EpochRaised:
     """A higher epoch than ever: store it."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class StopReplaced:
     """Another stream manager has taken this place: end."""
 
     reason: str
 
 
-Effect = Send | Wake | End | TellMaster | RefuseMaster | PlanAccepted | EpochHeard | Replaced
+Effect = SendMessage | WakeLink | EndConnection | SendToMaster | LeaveMaster | PlanAccepted | EpochRaised | StopReplaced
 
 
 class EffectBuffer:

@@ -1,7 +1,7 @@
 """Frames, acks and fails to the link that leads to their task; marks, bounds and the credit that hangs on them.
 
 The heart of the data path: one dictionary look-up finds who a task is reached through, local or not; one push queues
-the frame. Only a queue that crosses a mark costs more. ``Connections.dirty`` collects who has got something to send and
+the frame. Only a queue that crosses a mark costs more. ``ConnectionTable.dirty`` collects who has got something to send and
 ``renewals`` the credit that has fallen due, until the end of the event turns both into effects.
 """
 
@@ -14,18 +14,20 @@ from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.control import TaskCredit
 from heron_runtime.wire.data import Ack, Fail, Frame, Packet, Reason
-from stream_manager.core.backpressure import Pressure, is_slow
-from stream_manager.core.connections import Connections, LocalInstance, Neighbour, Peer
-from stream_manager.core.credit import Grant
-from stream_manager.core.links import Destination, Link
-from stream_manager.core.plan import Routes, roots_by_spout, tracked_count
-from stream_manager.core.trackers import Tracking, roots_of
+from stream_manager.core.backpressure import BackpressureCauses, is_slow
+from stream_manager.core.connections import ConnectionTable, LocalInstance, Neighbour, Peer
+from stream_manager.core.credit import CreditGrant
+from stream_manager.core.links import DestinationQueue, Link
+from stream_manager.core.plan import PlanRoutes, roots_by_spout, tracked_count
+from stream_manager.core.trackers import AckTrackers, roots_of
 
 
-class Forwarding:
+class FrameForwarder:
     """Routes by the newest plan over the links of this container."""
 
-    def __init__(self, container: int, connections: Connections, tracking: Tracking, pressure: Pressure) -> None:
+    def __init__(
+        self, container: int, connections: ConnectionTable, trackers: AckTrackers, causes: BackpressureCauses
+    ) -> None:
         self.high = 1  # both marks come with the plan
         self.low = 0
         self.blocked: set[int] = set()  # tasks whose queue here is over its bound
@@ -34,14 +36,14 @@ class Forwarding:
         self.stale: dict[int, int] = {}  # stream to tuples of generations that were over
         self.largest_frame = 0
         self._container = container
-        self._renewals: dict[Grant, None] = {}
+        self._renewals: dict[CreditGrant, None] = {}
         self._through: dict[int, Neighbour] = {}  # who a task is reached through
         self._component: dict[int, str] = {}
         self._connections = connections
-        self._tracking = tracking
-        self._pressure = pressure
+        self._trackers = trackers
+        self._causes = causes
 
-    def set_routes(self, routes: Routes) -> None:
+    def set_routes(self, routes: PlanRoutes) -> None:
         """A new plan. What local instances have queued for a task that lives elsewhere now goes there, in order."""
         config, connections = routes.plan.topology.config, self._connections
         self.high = setting(config, Keys.TOPOLOGY_BACKPRESSURE_HIGH_WATERMARK_BYTES)
@@ -68,14 +70,14 @@ class Forwarding:
                     self.drop(frame, weight, grant)
             self._observe_link(link)
 
-    def drop(self, frame: Frame, weight: int, grant: Grant | None) -> None:
+    def drop(self, frame: Frame, weight: int, grant: CreditGrant | None) -> None:
         """In place of ``forward``: a frame of a generation that is over ends here, and the restore makes up for it."""
         self.stale[frame.stream] = self.stale.get(frame.stream, 0) + frame.count
         if grant is not None:
             grant.use(weight)
             self._renewals[grant] = None
 
-    def forward(self, frame: Frame, weight: int, grant: Grant | None) -> None:
+    def forward(self, frame: Frame, weight: int, grant: CreditGrant | None) -> None:
         """To the link of its task; ``grant`` is that of the peer it came from, ``None`` for a local instance. A frame
         whose task is gone ends here: its roots fail and its untracked tuples are counted. So does one of a peer for a
         task that has left this container: what its source sends by the newer plan would overtake it on a detour."""
@@ -101,7 +103,7 @@ class Forwarding:
             neighbour.link.settlements.ack(message.task, message.roots, message.xors)
             self._connections.dirty[neighbour] = None
         else:
-            self._tracking.ack(message)
+            self._trackers.ack(message)
 
     def fail(self, message: Fail) -> None:
         """To the tracker of the spout task, here or at a peer. Raises ProtocolViolation."""
@@ -111,7 +113,7 @@ class Forwarding:
             neighbour.link.settlements.fail(message.task, message.roots, message.reason)
             self._connections.dirty[neighbour] = None
         else:
-            self._tracking.fail(message)
+            self._trackers.fail(message)
 
     def next_packet(self, neighbour: Neighbour) -> Packet | None:
         """Hand over the next packet; see ``Link.next_packet``."""
@@ -143,16 +145,16 @@ class Forwarding:
         """The other end takes frames for these tasks."""
         link = neighbour.link
         for limit in limits:
-            link.heard(limit.task, limit.limit_bytes, limit.taken_bytes)
+            link.grant(limit.task, limit.limit_bytes, limit.taken_bytes)
         self._connections.dirty[neighbour] = None
         if link.weight >= self.high:
             self._observe_link(link)
 
-    def used(self, grant: Grant) -> None:
+    def used(self, grant: CreditGrant) -> None:
         """Some of this credit is used up."""
         self._renewals[grant] = None
 
-    def due(self) -> list[Grant]:
+    def due(self) -> list[CreditGrant]:
         """The credit to look at: what was used or unblocked since the last call."""
         renewals, self._renewals = self._renewals, {}
         return list(renewals)
@@ -164,14 +166,14 @@ class Forwarding:
     def drop_peer(self, peer: Peer) -> None:
         """The plan has no such container any more."""
         peer.link.pressed = False
-        self._pressure.set_slow(self._link_cause(peer.link), False)
+        self._causes.set_slow(self._link_cause(peer.link), False)
 
     def check(self) -> None:
         """Assert every invariant."""
         assert not self._renewals, "what credit is due is given by the end of each event"
         for neighbour in dict.fromkeys(self._through.values()):
             neighbour.link.check()
-        own = self._pressure.own
+        own = self._causes.own
         for task, neighbour in self._through.items():
             link = neighbour.link
             table = self._connections.peers if link.container else self._connections.instances
@@ -198,14 +200,14 @@ class Forwarding:
         slow = is_slow(link.sendable_weight(), link.pressed, self.high, self.low)
         if slow != link.pressed:
             link.pressed = slow
-            self._pressure.set_slow(self._link_cause(link), slow)
+            self._causes.set_slow(self._link_cause(link), slow)
 
-    def _observe(self, link: Link, queue: Destination) -> None:
+    def _observe(self, link: Link, queue: DestinationQueue) -> None:
         # A link that is down is itself the cause: nothing is known of the tasks behind it.
         slow = is_slow(queue.weight, queue.pressed, self.high, self.low) and (link.is_open or not link.container)
         if slow != queue.pressed:
             queue.pressed = slow
-            self._pressure.set_slow(self._cause(queue.task), slow)
+            self._causes.set_slow(self._cause(queue.task), slow)
         blocked = queue.weight > 2 * self.high
         if blocked:
             self.blocked.add(queue.task)
@@ -223,7 +225,7 @@ class Forwarding:
                 self._renewals[instance.upload] = None
 
     def _clear_task(self, task: int) -> None:
-        self._pressure.set_slow(self._cause(task), False)
+        self._causes.set_slow(self._cause(task), False)
         if task in self.blocked:
             self._unblock(task)
 
@@ -233,7 +235,7 @@ class Forwarding:
     def _link_cause(self, link: Link) -> Cause:
         return Cause(CauseKind.LINK, "", 0, self._container, link.container)
 
-    def _end(self, frame: Frame, weight: int, grant: Grant | None) -> None:
+    def _end(self, frame: Frame, weight: int, grant: CreditGrant | None) -> None:
         self.moved_frames += 1
         self.moved_tuples += frame.count - tracked_count(frame)
         if grant is not None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from heron_runtime.model.metrics import keyed
 from heron_runtime.model.weights import seconds_of
 from heron_runtime.wire.master import NOBODY, Holder
-from stream_manager.core.connections import Connections, Neighbour, Peer
-from stream_manager.core.credit import Weights
-from stream_manager.core.links import Link, Traffic
-from stream_manager.core.plan import Routes
+from stream_manager.core.connections import ConnectionTable, Neighbour, Peer
+from stream_manager.core.credit import TupleWeights
+from stream_manager.core.links import Link, LinkTraffic
+from stream_manager.core.plan import PlanRoutes
 
 _WHAT = (
     ("tuples", "tuples"),
@@ -22,7 +22,7 @@ _WHAT = (
 )
 
 
-def link_totals(connections: Connections, routes: Routes) -> dict[str, float]:
+def link_totals(connections: ConnectionTable, routes: PlanRoutes) -> dict[str, float]:
     """Traffic and losses since the process began."""
     found: dict[str, float] = {}
     for neighbour in connections.all():
@@ -35,12 +35,12 @@ def link_totals(connections: Connections, routes: Routes) -> dict[str, float]:
     return found
 
 
-def stale_totals(dropped: Mapping[int, int], routes: Routes) -> dict[str, float]:
+def stale_totals(dropped: Mapping[int, int], routes: PlanRoutes) -> dict[str, float]:
     """Tuples on their way when their generation ended, by component and stream."""
     return {keyed("__stale_generation", *_stream(number, routes)): tuples for number, tuples in dropped.items()}
 
 
-def link_gauges(connections: Connections, routes: Routes, weights: Weights) -> dict[str, float]:
+def link_gauges(connections: ConnectionTable, routes: PlanRoutes, weights: TupleWeights) -> dict[str, float]:
     """Who is connected, and what waits for whom."""
     instances, peers = connections.instances.values(), connections.peers.values()
     return {
@@ -55,7 +55,7 @@ def link_gauges(connections: Connections, routes: Routes, weights: Weights) -> d
     }
 
 
-def queue_seconds(connections: Connections, weights: Weights) -> dict[int, float]:
+def queue_seconds(connections: ConnectionTable, weights: TupleWeights) -> dict[int, float]:
     """For each task with a queue here, how long it will take for what waits in it."""
     return {
         task: seconds_of(sum(frame.count for frame, _, _ in queue.frames) * weights.of(task))
@@ -64,7 +64,7 @@ def queue_seconds(connections: Connections, weights: Weights) -> dict[int, float
     }
 
 
-def holder(connections: Connections, weights: Weights, routes: Routes) -> Holder:
+def find_bottleneck(connections: ConnectionTable, weights: TupleWeights, routes: PlanRoutes) -> Holder:
     """The task that most waits for, as far as it is seen from here."""
     found = [
         Holder(routes.component.get(task, ""), task, seconds)
@@ -79,23 +79,23 @@ def holder(connections: Connections, weights: Weights, routes: Routes) -> Holder
     return max(found, key=lambda one: one.seconds, default=NOBODY)
 
 
-def _name(neighbour: Neighbour, routes: Routes) -> str:
+def _name(neighbour: Neighbour, routes: PlanRoutes) -> str:
     link = neighbour.link
     return f"stream_manager-{link.container}" if link.container else routes.instance_name(link.task)
 
 
-def _traffic(way: str, name: str, traffic: Traffic) -> Iterator[tuple[str, float]]:
+def _traffic(way: str, name: str, traffic: LinkTraffic) -> Iterator[tuple[str, float]]:
     for what, attribute in _WHAT:
         yield keyed(f"__server/__{what}_{way}", name), getattr(traffic, attribute)
 
 
-def _lost(way: str, name: str, link: Link, routes: Routes) -> Iterator[tuple[str, float]]:
+def _lost(way: str, name: str, link: Link, routes: PlanRoutes) -> Iterator[tuple[str, float]]:
     for number, tuples in link.lost.items():
         yield keyed("__lost_on_break", name, *_stream(number, routes)), tuples
     if link.lost:
         yield keyed(f"__server/__tuples_{way}_lost", name), sum(link.lost.values())
 
 
-def _stream(number: int, routes: Routes) -> tuple[str, str]:
+def _stream(number: int, routes: PlanRoutes) -> tuple[str, str]:
     streams = routes.plan.streams
     return streams[number] if number < len(streams) else ("", str(number))

@@ -23,12 +23,12 @@ from heron_runtime.model.handed_over import HandedOver
 from heron_runtime.model.settings import MiB
 from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, PlanUpdate, TaskCredit, TaskWeights
 from heron_runtime.wire.data import Ack, Fail, Frame, Packet, Reason, Verdict
-from stream_manager.core.credit import Grant
+from stream_manager.core.credit import CreditGrant
 
 PACKET_BYTES = MiB
 
 
-class Traffic:
+class LinkTraffic:
     """What has gone one way, all connections so far."""
 
     __slots__ = ("acks", "bytes", "fails", "frames", "packets", "tuples")
@@ -45,18 +45,18 @@ class Traffic:
         self.fails += sum([len(fail.roots) for fail in packet.fails]) // 8
 
 
-class Destination:
+class DestinationQueue:
     """The frames for one task, and the credit its far end has given."""
 
-    __slots__ = ("frames", "handed", "in_turn", "limit", "pressed", "sent", "task", "weight")
+    __slots__ = ("frames", "in_turn", "limit", "pressed", "sent", "task", "unconfirmed", "weight")
 
     def __init__(self, task: int) -> None:
         self.task = task
-        self.frames: deque[tuple[Frame, int, Grant | None]] = deque()
+        self.frames: deque[tuple[Frame, int, CreditGrant | None]] = deque()
         self.weight = 0
         self.sent = 0
         self.limit = 0
-        self.handed = HandedOver()
+        self.unconfirmed = HandedOver()
         self.in_turn = False
         self.pressed = False  # over the high mark, and not yet below the low one
 
@@ -73,24 +73,24 @@ class Link:
         self.task = task
         self.container = container
         self.is_open = False
-        self.settlements = Settlements()
-        self.destinations: dict[int, Destination] = {}
+        self.settlements = SettlementQueue()
+        self.destinations: dict[int, DestinationQueue] = {}
         self.weight = 0  # of frames
         self.pressed = False  # the link as a whole is over its mark
-        self.marked: dict[Destination, None] = {}  # queues that are pressed or over their bound
+        self.marked: dict[DestinationQueue, None] = {}  # queues that are pressed or over their bound
         self.lost: dict[int, int] = {}  # stream to tuples, all connections so far
-        self.traffic_out = Traffic()
-        self._turns: deque[Destination] = deque()
+        self.traffic_out = LinkTraffic()
+        self._turns: deque[DestinationQueue] = deque()
         self._sequence = 0
 
-    def destination(self, task: int) -> Destination:
+    def destination(self, task: int) -> DestinationQueue:
         """The queue for one task."""
         found = self.destinations.get(task)
         if found is None:
-            found = self.destinations[task] = Destination(task)
+            found = self.destinations[task] = DestinationQueue(task)
         return found
 
-    def push(self, frame: Frame, weight: int, grant: Grant | None) -> Destination:
+    def push(self, frame: Frame, weight: int, grant: CreditGrant | None) -> DestinationQueue:
         """Queue a frame of that weight; ``grant`` is told when the frame leaves."""
         queue = self.destination(frame.destination_task)
         queue.frames.append((frame, weight, grant))
@@ -99,11 +99,11 @@ class Link:
         self._take_turn(queue)
         return queue
 
-    def heard(self, task: int, limit: int, taken: int = 0) -> None:
+    def grant(self, task: int, limit: int, taken: int = 0) -> None:
         """The far end's word: frames to ``task`` may be sent while what was sent is below ``limit``; of what was sent
         on this connection so much is ``taken``."""
         queue = self.destination(task)
-        queue.handed.take(taken)
+        queue.unconfirmed.take(taken)
         if limit > queue.limit:
             queue.limit = limit
             self._take_turn(queue)
@@ -118,7 +118,7 @@ class Link:
         self._sequence = 0
         self._turns.clear()
         for queue in self.destinations.values():
-            queue.handed.lose(self.lost if lost is None else lost)
+            queue.unconfirmed.lose(self.lost if lost is None else lost)
             queue.sent = queue.limit = 0
             queue.in_turn = False
 
@@ -126,7 +126,7 @@ class Link:
         """True if ``next_packet`` would give one."""
         return self.is_open and (bool(self.settlements) or bool(self._turns))
 
-    def next_packet(self, max_bytes: int = PACKET_BYTES) -> tuple[Packet, list[Grant]] | None:
+    def next_packet(self, max_bytes: int = PACKET_BYTES) -> tuple[Packet, list[CreditGrant]] | None:
         """The next packet, of a weight of at most ``max_bytes``, or one frame, and the grants whose frames are in it.
 
         Calling it hands the packet over: it must be written to the stream exactly once.
@@ -142,7 +142,7 @@ class Link:
         self.traffic_out.count(packet)
         return packet, grants
 
-    def withdraw(self, task: int) -> Iterator[tuple[Frame, int, Grant | None]]:
+    def withdraw(self, task: int) -> Iterator[tuple[Frame, int, CreditGrant | None]]:
         """Take all queued frames of a task back, in order: the task has moved."""
         queue = self.destinations.get(task)
         if queue is None:
@@ -187,14 +187,14 @@ class Link:
         assert self.weight == weight, "the weight is counted"
         assert in_turn == len(self._turns), "nobody else is in turn, and nobody twice"
 
-    def _take_turn(self, queue: Destination) -> None:
+    def _take_turn(self, queue: DestinationQueue) -> None:
         if not queue.in_turn and queue.frames and queue.sent < queue.limit:
             queue.in_turn = True
             self._turns.append(queue)
 
-    def _fill(self, packet: Packet, room: int, empty: bool) -> list[Grant]:
+    def _fill(self, packet: Packet, room: int, empty: bool) -> list[CreditGrant]:
         """Frames in turn while they fit; the first one always does when the packet is empty."""
-        grants: dict[Grant, None] = {}
+        grants: dict[CreditGrant, None] = {}
         turns, frames = self._turns, packet.frames
         while turns:
             queue = turns[0]
@@ -206,7 +206,7 @@ class Link:
             queue.frames.popleft()
             queue.weight -= weight
             queue.sent += weight
-            queue.handed.add(queue.sent, frame.stream, frame.count)
+            queue.unconfirmed.add(queue.sent, frame.stream, frame.count)
             self.weight -= weight
             frames.append(frame)
             if grant is not None:
@@ -227,7 +227,7 @@ _ITEM_OVERHEAD_BYTES = 32
 K = TypeVar("K")
 
 
-class Settlements:
+class SettlementQueue:
     """The queue. Each column is kept as the chunks it came in and joined once, when it leaves."""
 
     def __init__(self) -> None:
@@ -373,7 +373,7 @@ class ControlOutbox:
         return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
 
 
-def peer_credit(grants: Iterable[Grant], weight_of: Callable[[int], int]) -> PeerCredit:
+def peer_credit(grants: Iterable[CreditGrant], weight_of: Callable[[int], int]) -> PeerCredit:
     """What a peer may send, as a message; ``weight_of`` gives what a tuple weighs for a task."""
     told = sorted(grants, key=lambda grant: grant.task)
     for grant in told:

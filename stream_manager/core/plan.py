@@ -1,7 +1,7 @@
 """Where each task lives and what each spout can reach: a plan, seen from one container.
 
 Made anew for each plan and never changed, so a packet is routed by one plan from its first frame to its last. Whoever
-needs the plan in force gets it as an argument, in the ``Standing`` of the stream manager.
+needs the plan in force gets it as an argument, in the ``CurrentPlan`` of the stream manager.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.data import Frame
 from heron_runtime.wire.master import PlaceReport
 from stream_manager.core.ack_tracker import column
-from stream_manager.core.connections import Connections, LocalInstance, Neighbour
+from stream_manager.core.connections import ConnectionTable, LocalInstance, Neighbour
 
-NOTHING = PhysicalPlan(NO_PLAN, 0, TopologyDefinition("", ""), PackingPlan(""))  # before the first plan
+EMPTY_PLAN = PhysicalPlan(NO_PLAN, 0, TopologyDefinition("", ""), PackingPlan(""))  # before the first plan
 
 
-class Routes:
+class PlanRoutes:
     """The tables of one plan for one container."""
 
     def __init__(self, plan: PhysicalPlan, container: int) -> None:
@@ -69,12 +69,12 @@ def _readers(plan: PhysicalPlan) -> dict[str, tuple[int, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CurrentPlan:
     """What a stream manager goes by, replaced as a whole: the highest epoch heard, the newest plan's routes, and which
     causes pause a spout."""
 
     epoch: int
-    routes: Routes
+    routes: PlanRoutes
     scope: str = ""
 
 
@@ -99,79 +99,81 @@ def tracked_count(frame: Frame) -> int:
 NONE_CARRIED = -1
 
 
-class InForce:
+class GenerationState:
     """What one stream manager goes by, and what it has to say of it."""
 
-    def __init__(self, info: StreamManagerInfo, connections: Connections) -> None:
-        self.named = 0  # by the plan
-        self.number = 0  # whose frames are carried; NONE_CARRIED: nobody's
-        self.lost = ""  # why nothing opens in it any more
-        self.wish = NO_WISH  # what the master has said last; it stays in force while there is none
+    def __init__(self, info: StreamManagerInfo, connections: ConnectionTable) -> None:
+        self.plan_generation = 0  # by the plan
+        self.carried_generation = 0  # whose frames are carried; NONE_CARRIED: nobody's
+        self.loss_reason = ""  # why nothing opens in it any more
+        self.command = NO_WISH  # what the master has said last; it stays in force while there is none
         self._place = stream_manager_of(info.container)
         self._incarnation = info.incarnation
         self._connections = connections
         self._peers: tuple[int, ...] = ()
         self._own = TaskReport(0)
-        self._told = True  # the master has heard all reports as they are
+        self._reported = True  # the master has heard all reports as they are
 
-    def follow(self, routes: Routes) -> bool:
+    def apply_plan(self, routes: PlanRoutes) -> bool:
         """A new plan; True if it is for other connections than before to carry frames."""
-        generation, before = routes.plan.generation, self.number
+        generation, before = routes.plan.generation, self.carried_generation
         self._peers = routes.peers
-        if generation.number != self.named:
-            self.number = self.named = generation.number
-            self.lost = ""
+        if generation.number != self.plan_generation:
+            self.carried_generation = self.plan_generation = generation.number
+            self.loss_reason = ""
         member = generation.incarnation(self._place)
-        if self.named and generation.phase is Phase.RUNNING and member != self._incarnation:
-            self.number = NONE_CARRIED
-            self.lost = self.lost or f"generation {self.named} runs with another process in this place"
-        return self.number != before
+        if self.plan_generation and generation.phase is Phase.RUNNING and member != self._incarnation:
+            self.carried_generation = NONE_CARRIED
+            self.loss_reason = (
+                self.loss_reason or f"generation {self.plan_generation} runs with another process in this place"
+            )
+        return self.carried_generation != before
 
-    def mismatch(self, *generations: int) -> str:
+    def mismatch_reason(self, *generations: int) -> str:
         """Why hellos that name these generations do not go together; empty if they do."""
-        other = next((number for number in generations if number != self.named), None)
-        return "" if other is None else f"generation {other} was named, and {self.named} is in force here"
+        other = next((number for number in generations if number != self.plan_generation), None)
+        return "" if other is None else f"generation {other} was named, and {self.plan_generation} is in force here"
 
-    def over(self) -> str:
+    def closed_reason(self) -> str:
         """Why nothing opens in the generation in force any more; empty if it may."""
-        return f"generation {self.named} is over: {self.lost}" if self.lost else ""
+        return f"generation {self.plan_generation} is over: {self.loss_reason}" if self.loss_reason else ""
 
-    def ended(self, neighbour: Neighbour) -> None:
+    def record_ended(self, neighbour: Neighbour) -> None:
         """A connection that carried frames, or was about to, has ended."""
-        if self.named and neighbour.generation == self.named:
-            self.lost = self.lost or f"the connection to {neighbour} ended"
+        if self.plan_generation and neighbour.generation == self.plan_generation:
+            self.loss_reason = self.loss_reason or f"the connection to {neighbour} ended"
 
-    def hear(self, wish: CheckpointWish) -> bool:
+    def set_command(self, command: CheckpointWish) -> bool:
         """What the master wants; True if that is news. One that has no generation yet says nothing."""
-        news = bool(wish.generation) and wish != self.wish
+        news = bool(command.generation) and command != self.command
         if news:
-            self.wish = wish
+            self.command = command
         return news
 
-    def report(self, instance: LocalInstance, report: TaskReport | None) -> None:
+    def set_report(self, instance: LocalInstance, report: TaskReport | None) -> None:
         """An instance's word, which is kept with its connection; None: that has ended."""
         if instance.report != report:
             instance.report = report
-            self._told = False
+            self._reported = False
 
     # What the master is told.
 
-    def news(self) -> bool:
+    def has_unreported_changes(self) -> bool:
         """True if a report has changed since the master was told last."""
-        if not self.named:
-            return not self._told
-        restored = self.number == self.named and not self.lost and self._all_open()
+        if not self.plan_generation:
+            return not self._reported
+        restored = self.carried_generation == self.plan_generation and not self.loss_reason and self._all_open()
         own = self._own
-        if (own.generation, own.restored, own.lost) != (self.named, restored, self.lost):
-            self._own = TaskReport(self.named, restored, lost=self.lost)
-            self._told = False
-        return not self._told
+        if (own.generation, own.restored, own.lost) != (self.plan_generation, restored, self.loss_reason):
+            self._own = TaskReport(self.plan_generation, restored, lost=self.loss_reason)
+            self._reported = False
+        return not self._reported
 
-    def tell(self) -> tuple[PlaceReport, ...]:
+    def take_reports(self) -> tuple[PlaceReport, ...]:
         """All reports as they are, its own first where state is kept; the master hears them now."""
-        self.news()
-        self._told = True
-        own = (PlaceReport(self._place, self._incarnation, self._own),) if self.named else ()
+        self.has_unreported_changes()
+        self._reported = True
+        own = (PlaceReport(self._place, self._incarnation, self._own),) if self.plan_generation else ()
         return (
             *own,
             *(
@@ -183,10 +185,12 @@ class InForce:
 
     def check(self) -> None:
         """Assert every invariant."""
-        assert self.number in (self.named, NONE_CARRIED), "no other generation is carried than the plan's"
-        assert self.named or not self.lost, "where state is not kept nothing is over"
+        assert self.carried_generation in (self.plan_generation, NONE_CARRIED), (
+            "no other generation is carried than the plan's"
+        )
+        assert self.plan_generation or not self.loss_reason, "where state is not kept nothing is over"
         for neighbour in self._connections.all():
-            carried = neighbour.generation == self.number
+            carried = neighbour.generation == self.carried_generation
             assert carried or not neighbour.link.is_open, f"{neighbour} hears frames of another generation"
         for instance in self._connections.instances.values():
             assert instance.report is None or instance.connection is not None, "reports go with their connections"

@@ -29,22 +29,22 @@ from heron_runtime.wire.control import InstanceHello, Leave, PeerHello, StreamMa
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.master import NOBODY, Flow, FromMaster, Heartbeat, HeartbeatReply, Register
 from stream_manager.core import events as e
-from stream_manager.core.backpressure import Pressure
+from stream_manager.core.backpressure import BackpressureCauses
 from stream_manager.core.connections import (
-    Connections,
+    ConnectionTable,
     LocalInstance,
     Neighbour,
     Peer,
     ProtocolViolation,
     SequenceFault,
 )
-from stream_manager.core.credit import Weights
-from stream_manager.core.forwarding import Forwarding
-from stream_manager.core.instances import InstanceSide
-from stream_manager.core.link_metrics import holder, link_gauges, link_totals, stale_totals
-from stream_manager.core.peers import PeerSide
-from stream_manager.core.plan import NOTHING, InForce, Routes, Standing
-from stream_manager.core.trackers import Tracking
+from stream_manager.core.credit import TupleWeights
+from stream_manager.core.forwarding import FrameForwarder
+from stream_manager.core.instances import InstanceProtocol
+from stream_manager.core.link_metrics import find_bottleneck, link_gauges, link_totals, stale_totals
+from stream_manager.core.peers import PeerProtocol
+from stream_manager.core.plan import EMPTY_PLAN, CurrentPlan, GenerationState, PlanRoutes
+from stream_manager.core.trackers import AckTrackers
 
 LONGEST_STEP_MS = 1000
 MOST_TURNS = 10  # heartbeats from one word to a peer to the next, where there is nothing to say
@@ -61,25 +61,27 @@ class StreamManager:
         self.topology_id = topology_id
         self.info = info
         self.container = info.container
-        self.standing = Standing(0, Routes(NOTHING, info.container))
+        self.current = CurrentPlan(0, PlanRoutes(EMPTY_PLAN, info.container))
         self.violations = 0  # of the protocol, by others
         self.sequence_faults = 0
-        self.connections = Connections(
+        self.connections = ConnectionTable(
             setting(settings, Keys.HERON_STREAMMGR_UPLOAD_WINDOW_BYTES),
             setting(settings, Keys.HERON_STREAMMGR_PEER_WINDOW_BYTES),
         )
-        self.pressure = Pressure(info.container)
-        self.weights = Weights()
-        self.tracking = Tracking(setting(settings, Keys.HERON_STREAMMGR_ACK_BUCKETS), self.connections)
-        self.generation = InForce(info, self.connections)
-        self.flow = Forwarding(info.container, self.connections, self.tracking, self.pressure)
+        self.causes = BackpressureCauses(info.container)
+        self.weights = TupleWeights()
+        self.trackers = AckTrackers(setting(settings, Keys.HERON_STREAMMGR_ACK_BUCKETS), self.connections)
+        self.generation = GenerationState(info, self.connections)
+        self.forwarder = FrameForwarder(info.container, self.connections, self.trackers, self.causes)
         self._effects = e.EffectBuffer()
         hello = StreamManagerHello(PROTOCOL_VERSION, topology_id, info.container, info.incarnation)
-        self.local = InstanceSide(
-            hello, self.connections, self.flow, self.tracking, self.pressure, self.weights, self.generation,
+        self.instances = InstanceProtocol(
+            hello, self.connections, self.forwarder, self.trackers, self.causes, self.weights, self.generation,
             self._effects,
         )  # fmt: skip
-        self.mesh = PeerSide(self.connections, self.flow, self.pressure, self.weights, self.generation, self._effects)
+        self.peers = PeerProtocol(
+            self.connections, self.forwarder, self.causes, self.weights, self.generation, self._effects
+        )
         self._lease_ms = int(1000 * setting(settings, Keys.HERON_STREAMMGR_PARTITION_LEASE_SECS))
         self._heartbeat_ms = setting(settings, Keys.HERON_HEARTBEAT_INTERVAL_MS)
         # Who hears of us alone hears often enough not to think itself cut off.
@@ -90,7 +92,7 @@ class StreamManager:
         self._late_ticks = 0  # one behind the other
         self._heartbeat_at_ms = now_ms
         self._contact_ms = now_ms  # last word of a master or an accepted peer
-        self._master_here = False
+        self._is_master_connected = False
 
     # What happens.
 
@@ -99,49 +101,49 @@ class StreamManager:
         match event:
             case e.Tick(now_ms):
                 self._tick(now_ms)
-            case e.Heard(connection, message):
-                self._take(connection, message, self.local.control, self.mesh.control)
-            case e.Connected(connection, hello, said):
+            case e.ControlReceived(connection, message):
+                self._dispatch(connection, message, self.instances.control, self.peers.control)
+            case e.ConnectionOpened(connection, hello, said):
                 self._connected(connection, hello, said)
-            case e.DataOpened(connection):
+            case e.DataStreamOpened(connection):
                 self._data_opened(self.connections.at(connection))
             case e.ConnectionEnded(connection, malformed):
                 self.violations += malformed
-                self._lost(self.connections.at(connection))
-            case e.MasterHeard(message):
-                self._master_heard(message)
+                self._disconnected(self.connections.at(connection))
+            case e.MasterMessage(message):
+                self._master_message(message)
             case e.MasterConnected():
                 self._master_connected()
-            case e.MasterGone():
-                self._master_here = False
-                self.tracking.holder = NOBODY
-            case e.PlanRecalled(plan, epoch):
-                self._follow(plan, epoch)
-            case e.PeerRefused(container, reason):
-                self._effects.add(e.Replaced(f"container {container}: {reason}"))
+            case e.MasterDisconnected():
+                self._is_master_connected = False
+                self.trackers.holder = NOBODY
+            case e.PlanLoaded(plan, epoch):
+                self._apply_plan(plan, epoch)
+            case e.PeerRejected(container, reason):
+                self._effects.add(e.StopReplaced(f"container {container}: {reason}"))
             case e.Listening(port):
                 self.info = replace(self.info, port=port)
-        if self.generation.news():
-            self._tell_master()
+        if self.generation.has_unreported_changes():
+            self._send_heartbeat()
         return self._finish()
 
     def packet(self, connection: int, packet: Packet) -> list[e.Effect]:
         """A packet has come on this connection."""
-        self._take(connection, packet, self.local.packet, self.mesh.packet)
+        self._dispatch(connection, packet, self.instances.packet, self.peers.packet)
         return self._finish()
 
     def next_packet(self, connection: int) -> tuple[Packet | None, list[e.Effect]]:
         """The next packet to write on this connection, if any. It is handed over by this call."""
         neighbour = self.connections.at(connection)
-        packet = None if neighbour is None else self.flow.next_packet(neighbour)
+        packet = None if neighbour is None else self.forwarder.next_packet(neighbour)
         return packet, self._finish()
 
     # What others want to know.
 
     def peer_hello(self) -> PeerHello:
         """What this stream manager says first to a peer."""
-        epoch = self.standing.epoch
-        incarnation, generation = self.info.incarnation, self.generation.named
+        epoch = self.current.epoch
+        incarnation, generation = self.info.incarnation, self.generation.plan_generation
         return PeerHello(PROTOCOL_VERSION, self.topology_id, self.container, incarnation, epoch, generation)
 
     def instance_connection(self, task: int, incarnation: int) -> int | None:
@@ -158,76 +160,76 @@ class StreamManager:
     @property
     def version(self) -> PlanVersion:
         """Of the newest plan."""
-        return self.standing.routes.plan.version
+        return self.current.routes.plan.version
 
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if nothing here depends on time but heartbeats."""
-        return not self.pressure.own and not self.local.spouts_paused() and not self.tracking.live
+        return not self.causes.own and not self.instances.has_paused_spouts() and not self.trackers.live
 
-    def linked(self) -> bool:
+    def is_linked(self) -> bool:
         """True if there is a plan and every peer that is registered in it has an open link."""
-        registered = {info.container for info in self.standing.routes.plan.stream_managers}
-        peers = [self.connections.peers[c] for c in self.standing.routes.peers if c in registered]
+        registered = {info.container for info in self.current.routes.plan.stream_managers}
+        peers = [self.connections.peers[c] for c in self.current.routes.peers if c in registered]
         return self.version != NO_PLAN and all(peer.link.is_open for peer in peers)
 
     def totals(self) -> dict[str, float]:
         """Counters since the process began, by metric name."""
-        routes = self.standing.routes
+        routes = self.current.routes
         found = {
             "__sequence_faults": self.sequence_faults,
             "__protocol_violations": self.violations,
-            "__dropped_frames": self.flow.moved_frames,
-            "__moved_tuples": self.flow.moved_tuples,
-            "__server/__time_spent_back_pressure_aggr": self.local.paused_ms,
-            **self.pressure.totals(routes),
-            **self.tracking.totals(),
+            "__dropped_frames": self.forwarder.moved_frames,
+            "__moved_tuples": self.forwarder.moved_tuples,
+            "__server/__time_spent_back_pressure_aggr": self.instances.paused_ms,
+            **self.causes.totals(routes),
+            **self.trackers.totals(),
             **link_totals(self.connections, routes),
-            **stale_totals(self.flow.stale, routes),
+            **stale_totals(self.forwarder.stale, routes),
         }
         return {name: float(value) for name, value in found.items()}
 
     def gauges(self) -> dict[str, float]:
         """What is now, by metric name."""
         found = {
-            "__tracked_roots": self.tracking.live,
+            "__tracked_roots": self.trackers.live,
             "__plan_number": self.version.number,
-            **link_gauges(self.connections, self.standing.routes, self.weights),
+            **link_gauges(self.connections, self.current.routes, self.weights),
         }
         return {name: float(value) for name, value in found.items()}
 
     def check(self) -> None:
         """Assert every invariant."""
-        self.tracking.check()
+        self.trackers.check()
         self.check_control()
 
     def check_control(self) -> None:
         """Assert every invariant but those of the trackers, which take long."""
-        self.connections.check(self.flow.high, self.flow.largest_frame)
-        self.flow.check()
-        self.pressure.check()
-        self.local.episodes.check()
+        self.connections.check(self.forwarder.high, self.forwarder.largest_frame)
+        self.forwarder.check()
+        self.causes.check()
+        self.instances.episodes.check()
         self.weights.check()
         self.generation.check()
-        self.local.check(self.standing)
-        self.mesh.check(self.standing)
-        assert self.standing.epoch >= self.version.epoch, "no plan of a master that was never heard of"
+        self.instances.check(self.current)
+        self.peers.check(self.current)
+        assert self.current.epoch >= self.version.epoch, "no plan of a master that was never heard of"
         assert not self._effects.take(), "effects are handed over by the end of each event"
 
     # Connections.
 
     def _connected(self, connection: int, hello: InstanceHello | PeerHello, said: int) -> None:
-        reason = self._wrong(hello)
+        reason = self._rejection_reason(hello)
         if reason:
             self.violations += 1
-            self._effects.add(e.Send(connection, Leave(reason)), e.End(connection, reason))
+            self._effects.add(e.SendMessage(connection, Leave(reason)), e.EndConnection(connection, reason))
         elif isinstance(hello, InstanceHello):
-            self.local.hello(connection, hello, self.standing)
-            self._tell_master()
+            self.instances.connect(connection, hello, self.current)
+            self._send_heartbeat()
         else:
-            self._hear_epoch(hello.epoch)
-            self.mesh.hello(connection, hello, said, self.standing.routes)
+            self._raise_epoch(hello.epoch)
+            self.peers.connect(connection, hello, said, self.current.routes)
 
-    def _wrong(self, hello: InstanceHello | PeerHello) -> str:
+    def _rejection_reason(self, hello: InstanceHello | PeerHello) -> str:
         if hello.protocol != PROTOCOL_VERSION:
             return (
                 f"protocol {hello.protocol} is spoken; this stream manager speaks {PROTOCOL_VERSION}: use one release"
@@ -240,11 +242,11 @@ class StreamManager:
 
     def _data_opened(self, neighbour: Neighbour | None) -> None:
         if isinstance(neighbour, LocalInstance):
-            self.local.data(neighbour)
+            self.instances.open_data(neighbour)
         elif isinstance(neighbour, Peer):
-            self.mesh.data(neighbour)
+            self.peers.open_data(neighbour)
 
-    def _take(
+    def _dispatch(
         self, connection: int, what: T, local: Callable[[LocalInstance, T], None], mesh: Callable[[Peer, T], None]
     ) -> None:
         """Hand over what a neighbour has sent. One that breaks a rule loses its connection."""
@@ -258,85 +260,88 @@ class StreamManager:
         except ProtocolViolation as fault:
             self.violations += 1
             self.sequence_faults += isinstance(fault, SequenceFault)
-            self._effects.add(e.End(connection, f"{neighbour}: {fault}"))
-            self._lost(neighbour)
+            self._effects.add(e.EndConnection(connection, f"{neighbour}: {fault}"))
+            self._disconnected(neighbour)
 
-    def _lost(self, neighbour: Neighbour | None) -> None:
+    def _disconnected(self, neighbour: Neighbour | None) -> None:
         if isinstance(neighbour, LocalInstance):
-            self.local.lost(neighbour)
-            self._tell_master()
+            self.instances.disconnected(neighbour)
+            self._send_heartbeat()
         elif isinstance(neighbour, Peer):
-            self.mesh.lost(neighbour)
-            if self.generation.news():
-                self._tell_master()
+            self.peers.disconnected(neighbour)
+            if self.generation.has_unreported_changes():
+                self._send_heartbeat()
 
     # Plans and the master.
 
-    def _follow(self, plan: PhysicalPlan, epoch: int) -> None:
+    def _apply_plan(self, plan: PhysicalPlan, epoch: int) -> None:
         """Go by this plan, unless it is older than what was heard, or of another topology."""
-        before = self.standing
+        before = self.current
         if plan.topology.id != self.topology_id or epoch < before.epoch:
             return
-        self._hear_epoch(epoch)
+        self._raise_epoch(epoch)
         if plan.version <= self.version:
             return
-        routes, scope = Routes(plan, self.container), setting(plan.topology.config, Keys.TOPOLOGY_BACKPRESSURE_SCOPE)
-        self.standing = Standing(epoch, routes, scope)
-        if self.generation.follow(routes):
-            self.flow.drop_queued()
-        self.tracking.set_routes(routes, self._now_ms)
-        self.flow.set_routes(routes)
-        self.pressure.set_routes(routes)
+        routes, scope = (
+            PlanRoutes(plan, self.container),
+            setting(plan.topology.config, Keys.TOPOLOGY_BACKPRESSURE_SCOPE),
+        )
+        self.current = CurrentPlan(epoch, routes, scope)
+        if self.generation.apply_plan(routes):
+            self.forwarder.drop_queued()
+        self.trackers.set_routes(routes, self._now_ms)
+        self.forwarder.set_routes(routes)
+        self.causes.set_routes(routes)
         self.weights.keep_only(routes.where)
         self._effects.add(e.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
-        self.local.give_plans(before.routes, self.standing)
-        self.mesh.review(before.routes, routes)
+        self.instances.apply_plan(before.routes, self.current)
+        self.peers.apply_plan(before.routes, routes)
         if plan.standstill is Standstill.SETTLING:  # spouts are silent until the master has heard of all
-            self._tell_master()
+            self._send_heartbeat()
 
     def _master_connected(self) -> None:
-        self._master_here = True
-        instances = self.local.infos(self.standing.routes)
-        register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version, self.standing.epoch)
-        self._effects.add(e.TellMaster(register))
-        if self.generation.named:  # a new master learns how everybody stands in its own epoch
-            self._tell_master()
+        self._is_master_connected = True
+        instances = self.instances.connected_instances(self.current.routes)
+        register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version, self.current.epoch)
+        self._effects.add(e.SendToMaster(register))
+        if self.generation.plan_generation:  # a new master learns how everybody stands in its own epoch
+            self._send_heartbeat()
 
-    def _master_heard(self, message: FromMaster) -> None:
-        epoch = self.standing.epoch
+    def _master_message(self, message: FromMaster) -> None:
+        epoch = self.current.epoch
         if message.epoch < epoch:
-            self._effects.add(e.RefuseMaster(f"its epoch {message.epoch} is over; {epoch} was heard"))
+            self._effects.add(e.LeaveMaster(f"its epoch {message.epoch} is over; {epoch} was heard"))
         elif isinstance(message, Leave):
-            self._effects.add(e.Replaced(f"topology master: {message.reason}"))
+            self._effects.add(e.StopReplaced(f"topology master: {message.reason}"))
         else:
             self._contact_ms = self._now_ms
             if isinstance(message, HeartbeatReply):
-                self._hear_epoch(message.epoch)
-                self.tracking.holder = message.holder
-                if self.generation.hear(message.wish):
-                    self.local.tell_wish()
+                self._raise_epoch(message.epoch)
+                self.trackers.holder = message.holder
+                if self.generation.set_command(message.wish):
+                    self.instances.send_command()
             else:
-                self._follow(message.plan, message.epoch)
+                self._apply_plan(message.plan, message.epoch)
 
-    def _hear_epoch(self, epoch: int) -> None:
+    def _raise_epoch(self, epoch: int) -> None:
         """The highest epoch that anybody speaks of is kept."""
-        if epoch > self.standing.epoch:
-            self.standing = replace(self.standing, epoch=epoch)
-            self._effects.add(e.EpochHeard(epoch))
+        if epoch > self.current.epoch:
+            self.current = replace(self.current, epoch=epoch)
+            self._effects.add(e.EpochRaised(epoch))
 
-    def _tell_master(self) -> None:
+    def _send_heartbeat(self) -> None:
         """A heartbeat: when it is time, when an instance comes or goes, and when a report changes."""
-        if self._master_here:
-            causes, instances = tuple(self.pressure.own), self.local.infos(self.standing.routes)
-            flow, epoch = self._flow_of_tuples(), self.standing.epoch
-            paused, reports = self.local.spouts_paused(), self.generation.tell()
+        if self._is_master_connected:
+            causes, instances = tuple(self.causes.own), self.instances.connected_instances(self.current.routes)
+            flow, epoch = self._flow(), self.current.epoch
+            paused, reports = self.instances.has_paused_spouts(), self.generation.take_reports()
             beat = Heartbeat(causes, paused, self.version, instances, flow, epoch, reports)
-            self._effects.add(e.TellMaster(beat))
+            self._effects.add(e.SendToMaster(beat))
 
-    def _flow_of_tuples(self) -> Flow:
+    def _flow(self) -> Flow:
         """Whether tuples get through, and who holds them up."""
-        here = holder(self.connections, self.weights, self.standing.routes)
-        return Flow(self.tracking.live, self.tracking.stalled_ms(self._now_ms), here)
+        here = find_bottleneck(self.connections, self.weights, self.current.routes)
+        return Flow(self.trackers.live, self.trackers.stalled_ms(self._now_ms), here)
 
     # Time.
 
@@ -350,33 +355,33 @@ class StreamManager:
             if self._late_ticks <= MOST_LATE_TICKS:
                 self._expire_from_ms = self._now_ms + step + REST_MS
         self._now_ms += step
-        self.pressure.pass_time(step)
-        self.local.pass_time(step, self.standing.routes)
+        self.causes.pass_time(step)
+        self.instances.pass_time(step, self.current.routes)
         if self._now_ms >= self._expire_from_ms:
-            self.tracking.tick(self._now_ms)
+            self.trackers.tick(self._now_ms)
         # The lease runs from the last word, not from the end of a connection: a silent master is no contact.
         # Where the plan names no peers there is nobody to be cut off from (docs/decisions/lone-container.md).
         silent = self._now_ms - self._contact_ms >= self._lease_ms
-        self.pressure.set_partitioned(silent and bool(self.standing.routes.peers))
+        self.causes.set_partitioned(silent and bool(self.current.routes.peers))
         if self._now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = self._now_ms + self._heartbeat_ms
-            self.mesh.announce()
-            self.mesh.announce_whole(self._turns)
-            self.mesh.tell_taken()
-            self.local.tell_taken()
-            self._tell_master()
+            self.peers.announce_causes()
+            self.peers.announce_all_causes(self._turns)
+            self.peers.report_taken()
+            self.instances.report_taken()
+            self._send_heartbeat()
 
     def _finish(self) -> list[e.Effect]:
         """What every event ends with: credit, announcements, pauses, and the links that have work."""
-        for grant in self.flow.due():
-            (self.mesh if grant.container else self.local).renew(grant)
+        for grant in self.forwarder.due():
+            (self.peers if grant.container else self.instances).renew(grant)
         changed = self.weights.take_changed()
         if changed:
-            self.local.tell_weights(changed, self.standing)
-            self.mesh.tell_weights(changed, self.standing.routes)
-        self.mesh.announce()
-        self.local.pause_spouts(self.standing)
+            self.instances.send_weights(changed, self.current)
+            self.peers.send_weights(changed, self.current.routes)
+        self.peers.announce_causes()
+        self.instances.pause_spouts(self.current)
         for neighbour in self.connections.take_dirty():
             if neighbour.connection is not None and neighbour.link.has_work():
-                self._effects.add(e.Wake(neighbour.connection))
+                self._effects.add(e.WakeLink(neighbour.connection))
         return self._effects.take()

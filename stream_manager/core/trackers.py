@@ -7,8 +7,8 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Ack, Fail, Init, Reason
 from heron_runtime.wire.master import NOBODY, Holder
 from stream_manager.core.ack_tracker import AckTracker, Column, column, refuse_zero
-from stream_manager.core.connections import Connections, ProtocolViolation
-from stream_manager.core.plan import Routes
+from stream_manager.core.connections import ConnectionTable, ProtocolViolation
+from stream_manager.core.plan import PlanRoutes
 
 TOO_MANY = Reason(
     FailKind.FAILED,
@@ -34,10 +34,10 @@ def roots_of(message: Ack | Fail) -> Column:
     return roots
 
 
-class Tracking:
+class AckTrackers:
     """One tracker per local spout task."""
 
-    def __init__(self, buckets: int, connections: Connections) -> None:
+    def __init__(self, buckets: int, connections: ConnectionTable) -> None:
         self._trackers: dict[int, AckTracker] = {}
         self._connections = connections
         self.opened = 0
@@ -62,7 +62,7 @@ class Tracking:
         """Roots in flight."""
         return sum(tracker.live for tracker in self._trackers.values())
 
-    def set_routes(self, routes: Routes, now_ms: int) -> None:
+    def set_routes(self, routes: PlanRoutes, now_ms: int) -> None:
         """A new plan: there may be other local spouts."""
         config, spouts = routes.plan.topology.config, routes.local_spouts
         timeout_ms: int | None = None

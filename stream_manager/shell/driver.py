@@ -31,7 +31,17 @@ from heron_runtime.telemetry.reporter import Waiting
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
-from stream_manager.core.events import ConnectionEnded, DataOpened, Effect, End, Event, Heard, Replaced, Send, Wake
+from stream_manager.core.events import (
+    ConnectionEnded,
+    ControlReceived,
+    DataStreamOpened,
+    Effect,
+    EndConnection,
+    Event,
+    SendMessage,
+    StopReplaced,
+    WakeLink,
+)
 from stream_manager.core.links import ControlOutbox
 from stream_manager.core.stream_manager import StreamManager
 
@@ -47,7 +57,7 @@ Write = Callable[[Any], Awaitable[Any]]
 log = logging.getLogger(__name__)
 
 
-class Pump:
+class PacketPump:
     """Writes what ``take`` gives as fast as the stream takes it. After ``close`` it writes what is left and ends."""
 
     def __init__(self, take: Callable[[], Any | None]) -> None:
@@ -78,17 +88,17 @@ class Pump:
 
 
 @dataclass(frozen=True)
-class Gathering:
+class Spacing:
     """``gap`` gives the least seconds from packet to packet, ``waiting_bytes`` what there is for the next one."""
 
     gap: Callable[[], float]
     waiting_bytes: Callable[[], int]
 
 
-class GatheringPump(Pump):
+class SpacedPump(PacketPump):
     """A pump whose messages gather."""
 
-    def __init__(self, take: Callable[[], Any | None], gathering: Gathering) -> None:
+    def __init__(self, take: Callable[[], Any | None], gathering: Spacing) -> None:
         super().__init__(take)
         self._gathering = gathering
         self._loop = asyncio.get_running_loop()
@@ -134,8 +144,8 @@ class Connection:
         self.number = number
         self.who = who
         self._outbox = ControlOutbox()
-        self.control = Pump(self._outbox.take)
-        self.data: Pump | None = None
+        self.control = PacketPump(self._outbox.take)
+        self.data: PacketPump | None = None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._gone = gone
 
@@ -155,7 +165,7 @@ class Connection:
             self.data.close()
         self._gone(reason)
 
-    async def converse(self, stream: Any, handle: Callable[[Any], None], pump: Pump) -> None:
+    async def converse(self, stream: Any, handle: Callable[[Any], None], pump: PacketPump) -> None:
         """Run one stream until it or the connection ends."""
         reader: asyncio.Future[Any] = asyncio.ensure_future(_read_all(stream.read, handle))
         writer: asyncio.Future[Any] = asyncio.ensure_future(pump.run(stream.write))
@@ -205,7 +215,7 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class Host:
+class CoreDriver:
     """Owns the core. Everything runs on one loop, so the core needs no lock."""
 
     def __init__(self, core: StreamManager) -> None:
@@ -218,10 +228,10 @@ class Host:
         self._todo: deque[Effect] = deque()
         self._acting = False
         self._do: dict[type[Effect], Callable[[Any], None]] = {
-            Wake: self._wake,
-            Send: self._send,
-            End: self._end,
-            Replaced: self._replaced,
+            WakeLink: self._wake,
+            SendMessage: self._send,
+            EndConnection: self._end,
+            StopReplaced: self._replaced,
         }
 
     def on(self, kind: type[Effect], do: Callable[[Any], None]) -> None:
@@ -251,7 +261,7 @@ class Host:
             if isinstance(message, ProcessMetrics):
                 self.reports.put(message)
             else:
-                self.handle(Heard(connection.number, message))
+                self.handle(ControlReceived(connection.number, message))
 
         await connection.converse(stream, heard, connection.control)
 
@@ -259,23 +269,23 @@ class Host:
         """Run the data stream of a connection."""
         number = connection.number
         pump = connection.data = self._pump(number)
-        self.handle(DataOpened(number))
+        self.handle(DataStreamOpened(number))
 
         def arrived(packet: Packet) -> None:
             self._act(self.core.packet(number, packet))
 
         await connection.converse(stream, arrived, pump)
 
-    def _pump(self, number: int) -> Pump:
+    def _pump(self, number: int) -> PacketPump:
         """Of the data stream: its packets gather."""
         take, neighbour = partial(self._next_packet, number), self.core.connections.at(number)
         if neighbour is not None:
-            return GatheringPump(take, Gathering(self._gap, neighbour.link.waiting_bytes))
-        return Pump(take)
+            return SpacedPump(take, Spacing(self._gap, neighbour.link.waiting_bytes))
+        return PacketPump(take)
 
     def _gap(self) -> float:
         """Seconds from packet to packet on one stream."""
-        return min(LONGEST_GAP_SECONDS, GAP_SECONDS_EACH_PEER * len(self.core.standing.routes.peers))
+        return min(LONGEST_GAP_SECONDS, GAP_SECONDS_EACH_PEER * len(self.core.current.routes.peers))
 
     def _act(self, effects: list[Effect]) -> None:
         """Do these, in order. What they lead to is done after them."""
@@ -290,22 +300,22 @@ class Host:
         finally:
             self._acting = False
 
-    def _wake(self, effect: Wake) -> None:
+    def _wake(self, effect: WakeLink) -> None:
         connection = self.connections.get(effect.connection)
         if connection is not None and connection.data is not None:
             connection.data.wake()
 
-    def _send(self, effect: Send) -> None:
+    def _send(self, effect: SendMessage) -> None:
         connection = self.connections.get(effect.connection)
         if connection is not None:
             connection.send(effect.message)
 
-    def _end(self, effect: End) -> None:
+    def _end(self, effect: EndConnection) -> None:
         connection = self.connections.get(effect.connection)
         if connection is not None:
             connection.end(effect.reason)
 
-    def _replaced(self, effect: Replaced) -> None:
+    def _replaced(self, effect: StopReplaced) -> None:
         log.warning("told to leave: %s", effect.reason)
         self.replaced = True
         self.stop.set()

@@ -26,15 +26,15 @@ from heron_runtime.wire.control import Leave, PeerHello
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import FromMaster
 from stream_manager.core.events import (
-    Connected,
+    ConnectionOpened,
+    LeaveMaster,
     MasterConnected,
-    MasterGone,
-    MasterHeard,
-    PeerRefused,
-    RefuseMaster,
-    TellMaster,
+    MasterDisconnected,
+    MasterMessage,
+    PeerRejected,
+    SendToMaster,
 )
-from stream_manager.shell.driver import Connection, Host
+from stream_manager.shell.driver import Connection, CoreDriver
 
 BACKOFF_MIN_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 2.0
@@ -106,7 +106,7 @@ GENERATION_KEY = "heronry-generation"
 HELLO_SECONDS = 10.0
 
 
-async def start_peer_server(host: Host, identity: Identity, address: str) -> tuple[grpc.aio.Server, int]:
+async def start_peer_server(host: CoreDriver, identity: Identity, address: str) -> tuple[grpc.aio.Server, int]:
     """Serve peers on a free port of ``address``. Returns the server and the port."""
     service = _PeerService(host)
     handler = PEER_SERVICE.handler(Control=service.control, Data=service.data)
@@ -116,7 +116,7 @@ async def start_peer_server(host: Host, identity: Identity, address: str) -> tup
 
 
 class _PeerService:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: CoreDriver) -> None:
         self._host = host
 
     async def control(self, _: Any, context: grpc.aio.ServicerContext) -> None:
@@ -129,7 +129,7 @@ class _PeerService:
         connection = self._host.connect(_who(hello))
         us = self._host.core.peer_hello()
         connection.send(us)
-        self._host.handle(Connected(connection.number, hello, us.generation))
+        self._host.handle(ConnectionOpened(connection.number, hello, us.generation))
         await self._host.control(connection, context)
 
     async def data(self, _: Any, context: grpc.aio.ServicerContext) -> None:
@@ -152,17 +152,17 @@ def _who(hello: PeerHello) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PeerTarget:
     """Where a peer is. What belongs to another generation needs a connection of its own."""
 
     info: StreamManagerInfo
     generation: int
 
 
-class Connector:
+class PeerConnector:
     """Keeps a connection to one peer with a higher container number."""
 
-    def __init__(self, host: Host, identity: Identity, container: int) -> None:
+    def __init__(self, host: CoreDriver, identity: Identity, container: int) -> None:
         self._host = host
         self._identity = identity
         self._container = container
@@ -172,9 +172,9 @@ class Connector:
     def set_plan(self, plan: PhysicalPlan) -> None:
         """A new plan: go where it says the peer is, and again when it begins another generation."""
         info = plan.stream_manager(self._container)
-        self._dialer.set_target(None if info is None else Target(info, plan.generation.number))
+        self._dialer.set_target(None if info is None else PeerTarget(info, plan.generation.number))
 
-    async def _connect(self, target: Target) -> bool:
+    async def _connect(self, target: PeerTarget) -> bool:
         """One connection from hello to end. False if there was no hello."""
         us = self._host.core.peer_hello()
         keys = (CONTAINER_KEY, us.container), (INCARNATION_KEY, us.incarnation), (GENERATION_KEY, us.generation)
@@ -191,12 +191,12 @@ class Connector:
                 return False
             if not isinstance(hello, PeerHello) or hello.container != self._container:
                 if isinstance(hello, Leave):
-                    self._host.handle(PeerRefused(self._container, hello.reason))
+                    self._host.handle(PeerRejected(self._container, hello.reason))
                 self._dialer.failed(f"it answers {hello}")
                 return False
             self._dialer.answered()
             self._dialer.connection = connection = self._host.connect(_who(hello))
-            self._host.handle(Connected(connection.number, hello, us.generation))
+            self._host.handle(ConnectionOpened(connection.number, hello, us.generation))
             if connection.ended.done():
                 self._dialer.refused()
             try:
@@ -212,7 +212,7 @@ class Connector:
             return True
 
 
-class MasterWatch:
+class MasterWatcher:
     """Follows the master's node in the state store; ``found`` gets each new location and its bytes."""
 
     def __init__(self, launch: Launch, found: Callable[[MasterLocation, bytes], None]) -> None:
@@ -267,13 +267,13 @@ class MasterWatch:
 class MasterClient:
     """Keeps a stream to the master: registers, sends what the core says, hands it what the master says."""
 
-    def __init__(self, host: Host, identity: Identity) -> None:
+    def __init__(self, host: CoreDriver, identity: Identity) -> None:
         self._host = host
         self._identity = identity
         self._dialer = Dialer("topology master", self._connect)
         self.run = self._dialer.run
-        host.on(TellMaster, self._tell)
-        host.on(RefuseMaster, self._refuse)
+        host.on(SendToMaster, self._tell)
+        host.on(LeaveMaster, self._refuse)
 
     def set_location(self, location: MasterLocation) -> None:
         """The master is here now."""
@@ -290,7 +290,7 @@ class MasterClient:
                 log.info("topology master: registered")
             heard = True
             self._dialer.answered()
-            self._host.handle(MasterHeard(message))
+            self._host.handle(MasterMessage(message))
 
         async with make_channel(f"{location.host}:{location.port}", self._identity) as channel:
             stream = MASTER_SERVICE.call(channel, "StreamManager")(metadata=self._identity.metadata())
@@ -305,12 +305,12 @@ class MasterClient:
 
     def _gone(self, reason: str) -> None:
         self._dialer.failed(reason)
-        self._host.handle(MasterGone())
+        self._host.handle(MasterDisconnected())
 
-    def _tell(self, effect: TellMaster) -> None:
+    def _tell(self, effect: SendToMaster) -> None:
         if self._dialer.connection is not None:
             self._dialer.connection.send(effect.message)
 
-    def _refuse(self, effect: RefuseMaster) -> None:
+    def _refuse(self, effect: LeaveMaster) -> None:
         if self._dialer.connection is not None:
             self._dialer.connection.end(effect.reason)

@@ -12,8 +12,8 @@ from heron_runtime.net.handshake import LinkRefused, Opening
 from heron_runtime.net.link import HANDSHAKE_SECONDS, LinkStream, accept, refuse
 from heron_runtime.wire.control import InstanceHello
 from heron_runtime.wire.errors import MalformedMessage
-from stream_manager.core.events import Connected
-from stream_manager.shell.driver import Host
+from stream_manager.core.events import ConnectionOpened
+from stream_manager.shell.driver import CoreDriver
 
 BACKLOG = 1024  # every instance of a container may come at the same moment, with two streams
 
@@ -26,7 +26,7 @@ class InstanceServer:
     ``key_of`` knows the key of each task of the topology.
     """
 
-    def __init__(self, host: Host, key_of: Callable[[int], str]) -> None:
+    def __init__(self, host: CoreDriver, key_of: Callable[[int], str]) -> None:
         self._host = host
         self._key_of = key_of
         self._server: asyncio.AbstractServer | None = None
@@ -78,7 +78,7 @@ class InstanceServer:
         if (hello.task, hello.incarnation) != (opening.task, opening.incarnation):
             raise _refused(link, f"the hello is of task {hello.task}, which is not who has proved itself")
         connection = self._host.connect(f"task {hello.task} (process {hello.pid})")
-        self._host.handle(Connected(connection.number, hello))
+        self._host.handle(ConnectionOpened(connection.number, hello))
         await self._host.control(connection, link)
 
     async def _data(self, link: LinkStream, opening: Opening) -> None:

@@ -30,10 +30,10 @@ from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
 from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
-from stream_manager.core.events import EpochHeard, Listening, PlanAccepted, PlanRecalled, Tick
+from stream_manager.core.events import EpochRaised, Listening, PlanAccepted, PlanLoaded, Tick
 from stream_manager.core.stream_manager import StreamManager
-from stream_manager.shell.driver import Host, now_ms
-from stream_manager.shell.grpc_links import Connector, MasterClient, MasterWatch, start_peer_server
+from stream_manager.shell.driver import CoreDriver, now_ms
+from stream_manager.shell.grpc_links import MasterClient, MasterWatcher, PeerConnector, start_peer_server
 from stream_manager.shell.instance_server import InstanceServer
 
 TICK_SECONDS = 0.1
@@ -50,19 +50,19 @@ class StreamManagerProcess:
         self.launch = launch
         self.container = container
         self._identity = identity_of(launch)
-        self._file = MemoryFile(Path(launch.runtime_dir, f"stream_manager-{container}.plan"), launch.topology_id)
+        self._file = PlanFile(Path(launch.runtime_dir, f"stream_manager-{container}.plan"), launch.topology_id)
         # Incarnations grow, so that peers can tell a newer stream manager from an older one.
         self._incarnation = max(time.time_ns() // 1_000_000, self._file.memory.incarnation + 1)
         self._servers: list[grpc.aio.Server] = []
         self._patience_seconds = setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) / 2
         self._tasks: list[asyncio.Task[None]] = []
-        self._connectors: dict[int, Connector] = {}
+        self._connectors: dict[int, PeerConnector] = {}
         self._fault: BaseException | None = None
         self._counted: dict[str, float] = {}
         self._keeps_history = setting(launch.settings, Keys.HERON_HISTORY_ENABLED)
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
         info = StreamManagerInfo(container, launch.host, 0, self._incarnation, os.getpid())
-        self.host = Host(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
+        self.host = CoreDriver(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
         key_of = partial(instance_key, launch.secret(), launch.topology_id, container)
         self._instances = InstanceServer(self.host, key_of)
         self.reporter = Reporter(launch, container, self._collect, self.host.reports)
@@ -80,12 +80,12 @@ class StreamManagerProcess:
     @property
     def phase(self) -> Phase:
         """RUNNING with a plan and links to all registered peers."""
-        return Phase.RUNNING if self._servers and self.core.linked() else Phase.STARTING
+        return Phase.RUNNING if self._servers and self.core.is_linked() else Phase.STARTING
 
     async def start(self) -> None:
         """Listen, recall the last plan, look for master and peers. Raises OSError, RuntimeError (no port)."""
         self.host.on(PlanAccepted, self._plan_accepted)
-        self.host.on(EpochHeard, lambda effect: self._file.update(epoch=effect.epoch))
+        self.host.on(EpochRaised, lambda effect: self._file.update(epoch=effect.epoch))
         # The port is part of what the core says of itself, so the peers' server comes first.
         peers, port = await start_peer_server(self.host, self._identity, self.launch.bind_host)
         self.host.handle(Listening(port))
@@ -106,7 +106,7 @@ class StreamManagerProcess:
             master.set_location(location)
 
         self._spawn(master.run(), "master client")
-        self._spawn(MasterWatch(self.launch, found).run(), "master watch")
+        self._spawn(MasterWatcher(self.launch, found).run(), "master watch")
         self._spawn(self._tick(), "tick")
         self.reporter.start()
         gc.collect()
@@ -133,7 +133,7 @@ class StreamManagerProcess:
         servers, self._servers = self._servers, []
         await asyncio.gather(*(server.stop(0.2) for server in servers))
         if self._keeps_history:
-            self.core.local.episodes.end(self.core.local.clock_ms)
+            self.core.instances.episodes.end(self.core.instances.clock_ms)
             self._tell_pressure()
             self._telemetry.settle(time.time())
         await self.reporter.stop()
@@ -149,7 +149,7 @@ class StreamManagerProcess:
             if memory.plan:
                 plan = PHYSICAL_PLAN.decode(memory.plan)
                 log.info("recalling plan %s from disk", plan.version)
-                self.host.handle(PlanRecalled(plan, memory.epoch))
+                self.host.handle(PlanLoaded(plan, memory.epoch))
         except MalformedMessage as error:
             log.warning("what was kept on disk is of no use: %s", error)
 
@@ -159,7 +159,7 @@ class StreamManagerProcess:
         self._file.update(plan=PHYSICAL_PLAN.encode(plan), epoch=epoch)
         for container in effect.call:
             if container not in self._connectors:
-                connector = self._connectors[container] = Connector(self.host, self._identity, container)
+                connector = self._connectors[container] = PeerConnector(self.host, self._identity, container)
                 self._spawn(connector.run(), f"connector to {container}")
         for connector in self._connectors.values():
             connector.set_plan(plan)
@@ -177,7 +177,7 @@ class StreamManagerProcess:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(IDLE_TICK_SECONDS if self.core.idle() else TICK_SECONDS)
+            await asyncio.sleep(IDLE_TICK_SECONDS if self.core.is_idle() else TICK_SECONDS)
             await asyncio.sleep(0)  # what has come by now is read first
             self.host.handle(Tick(now_ms()))
 
@@ -195,7 +195,7 @@ class StreamManagerProcess:
 
     def _tell_pressure(self) -> None:
         """To the history: the episodes of pressure that are over."""
-        local = self.core.local
+        local = self.core.instances
         utc_ms = time.time() * 1000 - local.clock_ms
         for each in local.episodes.take():
             self._telemetry.happened(
@@ -203,7 +203,7 @@ class StreamManagerProcess:
             )
 
 
-class Memory(msgspec.Struct, omit_defaults=True):
+class SavedPlan(msgspec.Struct, omit_defaults=True):
     """The file. ``plan`` and ``master`` are records as the state store has them, empty if there was none."""
 
     topology_id: str = ""
@@ -213,7 +213,7 @@ class Memory(msgspec.Struct, omit_defaults=True):
     master: bytes = b""
 
 
-class MemoryFile:
+class PlanFile:
     """``<runtime folder>/stream_manager-<N>.plan``, closed to user code, replaced as a whole at each change."""
 
     def __init__(self, path: Path, topology_id: str) -> None:
@@ -235,12 +235,12 @@ class MemoryFile:
         except OSError as error:
             log.error("the plan is not kept on disk: %s", error)
 
-    def _read(self, topology_id: str) -> Memory:
+    def _read(self, topology_id: str) -> SavedPlan:
         try:
-            memory = msgspec.msgpack.decode(self._path.read_bytes(), type=Memory)
+            memory = msgspec.msgpack.decode(self._path.read_bytes(), type=SavedPlan)
         except FileNotFoundError:
-            return Memory(topology_id)
+            return SavedPlan(topology_id)
         except (OSError, *UNREADABLE) as error:
             log.warning("%s is of no use: %s", self._path, error)
-            return Memory(topology_id)
-        return memory if memory.topology_id == topology_id else Memory(topology_id)
+            return SavedPlan(topology_id)
+        return memory if memory.topology_id == topology_id else SavedPlan(topology_id)

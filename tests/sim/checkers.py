@@ -80,7 +80,7 @@ class Checkers:
     def stream_manager_started(self, manager: SimStreamManager) -> None:
         """A new core: listen to its verdicts."""
         self._opened[manager.name, manager.life] = {}
-        tracking = manager.core.tracking
+        tracking = manager.core.trackers
         verdict = tracking.verdict
 
         def checked_verdict(task: int, roots: bytes, reason: Reason | None) -> None:
@@ -124,7 +124,7 @@ class Checkers:
             if always or self._core_steps % CHECK_EACH == 0:
                 core.check_control()
             if self._core_steps % (4 * CHECK_EACH) == 0:  # the trackers' check takes long
-                core.tracking.check()
+                core.trackers.check()
         except AssertionError as error:
             raise Violation(f"{manager.name}: {error}") from error
         if core.violations > manager.tampered:
@@ -274,16 +274,16 @@ class Checkers:
     def _peers_hear(self, managers: list[SimStreamManager]) -> None:
         """What a stream manager has announced of its causes, its peers know a while later."""
         now_ms = self.world.now_ms
-        linked = len(managers) == len(self.cluster.stream_managers) and all(m.core.linked() for m in managers)
+        linked = len(managers) == len(self.cluster.stream_managers) and all(m.core.is_linked() for m in managers)
         if not linked or now_ms - self.last_fault_ms < CALM_MS:
             self._announced.clear()
             return
         for manager in managers:
             announced = self._announced.setdefault((manager.name, manager.life), [])
-            announced.append((now_ms, manager.core.pressure.whole().number))
+            announced.append((now_ms, manager.core.causes.whole().number))
             due = max((number for at, number in announced if at <= now_ms - AGREE_MS), default=-1)
             for peer in managers:
-                known, _ = peer.core.pressure._peers.get(manager.container, (-1, {}))
+                known, _ = peer.core.causes._peers.get(manager.container, (-1, {}))
                 if peer is not manager and known < due:
                     raise Violation(
                         f"{peer.name} knows the causes of {manager.name} up to number {known}, "
@@ -296,7 +296,7 @@ class Checkers:
         came = sum(n.traffic_in.tuples for n in neighbours)
         left = sum(n.link.traffic_out.tuples for n in neighbours)
         waits = sum(frame.count for n in neighbours for q in n.link.destinations.values() for frame, _, _ in q.frames)
-        if came != left + waits and not manager.core.flow.moved_frames:  # those end here
+        if came != left + waits and not manager.core.forwarder.moved_frames:  # those end here
             raise Violation(f"{manager.name}: {came} tuples came in, {left} went out, {waits} wait")
 
     def _agree(self, instance: SimInstance) -> None:
@@ -304,19 +304,19 @@ class Checkers:
         managers = [m for m in self.cluster.stream_managers.values() if m.alive]
         host = self.cluster.stream_managers[instance.host]
         # Who has no link to another knows nothing of its causes; they are told again when there is one.
-        if len(managers) < len(self.cluster.stream_managers) or not all(m.core.linked() for m in managers):
+        if len(managers) < len(self.cluster.stream_managers) or not all(m.core.is_linked() for m in managers):
             self._since.pop(instance.task, None)
             return
-        standing = host.core.standing
+        standing = host.core.current
         causes = [
-            c for m in managers for c in m.core.pressure.own
+            c for m in managers for c in m.core.causes.own
             if standing.scope == "topology" or standing.routes.reaches(instance.component_name, c)
         ]  # fmt: skip
-        if bool(causes) == instance.paused_by_pressure or host.core.pressure.partitioned:
+        if bool(causes) == instance.paused_by_pressure or host.core.causes.partitioned:
             self._since.pop(instance.task, None)
             return
         # A spout that has changed between two probes has followed, and causes that come and go keep it as it is.
-        changes = (instance.life, instance.pause_changes, *(m.core.pressure.whole().number for m in managers))
+        changes = (instance.life, instance.pause_changes, *(m.core.causes.whole().number for m in managers))
         known, since = self._since.setdefault(instance.task, (changes, self.world.now_ms))
         if known != changes:
             self._since[instance.task] = changes, self.world.now_ms

@@ -191,10 +191,10 @@ class Cluster:
             if not manager.alive:
                 continue
             core = manager.core
-            if core.tracking.live:
-                found.append(f"{manager.name} tracks {core.tracking.live} roots")
-            if core.pressure.union():
-                found.append(f"{manager.name} knows causes {[str(c) for c in core.pressure.union()]}")
+            if core.trackers.live:
+                found.append(f"{manager.name} tracks {core.trackers.live} roots")
+            if core.causes.union():
+                found.append(f"{manager.name} knows causes {[str(c) for c in core.causes.union()]}")
             if any(link.weight or link.settlements for link in _links(manager)):
                 found.append(f"{manager.name} has queued packets")
         for instance in self.instances.values():
@@ -216,8 +216,8 @@ class Cluster:
             return ["no plan, or the topology is not active"]
         found = []
         for manager in self.stream_managers.values():
-            if manager.alive and (manager.core.version != plan.version or not manager.core.linked()):
-                state = "linked" if manager.core.linked() else "not linked"
+            if manager.alive and (manager.core.version != plan.version or not manager.core.is_linked()):
+                state = "linked" if manager.core.is_linked() else "not linked"
                 found.append(f"{manager.name} has plan {manager.core.version} of {plan.version} and is {state}")
         for instance in self.instances.values():
             if instance.alive and instance.plan_version != plan.version:

@@ -189,7 +189,7 @@ class Story:
         oracle = cluster.oracle
         spouts: list[Any] = [i for i in cluster.instances.values() if i.is_spout]
         managers = [m for m in cluster.stream_managers.values() if m.alive]
-        causes = sorted({str(cause) for m in managers for cause in m.core.pressure.own})
+        causes = sorted({str(cause) for m in managers for cause in m.core.causes.own})
         leaders = [f"{m.name} epoch {m.core.mastership.epoch}" for m in cluster.masters if m.leading]
         return {
             "acked": oracle.acked,

@@ -145,7 +145,7 @@ class SimStreamManager(SimProcess):
             lambda _: self.later(world.between(1, 200), self._look) if self.life == life else None,
         )
         if self.disk.plan is not None:
-            self.handle(e.PlanRecalled(self.disk.plan, self.disk.epoch))
+            self.handle(e.PlanLoaded(self.disk.plan, self.disk.epoch))
         self.later(world.between(1, 50), self._look)
         self.later(world.between(1, 50), partial(self._find_master, BACKOFF_MS[0]))
         self.later(world.between(1, TICK_MS), self._tick)
@@ -183,26 +183,26 @@ class SimStreamManager(SimProcess):
 
     def _do(self, effect: e.Effect) -> None:
         match effect:
-            case e.Wake(number):
+            case e.WakeLink(number):
                 if number in self._connections:
                     self._connections[number].wake()
-            case e.Send(number, message):
+            case e.SendMessage(number, message):
                 if number in self._connections:
                     self._connections[number].put(message)
-            case e.TellMaster(message):
+            case e.SendToMaster(message):
                 self._tell_master(message)
-            case e.End(number, reason):
+            case e.EndConnection(number, reason):
                 if number in self._connections:
                     self._connections[number].end(reason)
             case e.PlanAccepted():
                 self._plan_accepted(effect)
-            case e.RefuseMaster(reason):
+            case e.LeaveMaster(reason):
                 self.log(f"refuses its master: {reason}")
                 if self._master is not None:
                     self._master.close(reason)
-            case e.EpochHeard(epoch):
+            case e.EpochRaised(epoch):
                 self.disk.epoch = epoch
-            case e.Replaced(reason):
+            case e.StopReplaced(reason):
                 self.cluster.checkers.told_to_leave(self, reason)
                 self.crash(f"told to leave: {reason}", None)
 
@@ -244,7 +244,7 @@ class SimStreamManager(SimProcess):
         connection.has_data = True
         link = neighbour.link
         self.pipes.append((link, connection.data_pipe(), sum(link.lost.values())))
-        self.handle(e.DataOpened(connection.number))
+        self.handle(e.DataStreamOpened(connection.number))
 
     def accept_instance(self, end: End, hello: Any) -> None:
         """An instance's first message."""
@@ -261,11 +261,11 @@ class SimStreamManager(SimProcess):
             self.cluster.checkers.checked(self)
 
         end.on_control, end.on_data = partial(self._heard, number), data
-        self.handle(e.Connected(number, hello))
+        self.handle(e.ConnectionOpened(number, hello))
         self.cluster.checkers.checked(self)
 
     def _heard(self, number: int, message: Any) -> None:
-        self.handle(e.Heard(number, message))
+        self.handle(e.ControlReceived(number, message))
         self.cluster.checkers.checked(self)
 
     def accept_peer(self, end: End, hello: Any) -> None:
@@ -291,7 +291,7 @@ class SimStreamManager(SimProcess):
         return connection
 
     def _said(self, hello: PeerHello, us: PeerHello) -> None:
-        self.handle(e.Connected(self._numbers, hello, us.generation))
+        self.handle(e.ConnectionOpened(self._numbers, hello, us.generation))
         self.cluster.checkers.checked(self)
 
     def said_back(self, end: End, hello: PeerHello, us: PeerHello) -> None:
@@ -332,12 +332,12 @@ class SimStreamManager(SimProcess):
         end = self._master = self.cluster.network.connect(self, process, process.accept, MASTERS)
 
         def control(message: Any) -> None:
-            self.handle(e.MasterHeard(message))
+            self.handle(e.MasterMessage(message))
             self.cluster.checkers.checked(self)
 
         def gone(reason: str) -> None:
             self._master = None
-            self.handle(e.MasterGone())
+            self.handle(e.MasterDisconnected())
 
         end.on_control, end.on_gone = control, gone
         self.handle(e.MasterConnected())
@@ -392,7 +392,7 @@ class Connector:
             if isinstance(message, PeerHello):
                 owner.said_back(end, message, us)
             elif isinstance(message, Leave):
-                owner.handle(e.PeerRefused(self.container, message.reason))
+                owner.handle(e.PeerRejected(self.container, message.reason))
 
         end.on_control = answer
         end.control.send(us)

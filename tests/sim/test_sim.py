@@ -114,7 +114,7 @@ def test_checker_rejects_an_older_plan() -> None:
     cluster.start()
     cluster.world.run_until(2000)
     manager = cluster.stream_managers[1]
-    plan = manager.core.standing.routes.plan
+    plan = manager.core.current.routes.plan
     with pytest.raises(Violation, match="goes back from plan"):
         cluster.checkers.plan_seen(manager.name, manager.life, replace(plan, version=PlanVersion(0, 1)))
 

@@ -79,7 +79,7 @@ class Cluster:
 
     async def plan(self, number: int = 1) -> None:
         await self.master.send_plan(make_plan([m.core.info for m in self.managers.values()], number))
-        await wait_until_async(lambda: all(m.core.linked() for m in self.managers.values()), "links")
+        await wait_until_async(lambda: all(m.core.is_linked() for m in self.managers.values()), "links")
 
     async def next_plan(self, generation: Generation, *only: int) -> None:
         """A plan of this generation, to all stream managers or only to these."""

@@ -75,12 +75,12 @@ async def test_another_generation_has_links_of_its_own(cluster: Cluster) -> None
 async def test_one_that_hears_the_plan_later_is_called_again_until_it_has(cluster: Cluster) -> None:
     for number, (early, late) in enumerate([(1, 2), (2, 1), (1, 2)], start=1):
         await cluster.next_plan(restoring(number), early)
-        await wait_until_async(lambda: cluster.managers[early].core.generation.named == number, "the plan")  # noqa: B023
-        await wait_until_async(lambda: not cluster.managers[late].core.linked(), "the end of the older link")  # noqa: B023
-        assert cluster.managers[late].core.generation.named == number - 1
+        await wait_until_async(lambda: cluster.managers[early].core.generation.plan_generation == number, "the plan")  # noqa: B023
+        await wait_until_async(lambda: not cluster.managers[late].core.is_linked(), "the end of the older link")  # noqa: B023
+        assert cluster.managers[late].core.generation.plan_generation == number - 1
         await cluster.next_plan(restoring(number), late)
         await cluster.restored(number)
-        assert not any(manager.core.generation.lost for manager in cluster.managers.values())
+        assert not any(manager.core.generation.loss_reason for manager in cluster.managers.values())
 
 
 async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generation(cluster: Cluster) -> None:
@@ -100,7 +100,7 @@ async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generati
         await late.connect()
     late.control.cancel()
     await cluster.instance(2)
-    assert not any(manager.core.linked() for manager in cluster.managers.values())
+    assert not any(manager.core.is_linked() for manager in cluster.managers.values())
     await cluster.next_plan(restoring(2))
     await cluster.restored(2)
     # The death of an instance's link is one, too.
@@ -117,9 +117,9 @@ async def test_a_stream_manager_that_comes_back_takes_part_in_the_next_one(clust
     await wait_until_async(lambda: all(m.core.version.number == 3 for m in cluster.managers.values()), "the plan")
     await cluster.managers.pop(1).stop()
     again = await cluster.start_manager(1)
-    assert again.core.generation.named == 1
+    assert again.core.generation.plan_generation == 1
     await wait_until_async(lambda: cluster.report(1).lost and cluster.report(2).lost, "both reports")
-    assert not again.core.linked()
+    assert not again.core.is_linked()
     listens = await cluster.instance(1)
     assert listens.plan is not None
     await listens.send([frame(1, 2)])

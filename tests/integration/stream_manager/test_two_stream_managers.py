@@ -70,7 +70,7 @@ async def test_what_waits_in_the_socket_is_read_before_roots_expire(one_second: 
     """The process stands still on the brink of an expiry, for longer than the timeout. Then its tick is late,
     and the ack lies in its socket, behind more than one read of others."""
     spout, bolt = await cluster.instance(1), await cluster.instance(2)
-    tracker = cluster.managers[1].core.tracking._trackers[1]
+    tracker = cluster.managers[1].core.trackers._trackers[1]
     root, init = spout.open_root([7])
     await spout.send([frame(1, 2, roots=column([root]), keys=column([7]))], inits=[init])
     await wait_until_async(lambda: tracker.live and tracker._buckets[-1], "the root's last moments")
@@ -92,7 +92,7 @@ async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: 
     number = first.core.connections.peers[2].connection
     assert number is not None
     first.host.connections[number].end("cut by the test")
-    assert not first.core.linked()
+    assert not first.core.is_linked()
     await spout.send([frame(1, 4, b"after")])
     assert (await bolt.take()).values == b"after"
     assert first.core.connections.peers[2].connection != number

@@ -38,9 +38,9 @@ from heron_runtime.model.topology import (
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.wire.data import Frame, Packet
 from heron_runtime.wire.metrics import ProcessMetrics
-from stream_manager.core.events import EpochHeard, PlanAccepted, PlanRecalled, TellMaster, Tick
+from stream_manager.core.events import EpochRaised, PlanAccepted, PlanLoaded, SendToMaster, Tick
 from stream_manager.core.stream_manager import StreamManager
-from stream_manager.shell.driver import Host
+from stream_manager.shell.driver import CoreDriver
 from stream_manager.shell.instance_server import InstanceServer
 
 from .loop import OWNER, VirtualLoop
@@ -82,8 +82,8 @@ class Manager:
         )  # fmt: skip
         self._container = container
         self._listen()
-        self.host = Host(self.core)
-        for kind in (PlanAccepted, EpochHeard, TellMaster):
+        self.host = CoreDriver(self.core)
+        for kind in (PlanAccepted, EpochRaised, SendToMaster):
             self.host.on(kind, lambda effect: None)
         self.server = InstanceServer(self.host, lambda task: instance_key(SECRET, TOPOLOGY_ID, 1, task))
         self._ticks: asyncio.Task[None]
@@ -91,7 +91,7 @@ class Manager:
     async def start(self) -> None:
         """Listen."""
         OWNER.set(self)
-        self.host.handle(PlanRecalled(self._container.plan, 1))
+        self.host.handle(PlanLoaded(self._container.plan, 1))
         await self.server.start(LAUNCH.stream_manager_socket(1))
         self._ticks = asyncio.get_running_loop().create_task(self._tick())
 

@@ -99,7 +99,7 @@ class GenerationWorld:
         self.master[container], self.wishes[container] = False, None
         self.was_open[container] = set()
         if self.heard[container] >= 0:
-            self.tell(container, e.PlanRecalled(self.plans[self.heard[container]], 1))
+            self.tell(container, e.PlanLoaded(self.plans[self.heard[container]], 1))
 
     def publish(self) -> None:
         """The master stores a plan of the generation as it is, with the stream managers as they are."""
@@ -127,20 +127,20 @@ class GenerationWorld:
     def hear_plan(self, container: int, index: int) -> None:
         if index > self.heard[container] and self.master[container]:
             self.heard[container] = index
-            self.tell(container, e.MasterHeard(PlanUpdate(self.plans[index], 1)))
+            self.tell(container, e.MasterMessage(PlanUpdate(self.plans[index], 1)))
 
     def say_wish(self, container: int) -> None:
         if self.master[container]:
             self.wishes[container] = self.wish
-            self.tell(container, e.MasterHeard(HeartbeatReply(1, wish=self.wish)))
+            self.tell(container, e.MasterMessage(HeartbeatReply(1, wish=self.wish)))
 
     def restart(self, container: int) -> None:
         """The stream manager dies and comes back with what is on its disk."""
         core = self.cores[container]
         self.buried += sum(q.handed.__len__() + len(q.frames) for n in core.connections.all()
                            for q in n.link.destinations.values())  # fmt: skip
-        self.buried += sum(core.flow.stale.values())
-        self.buried += sum(sum(n.link.lost.values()) for n in core.connections.all()) + core.flow.moved_frames
+        self.buried += sum(core.forwarder.stale.values())
+        self.buried += sum(sum(n.link.lost.values()) for n in core.connections.all()) + core.forwarder.moved_frames
         self.lives[container] += 1
         self.calls = [call for call in self.calls if call[0] != container]
         for end in [end for end in self.living.values() if end.container == container]:
@@ -161,7 +161,7 @@ class GenerationWorld:
     def answer(self, a: int, b: int, said: PeerHello) -> None:
         us = self.cores[b].peer_hello()
         end = self.end_of(b, (said.generation, us.generation), peer=a)
-        self.tell(b, e.Connected(end.number, said, us.generation))
+        self.tell(b, e.ConnectionOpened(end.number, said, us.generation))
         self.answers.append((end, a, said, us))
 
     def answered(self, other: End, a: int, said: PeerHello, us: PeerHello) -> None:
@@ -170,10 +170,10 @@ class GenerationWorld:
             return
         end = self.end_of(a, (said.generation, us.generation), peer=other.container)
         end.twin, other.twin = other, end
-        self.tell(a, e.Connected(end.number, us, said.generation))
+        self.tell(a, e.ConnectionOpened(end.number, us, said.generation))
         if not end.ended:
             other.opening = True
-            self.tell(a, e.DataOpened(end.number))
+            self.tell(a, e.DataStreamOpened(end.number))
 
     def join(self, task: int, generation: int) -> End:
         """An instance opens a connection of this generation, in place of the one it has."""
@@ -182,16 +182,17 @@ class GenerationWorld:
             self.hang_up(old)
         end = self.end_of(TASKS[task], (generation,), task=task)
         self.tell(
-            TASKS[task], e.Connected(end.number, InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, task, 1, 1, generation))
+            TASKS[task],
+            e.ConnectionOpened(end.number, InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, task, 1, 1, generation)),
         )
         return end
 
     def open_instance(self, end: End) -> None:
         if not end.has_data and not end.ended:
             end.has_data = True
-            self.tell(end.container, e.DataOpened(end.number))
+            self.tell(end.container, e.DataStreamOpened(end.number))
             if not end.ended:
-                self.tell(end.container, e.Heard(end.number, Credit(WINDOW)))
+                self.tell(end.container, e.ControlReceived(end.number, Credit(WINDOW)))
 
     def instance(self, task: int) -> End | None:
         return next((end for end in reversed(self.living.values()) if end.task == task), None)
@@ -210,26 +211,26 @@ class GenerationWorld:
     # What moves.
 
     def tell(self, container: int, event: e.Event) -> None:
-        if isinstance(event, e.MasterConnected | e.MasterGone):
+        if isinstance(event, e.MasterConnected | e.MasterDisconnected):
             self.master[container] = isinstance(event, e.MasterConnected)
             self.told.pop(container, None)
         self.act(container, self.cores[container].handle(event))
 
     def act(self, container: int, effects: list[e.Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, e.TellMaster) and isinstance(effect.message, Heartbeat):
+            if isinstance(effect, e.SendToMaster) and isinstance(effect.message, Heartbeat):
                 self.told[container] = effect.message.reports
-            elif isinstance(effect, e.Send):
+            elif isinstance(effect, e.SendMessage):
                 end = self.ends[effect.connection]
                 if end.task:
                     self.instance_hears(end, effect.message)
                 else:
                     end.control.append(effect.message)
-            elif isinstance(effect, e.Wake):
+            elif isinstance(effect, e.WakeLink):
                 self.ready[effect.connection] = None
         self.checked(container)
         for effect in effects:
-            if isinstance(effect, e.End):
+            if isinstance(effect, e.EndConnection):
                 self.hang_up(self.ends[effect.connection])
 
     def instance_hears(self, end: End, message: Any) -> None:
@@ -243,7 +244,7 @@ class GenerationWorld:
     def report(self, end: End, report: TaskReport) -> None:
         if not end.ended:
             end.report = report
-            self.tell(end.container, e.Heard(end.number, report))
+            self.tell(end.container, e.ControlReceived(end.number, report))
 
     def send(self, end: End, destination: int) -> None:
         """A frame of an instance, which says of which generation it is."""
@@ -258,7 +259,7 @@ class GenerationWorld:
         """An instance has worked on all it has."""
         if end.waiting and not end.ended:
             end.taken, end.waiting = end.taken + end.waiting, 0
-            self.tell(end.container, e.Heard(end.number, Credit(end.taken + WINDOW, 0, end.taken)))
+            self.tell(end.container, e.ControlReceived(end.number, Credit(end.taken + WINDOW, 0, end.taken)))
 
     def pump(self, end: End) -> bool:
         if end.ended or not (end.task or end.twin):
@@ -283,9 +284,9 @@ class GenerationWorld:
             return False
         if twin.opening:
             twin.opening = False
-            self.tell(twin.container, e.DataOpened(twin.number))
+            self.tell(twin.container, e.DataStreamOpened(twin.number))
         elif end.control:
-            self.tell(twin.container, e.Heard(twin.number, end.control.popleft()))
+            self.tell(twin.container, e.ControlReceived(twin.number, end.control.popleft()))
         elif end.data:
             self.act(twin.container, self.cores[twin.container].packet(twin.number, end.data.popleft()))
         elif end.ended:
@@ -304,7 +305,7 @@ class GenerationWorld:
     def checked(self, container: int) -> None:
         core = self.cores[container]
         core.check_control()
-        plan = core.standing.routes.plan
+        plan = core.current.routes.plan
         generation = plan.generation
         number, life = generation.number, (container, self.lives[container], generation.number)
         open_now = {n.connection for n in core.connections.all() if n.link.is_open and n.connection is not None}

@@ -36,20 +36,20 @@ from heron_runtime.model.topology import (
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet, Reason
 from stream_manager.core.events import (
-    Connected,
     ConnectionEnded,
-    DataOpened,
+    ConnectionOpened,
+    ControlReceived,
+    DataStreamOpened,
     Effect,
-    End,
+    EndConnection,
     Event,
-    Heard,
     PlanAccepted,
-    PlanRecalled,
-    Replaced,
-    Send,
-    TellMaster,
+    PlanLoaded,
+    SendMessage,
+    SendToMaster,
+    StopReplaced,
     Tick,
-    Wake,
+    WakeLink,
 )
 from stream_manager.core.stream_manager import StreamManager
 
@@ -159,7 +159,7 @@ class World:
     def start(self) -> None:
         """Plans everywhere, all links up, all instances connected."""
         for core in self.cores.values():
-            self.tell(core.container, PlanRecalled(self.plan, self.plan.version.epoch))
+            self.tell(core.container, PlanLoaded(self.plan, self.plan.version.epoch))
         for a in self.cores:
             for b in self.cores:
                 if a < b:
@@ -185,11 +185,11 @@ class World:
         instance.expected = 1
         instance.inbox.clear()
         hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, task, instance.incarnation, 1000 + instance.incarnation)
-        self.tell(container, Connected(instance.connection, hello))
+        self.tell(container, ConnectionOpened(instance.connection, hello))
         if data:
-            self.tell(container, DataOpened(instance.connection))
+            self.tell(container, DataStreamOpened(instance.connection))
             instance.granted = instance.window
-            self.tell(container, Heard(instance.connection, Credit(instance.window)))
+            self.tell(container, ControlReceived(instance.connection, Credit(instance.window)))
         return instance
 
     def disconnect(self, task: int) -> None:
@@ -205,9 +205,9 @@ class World:
         self.wires[b, a] = {"control": deque(), "data": deque()}
         ends = {a: self.connection(a, b), b: self.connection(b, a)}
         for here, there in ((a, b), (b, a)):
-            self.tell(here, Connected(ends[here], self.cores[there].peer_hello()))
+            self.tell(here, ConnectionOpened(ends[here], self.cores[there].peer_hello()))
         for here in (a, b):
-            self.tell(here, DataOpened(ends[here]))
+            self.tell(here, DataStreamOpened(ends[here]))
 
     def break_link(self, a: int, b: int) -> None:
         """What is on the wire is lost; both ends are told."""
@@ -231,21 +231,21 @@ class World:
     def act(self, container: int, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Wake():
+                case WakeLink():
                     self.ready[container][effect.connection] = None
-                case Send():
+                case SendMessage():
                     neighbour = self.numbers[effect.connection][1]
                     wire = self.wires.get(self.numbers[effect.connection])
                     if neighbour < 0:
                         self._hear(-neighbour, effect.connection, effect.message)
                     elif wire is not None:
                         wire["control"].append((effect.connection, effect.message))
-                case End():
+                case EndConnection():
                     self.ended.append(effect.reason)
                     self._ended(effect.connection)
-                case Replaced():
+                case StopReplaced():
                     self.exits.append(effect.reason)
-                case TellMaster():
+                case SendToMaster():
                     self.to_master.append(effect.message)
                 case PlanAccepted():
                     pass
@@ -315,7 +315,7 @@ class World:
         if what == "data":
             self.act(destination, core.packet(number, item))
         else:
-            self.tell(destination, Heard(number, item[1]))
+            self.tell(destination, ControlReceived(number, item[1]))
         return True
 
     def send(
@@ -350,7 +350,8 @@ class World:
         if instance.connection is not None and instance.taken + instance.window - instance.granted >= 1000:
             instance.granted = instance.taken + instance.window
             self.tell(
-                self.plan.container_of(task), Heard(instance.connection, Credit(instance.granted, 0, instance.taken))
+                self.plan.container_of(task),
+                ControlReceived(instance.connection, Credit(instance.granted, 0, instance.taken)),
             )
         return taken
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.causes import Cause, CauseKind
 from stream_manager.core import backpressure as module
-from stream_manager.core.backpressure import LONGEST_MS, MAX_CAUSES, QUIET_MS, Episode, Episodes
+from stream_manager.core.backpressure import LONGEST_MS, MAX_CAUSES, QUIET_MS, BackpressureEpisode, BackpressureEpisodes
 
 CAUSES = [Cause(CauseKind.TASK, "count", task, 1) for task in range(12)]
 
@@ -27,7 +27,7 @@ ONE = settings(report_multiple_bugs=False)
 @ONE
 @given(looks_after(0, 100, 500, 29_900, 30_000, 200_000))
 def test_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cause]]]]) -> None:
-    found, now, told = Episodes(), 0, list[Episode]()
+    found, now, told = BackpressureEpisodes(), 0, list[BackpressureEpisode]()
     paused_ms, stood_ms, begun = dict.fromkeys(["words", "lines"], 0), 0, 0
     before: dict[str, list[Cause]] = {}
     for wait, paused in looks:
@@ -58,7 +58,7 @@ def test_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cau
 def test_at_most_two_a_minute(
     looks: list[tuple[int, dict[str, list[Cause]]]],
 ) -> None:
-    found, now, told = Episodes(), 0, list[Episode]()
+    found, now, told = BackpressureEpisodes(), 0, list[BackpressureEpisode]()
     for wait, paused in looks:
         now += wait
         found.look(now, {spout: tuple(causes) for spout, causes in paused.items()})
@@ -70,7 +70,7 @@ def test_at_most_two_a_minute(
 @ONE
 @given(st.lists(st.integers(1, 20_000), max_size=40))
 def test_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
-    found, now = Episodes(), 0
+    found, now = BackpressureEpisodes(), 0
     for wait in [*waits, *[10_000] * 70]:
         found.look(now, {"words": (CAUSES[0],)})
         now += wait
@@ -80,7 +80,7 @@ def test_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
 
 
 def test_it_says_how_long_and_why() -> None:
-    found = Episodes()
+    found = BackpressureEpisodes()
     link = Cause(CauseKind.LINK, "", 0, 1, 2)
     found.look(1000, {"words": (CAUSES[3],)})
     found.look(3000, {"words": (CAUSES[3], link)})
@@ -98,7 +98,7 @@ def test_it_says_how_long_and_why() -> None:
 
 
 def test_nobody_takes_them_and_the_newest_stay() -> None:
-    found = Episodes()
+    found = BackpressureEpisodes()
     for number in range(100):
         found.look(number * 2 * QUIET_MS, {f"spout{number}": (CAUSES[0],)})
         found.look(number * 2 * QUIET_MS + 1, {})

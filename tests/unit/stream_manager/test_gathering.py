@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from stream_manager.shell.driver import GATHERED_BYTES, Gathering, GatheringPump
+from stream_manager.shell.driver import GATHERED_BYTES, SpacedPump, Spacing
 
 GAP_SECONDS = 0.05
 
@@ -18,7 +18,7 @@ class World:
         self.queue: list[int] = []
         self.size = 1  # bytes of each
         self.written: list[tuple[float, list[int]]] = []
-        self.pump = GatheringPump(self.take, Gathering(lambda: GAP_SECONDS, lambda: self.size * len(self.queue)))
+        self.pump = SpacedPump(self.take, Spacing(lambda: GAP_SECONDS, lambda: self.size * len(self.queue)))
 
     def take(self) -> list[int] | None:
         taken, self.queue = self.queue, []

@@ -13,8 +13,8 @@ from generation_world import CONTAINERS, TASKS, GenerationWorld
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.model.generations import NO_GENERATION, Generation, Member, Phase, PlaceKind, stream_manager_of
 from stream_manager.core import events as e
-from stream_manager.core.connections import Connections
-from stream_manager.core.plan import NONE_CARRIED, InForce
+from stream_manager.core.connections import ConnectionTable
+from stream_manager.core.plan import NONE_CARRIED, GenerationState
 
 SEEDS = range(8)
 ROUNDS, STEPS = 3, 250
@@ -105,7 +105,7 @@ class Schedule:
         if not self.world.master[container]:
             self.world.tell(container, e.MasterConnected())
         elif self.rng.random() < 0.2:
-            self.world.tell(container, e.MasterGone())
+            self.world.tell(container, e.MasterDisconnected())
         self.world.tick(self.rng.choice((10, 100, 1000)))
 
     def heal(self) -> None:
@@ -166,16 +166,18 @@ def test_one_generation_never_gets_into_another() -> None:
         for _ in range(ROUNDS):
             for _ in range(STEPS):
                 schedule.step()
-                found["blocked"] += sum(len(core.flow.blocked) for core in world.cores.values())
-                found["newcomers"] += sum(core.generation.number == NONE_CARRIED for core in world.cores.values())
+                found["blocked"] += sum(len(core.forwarder.blocked) for core in world.cores.values())
+                found["newcomers"] += sum(
+                    core.generation.carried_generation == NONE_CARRIED for core in world.cores.values()
+                )
             schedule.heal()
         for core in world.cores.values():
-            assert core.pressure.union() == ()
-            assert core.flow.blocked == set()
+            assert core.causes.union() == ()
+            assert core.forwarder.blocked == set()
             assert core.violations == 0
-        dropped = sum(sum(core.flow.stale.values()) for core in world.cores.values())
+        dropped = sum(sum(core.forwarder.stale.values()) for core in world.cores.values())
         lost = sum(sum(n.link.lost.values()) for core in world.cores.values() for n in core.connections.all())
-        moved = sum(core.flow.moved_frames for core in world.cores.values())
+        moved = sum(core.forwarder.moved_frames for core in world.cores.values())
         counted = world.delivered + dropped + lost + moved + world.buried
         assert world.accepted <= counted, "no frame is gone without being counted"
         assert not lost, "what a generation takes with it is made up for by the next one"
@@ -203,7 +205,7 @@ def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> N
         for end in ends:
             world.open_instance(end)
         schedule.settle()
-        assert all(core.linked() for core in world.cores.values())
+        assert all(core.is_linked() for core in world.cores.values())
         for end in ends:
             world.report(end, TaskReport(0, lost="x"))
             for reader in READERS.get(end.task, ()):
@@ -213,7 +215,7 @@ def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> N
     assert world.delivered == world.accepted > 0
     told = [report for reports in world.told.values() for report in reports]
     assert {report.place.kind for report in told} == {PlaceKind.TASK}, "nobody has a word of his own to say"
-    assert all(core.flow.stale == {} and not core.generation.lost for core in world.cores.values())
+    assert all(core.forwarder.stale == {} and not core.generation.loss_reason for core in world.cores.values())
     assert all(core.peer_hello().generation == 0 for core in world.cores.values())
 
 
@@ -224,6 +226,6 @@ def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> N
 def test_a_generation_runs_with_the_very_process_that_it_names(member: int | None, runs: bool) -> None:
     members = () if member is None else (Member(stream_manager_of(1), member),)
     plan = SimpleNamespace(generation=Generation(3, Phase.RUNNING, members=members))
-    force = InForce(SimpleNamespace(container=1, incarnation=7), Connections)  # type: ignore[arg-type]
-    force.follow(SimpleNamespace(plan=plan, peers=()))  # type: ignore[arg-type]
-    assert (force.number, bool(force.lost)) == (3 if runs else NONE_CARRIED, not runs)
+    force = GenerationState(SimpleNamespace(container=1, incarnation=7), ConnectionTable)  # type: ignore[arg-type]
+    force.apply_plan(SimpleNamespace(plan=plan, peers=()))  # type: ignore[arg-type]
+    assert (force.carried_generation, bool(force.loss_reason)) == (3 if runs else NONE_CARRIED, not runs)

@@ -14,7 +14,7 @@ from sm_world import column, failed, frame
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.wire.data import Packet, Reason
 from heron_runtime.wire.data_codec import encode_packet
-from stream_manager.core.links import MAX_REASONS, PACKET_BYTES, Destination, Link, Settlements
+from stream_manager.core.links import MAX_REASONS, PACKET_BYTES, DestinationQueue, Link, SettlementQueue
 from stream_manager.core.plan import roots_by_spout, tracked_count
 
 EXPIRED = Reason(FailKind.TIMEOUT)
@@ -24,7 +24,7 @@ def opened(*tasks: int, limit: int = 1 << 30) -> Link:
     link = Link(container=2)
     link.open()
     for task in tasks:
-        link.heard(task, limit)
+        link.grant(task, limit)
     return link
 
 
@@ -99,12 +99,12 @@ def test_destinations_take_turns_and_one_without_credit_holds_up_nobody() -> Non
         link.push(made, made.size_bytes(), None)
     assert [f.destination_task for f in packets(link)[0].frames] == [1, 2, 1, 2, 1]
     assert not link.has_work()
-    link.heard(3, 1)
+    link.grant(3, 1)
     assert [f.destination_task for f in packets(link)[0].frames] == [3]
 
 
 def test_what_fits_goes_in_one_packet() -> None:
-    queue, packet = Settlements(), Packet()
+    queue, packet = SettlementQueue(), Packet()
     for task in (1, 2, 3):
         queue.ack(task, column([task]), column([task]))
         queue.fail(task, column([task]), failed())
@@ -117,7 +117,7 @@ def test_what_fits_goes_in_one_packet() -> None:
 
 @given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
 def test_what_is_sendable_is_queued_and_within_credit(queued: int, limit: int, sent: int) -> None:
-    destination = Destination(1)
+    destination = DestinationQueue(1)
     destination.weight, destination.limit, destination.sent = queued, limit, sent
     assert destination.sendable_weight() == min(queued, max(0, limit - sent))
 
@@ -143,7 +143,7 @@ def test_a_tuple_is_tracked_that_hangs_on_a_root(roots_of_each: list[int]) -> No
 
 @pytest.mark.parametrize("kind", ["fails", "verdicts"])
 def test_texts_of_reasons_are_bounded(kind: str) -> None:
-    queue = Settlements()
+    queue = SettlementQueue()
     put = queue.fail if kind == "fails" else queue.verdict
     for number in range(2 * MAX_REASONS):
         put(1, column([number]), Reason(FailKind.EXCEPTION, "split", 2, f"text {number}", "trace" * 1000))
@@ -166,7 +166,7 @@ def test_texts_of_reasons_are_bounded(kind: str) -> None:
 def test_a_packet_is_bounded_whatever_the_script_of_its_texts() -> None:
     """A character may take four bytes, and a column fills what the text has left."""
     for text in ("x", "é", "水", "😀"):
-        queue, reason = Settlements(), Reason(FailKind.EXCEPTION, "split", 2, text * 1_000, text * 60_000)
+        queue, reason = SettlementQueue(), Reason(FailKind.EXCEPTION, "split", 2, text * 1_000, text * 60_000)
         queue.fail(1, column(list(range(1, 300_000))), reason)
         found = 0
         while queue:
@@ -178,7 +178,7 @@ def test_a_packet_is_bounded_whatever_the_script_of_its_texts() -> None:
 
 
 def test_the_verdicts_of_a_process_that_is_gone_go_with_it_and_nothing_else() -> None:
-    queue, packet = Settlements(), Packet()
+    queue, packet = SettlementQueue(), Packet()
     queue.ack(1, column([1, 2]), column([3, 4]))
     queue.fail(1, column([5]), failed())
     queue.verdict(1, column([6, 7, 8]), None)

@@ -12,7 +12,7 @@ from sm_world import World, frame, make_plan
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import Outgoing
 from heron_runtime.wire.control import Credit, PeerCredit
-from stream_manager.core.credit import Grant
+from stream_manager.core.credit import CreditGrant
 from stream_manager.core.links import Link
 
 WINDOW = 100
@@ -36,7 +36,7 @@ class Sender:
         if self.link is None:
             self.gateway.grant(limit, taken)
         else:
-            self.link.heard(2, limit, taken)
+            self.link.grant(2, limit, taken)
 
     def send(self, serial: int) -> None:
         tuples = frame(1, 2, b"x", count=1)
@@ -65,7 +65,7 @@ class Sender:
 def count_losses(of_gateway: bool, seed: int) -> None:
     """Run a random schedule of packets, credit and broken links, and compare the losses with the count."""
     rng, sender = random.Random(seed), Sender(of_gateway)
-    grant = Grant(WINDOW * SIZE, task=2)
+    grant = CreditGrant(WINDOW * SIZE, task=2)
     wire: deque[int] = deque()  # tuples on their way
     queue = 0  # arrived and not taken
     sender.open()

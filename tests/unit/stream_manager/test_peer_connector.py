@@ -12,7 +12,7 @@ import pytest
 from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.wire.control import PeerHello
 from stream_manager.shell import grpc_links as peer_links
-from stream_manager.shell.grpc_links import Connector, Target
+from stream_manager.shell.grpc_links import PeerConnector, PeerTarget
 
 
 class Broken:
@@ -46,6 +46,6 @@ async def test_a_peer_that_cannot_be_reached(
     around: Any = Broken(error)
     monkeypatch.setattr(peer_links, "PEER_SERVICE", around)
     monkeypatch.setattr(peer_links, "make_channel", lambda *_: contextlib.nullcontext())
-    connector = Connector(around, around, 2)
-    assert not await connector._connect(Target(StreamManagerInfo(2, "127.0.0.1", 1, 7), 0))
+    connector = PeerConnector(around, around, 2)
+    assert not await connector._connect(PeerTarget(StreamManagerInfo(2, "127.0.0.1", 1, 7), 0))
     assert "container 2: cannot be reached" in caplog.text

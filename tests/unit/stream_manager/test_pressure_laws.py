@@ -11,8 +11,8 @@ from sm_world import World, frame, make_plan
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.checkpoints import CheckpointWish
 from heron_runtime.wire.control import CauseChange, CauseSet, Pause, PlanUpdate, TaskWeight, TaskWeights
-from stream_manager.core.backpressure import Pressure, is_slow
-from stream_manager.core.credit import Grant, memory_bound
+from stream_manager.core.backpressure import BackpressureCauses, is_slow
+from stream_manager.core.credit import CreditGrant, memory_bound
 from stream_manager.core.links import MAX_CHANGES, ControlOutbox, peer_credit
 
 HIGH, LOW, WINDOW = 20_000, 8_000, 65_536
@@ -116,12 +116,12 @@ def test_over_its_bound_a_queue_stops_the_credit_of_those_who_feed_it_and_of_nob
         flood(world, 1, 2, 200_000)
     assert world.instances[1].sent >= world.instances[1].limit, "withheld"
     core = world.cores[1]
-    assert core.flow.blocked == {2}
+    assert core.forwarder.blocked == {2}
     assert flood(world, 3, 8, 30_000) == 30, "an instance that feeds another queue goes on"
     again = world.connect(1, incarnation=2)
     assert again.limit == 0, "a reconnect is no way round"
     drain(world, 2)
-    assert core.flow.blocked == set()
+    assert core.forwarder.blocked == set()
     assert again.limit > 0
 
 
@@ -166,7 +166,7 @@ def test_hysteresis(sizes: list[int], high: int, low: int) -> None:
     )
 )
 def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events: list[tuple[str, Any, Any]]) -> None:
-    here, there = Pressure(1), Pressure(2)
+    here, there = BackpressureCauses(1), BackpressureCauses(2)
     missed = False
     for kind, what, slow in events:
         if kind == "own":
@@ -198,7 +198,7 @@ def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events:
 def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
     steps: list[tuple[int, bool]], window: int
 ) -> None:
-    grant, limit, sent, queued = Grant(window), window, 0, []
+    grant, limit, sent, queued = CreditGrant(window), window, 0, []
     for size, use in steps:
         if sent < limit:
             assert grant.receive(size)
@@ -220,7 +220,7 @@ def test_credit_is_never_exceeded_by_more_than_a_frame_and_comes_back(
 )
 def test_credit_holds_over_connections(steps: list[tuple[str, int]], window: int) -> None:
     """Whoever keeps to the limit fills the window and one frame at most, whatever is left of the connections before."""
-    grant, sent, queued = Grant(window), 0, list[int]()
+    grant, sent, queued = CreditGrant(window), 0, list[int]()
     for what, size in steps:
         match what:
             case "send" if sent < grant.limit:
@@ -248,8 +248,8 @@ def test_the_memory_of_a_queue_is_bounded_by_what_each_of_its_feeders_may_send()
 @given(st.lists(st.tuples(st.integers(0, 500), st.sets(st.sampled_from(ALL_CAUSES))), max_size=20))
 def test_the_time_under_pressure_is_that_of_the_causes_that_last(steps: list[tuple[int, set[Cause]]]) -> None:
     """A cause is charged for the time between two looks at both of which it stood; what a task causes adds up."""
-    routes = started().cores[1].standing.routes
-    pressure, seconds, initiated, starts = Pressure(1), dict.fromkeys(ALL_CAUSES, 0), 0, 0
+    routes = started().cores[1].current.routes
+    pressure, seconds, initiated, starts = BackpressureCauses(1), dict.fromkeys(ALL_CAUSES, 0), 0, 0
     before: set[Cause] = set()
     for elapsed_ms, now in steps:
         for cause in ALL_CAUSES:
@@ -283,7 +283,7 @@ MESSAGES = st.one_of(
     st.builds(Pause, st.booleans()),
     st.builds(lambda weights: TaskWeights(tuple(TaskWeight(t, w) for t, w in sorted(weights.items()))),
               st.dictionaries(st.integers(1, 4), st.integers(0, 9))),
-    st.builds(lambda limits: peer_credit([Grant(limit, task=t) for t, limit in limits.items()], light),
+    st.builds(lambda limits: peer_credit([CreditGrant(limit, task=t) for t, limit in limits.items()], light),
               st.dictionaries(st.integers(1, 4), st.integers(1, 9))),
 )  # fmt: skip
 
@@ -328,10 +328,10 @@ def test_control_messages_are_coalesced() -> None:
     for message in (
         CauseSet(0),
         change,
-        peer_credit([Grant(10, task=1), Grant(20, task=2)], light),
+        peer_credit([CreditGrant(10, task=1), CreditGrant(20, task=2)], light),
         CauseChange(2),
         TaskWeights((TaskWeight(1, 5), TaskWeight(2, 6))),
-        peer_credit([Grant(30, task=2)], light),
+        peer_credit([CreditGrant(30, task=2)], light),
         TaskWeights((TaskWeight(2, 0),)),
         Pause(True),
         Pause(False),
@@ -344,7 +344,7 @@ def test_control_messages_are_coalesced() -> None:
     assert sent == [
         CauseSet(0),
         change,
-        peer_credit([Grant(10, task=1), Grant(30, task=2)], light),
+        peer_credit([CreditGrant(10, task=1), CreditGrant(30, task=2)], light),
         CauseChange(2),
         weights,
         Pause(False),

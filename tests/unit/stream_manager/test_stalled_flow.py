@@ -10,7 +10,7 @@ from heron_runtime.model.weights import SECOND_BYTES
 from heron_runtime.wire.control import Credit, InCall
 from heron_runtime.wire.data import Ack, Reason
 from heron_runtime.wire.master import NOBODY, Flow, Heartbeat, HeartbeatReply, Holder
-from stream_manager.core.events import Heard, MasterConnected, MasterGone, MasterHeard
+from stream_manager.core.events import ControlReceived, MasterConnected, MasterDisconnected, MasterMessage
 
 TIMEOUT_SECONDS = 3
 
@@ -75,14 +75,14 @@ def busy(world: World, task: int, milliseconds: int) -> None:
     """The task says that its user code has been in one call for so long."""
     connection = world.instances[task].connection
     assert connection is not None
-    world.tell(world.plan.container_of(task), Heard(connection, InCall(milliseconds)))
+    world.tell(world.plan.container_of(task), ControlReceived(connection, InCall(milliseconds)))
 
 
 def slow_queue(world: World) -> None:
     """Task 2 takes half a second for a tuple, and four wait for it."""
     split = world.instances[2]
     assert split.connection is not None
-    world.tell(1, Heard(split.connection, Credit(split.granted, SECOND_BYTES // 2)))
+    world.tell(1, ControlReceived(split.connection, Credit(split.granted, SECOND_BYTES // 2)))
     world.disconnect(2)
     world.send(1, [frame(1, 2, count=4), frame(1, 3, count=1)])
 
@@ -115,12 +115,12 @@ def test_who_is_gone_holds_nothing(world: World) -> None:
 
 
 def test_a_timeout_says_who_held_the_tuple(world: World) -> None:
-    world.tell(1, MasterHeard(HeartbeatReply(1, Holder("count", 8, 12.0))))
+    world.tell(1, MasterMessage(HeartbeatReply(1, Holder("count", 8, 12.0))))
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):
         world.tick(500)
     world.settle()
-    world.tell(1, MasterGone())
+    world.tell(1, MasterDisconnected())
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):
         world.tick(500)

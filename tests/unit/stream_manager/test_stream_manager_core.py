@@ -27,17 +27,17 @@ from heron_runtime.wire.control import (
 from heron_runtime.wire.data import Ack, Fail, Init, Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
 from stream_manager.core.events import (
-    Connected,
     ConnectionEnded,
-    DataOpened,
-    End,
-    EpochHeard,
+    ConnectionOpened,
+    DataStreamOpened,
+    EndConnection,
+    EpochRaised,
+    LeaveMaster,
     MasterConnected,
-    MasterHeard,
-    PlanRecalled,
-    RefuseMaster,
-    Replaced,
-    Send,
+    MasterMessage,
+    PlanLoaded,
+    SendMessage,
+    StopReplaced,
     Tick,
 )
 from stream_manager.core.stream_manager import StreamManager
@@ -68,7 +68,7 @@ def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: Wo
 def test_each_connection_of_a_spout_is_told_whether_to_pause_whatever_has_changed_before(world: World) -> None:
     for revision in range(4):
         world.disconnect(1)
-        world.cores[1].pressure.revision = revision
+        world.cores[1].causes.revision = revision
         world.instances[1].heard.clear()
         world.connect(1)
         assert [m for m in world.instances[1].heard if isinstance(m, Pause)] == [Pause(False, ())]
@@ -100,10 +100,10 @@ def test_a_fail_travels_to_the_spout_with_its_reason(world: World) -> None:
     world.send(4, acks=[Ack(1, column([root]), column([5]))])
     world.settle()
     assert len(world.instances[1].verdicts) == 1
-    assert world.cores[1].tracking.late == 1
+    assert world.cores[1].trackers.late == 1
     world.send(4, acks=[Ack(99, column([1, 2, 3]), column([4, 5, 6]))], fails=[Fail(99, column([1, 2]), failed())])
     world.settle()
-    late = [core.tracking.late for core in world.cores.values()]
+    late = [core.trackers.late for core in world.cores.values()]
     assert sum(late) == 1 + 5, "also of a task that is nowhere"
 
 
@@ -141,10 +141,10 @@ def test_a_newer_hello_replaces_the_older_process(world: World) -> None:
     old = world.instances[2].connection
     assert old is not None
     hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 9, 4242)
-    effects = world.cores[1].handle(Connected(999, hello))
-    assert isinstance(effects[0], Send)
+    effects = world.cores[1].handle(ConnectionOpened(999, hello))
+    assert isinstance(effects[0], SendMessage)
     assert isinstance(effects[0].message, Leave)
-    assert isinstance(effects[1], End)
+    assert isinstance(effects[1], EndConnection)
     assert effects[1].connection == old
     assert world.cores[1].handle(ConnectionEnded(old)) == [], "what comes of the old connection changes nothing"
     assert world.cores[1].connections.instances[2].connection == 999
@@ -197,7 +197,7 @@ def test_an_instance_that_breaks_a_rule_loses_its_connection(world: World, packe
     number = world.instances[2].connection
     assert number is not None
     effects = world.cores[1].packet(number, packet)
-    assert [type(effect) for effect in effects] == [End]
+    assert [type(effect) for effect in effects] == [EndConnection]
     said = effects[0].reason  # type: ignore[union-attr]  # it is an End
     assert said.startswith("task 2: ")
     assert reason in said
@@ -214,49 +214,49 @@ def test_frames_without_credit_end_the_connection(world: World) -> None:
     assert world.instances[1].connection == number, "a frame may pass the limit"
     world.disconnect(6)
     effects = core.packet(number, Packet(2, frames=[frame(1, 6)]))
-    assert any(isinstance(effect, End) and "without credit" in effect.reason for effect in effects)
+    assert any(isinstance(effect, EndConnection) and "without credit" in effect.reason for effect in effects)
 
 
 def test_hellos_of_another_topology_or_protocol_are_sent_away(world: World) -> None:
     core = world.cores[1]
     for hello in (InstanceHello(PROTOCOL_VERSION, "t-2", 1, 1, 1), InstanceHello(99, TOPOLOGY_ID, 1, 1, 1)):
-        effects = core.handle(Connected(77, hello))
-        assert [type(effect) for effect in effects] == [Send, End]
-    effects = core.handle(Connected(78, PeerHello(PROTOCOL_VERSION, "t-2", 2, 102, 1)))
-    assert [type(effect) for effect in effects] == [Send, End]
+        effects = core.handle(ConnectionOpened(77, hello))
+        assert [type(effect) for effect in effects] == [SendMessage, EndConnection]
+    effects = core.handle(ConnectionOpened(78, PeerHello(PROTOCOL_VERSION, "t-2", 2, 102, 1)))
+    assert [type(effect) for effect in effects] == [SendMessage, EndConnection]
 
 
 def test_an_older_peer_is_told_to_leave_and_a_newer_one_waits_for_its_plan(world: World) -> None:
     core = world.cores[1]
     world.break_link(1, 2)
-    effects = core.handle(Connected(500, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 101, 1)))
-    assert isinstance(effects[0], Send)
+    effects = core.handle(ConnectionOpened(500, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 101, 1)))
+    assert isinstance(effects[0], SendMessage)
     assert isinstance(effects[0].message, Leave)
     newer = PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 555, 1)
-    assert core.handle(Connected(501, newer)) == []
-    assert core.handle(DataOpened(501)) == []
+    assert core.handle(ConnectionOpened(501, newer)) == []
+    assert core.handle(DataStreamOpened(501)) == []
     assert not core.connections.peers[2].link.is_open
-    effects = core.handle(PlanRecalled(make_plan(number=2, incarnations={2: 555}, **MARKS), 1))
+    effects = core.handle(PlanLoaded(make_plan(number=2, incarnations={2: 555}, **MARKS), 1))
     assert core.connections.peers[2].link.is_open
-    assert any(isinstance(e, Send) and isinstance(e.message, CauseSet) for e in effects)
+    assert any(isinstance(e, SendMessage) and isinstance(e.message, CauseSet) for e in effects)
     core.check()
 
 
 def test_the_highest_epoch_wins() -> None:
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
-    core.handle(PlanRecalled(make_plan(number=5, epoch=2), 2))
-    core.handle(PlanRecalled(make_plan(number=9, epoch=1), 1))
+    core.handle(PlanLoaded(make_plan(number=5, epoch=2), 2))
+    core.handle(PlanLoaded(make_plan(number=9, epoch=1), 1))
     assert str(core.version) == "2.5"
-    core.handle(PlanRecalled(make_plan(number=4, epoch=2), 2))
+    core.handle(PlanLoaded(make_plan(number=4, epoch=2), 2))
     assert str(core.version) == "2.5"
-    effects = core.handle(MasterHeard(PlanUpdate(make_plan(number=9, epoch=1), 1)))
-    assert [type(effect) for effect in effects] == [RefuseMaster]
-    assert core.handle(MasterHeard(HeartbeatReply(3))) == [EpochHeard(3)]
-    assert core.handle(PlanRecalled(make_plan(number=6, epoch=2), 2)) == []
+    effects = core.handle(MasterMessage(PlanUpdate(make_plan(number=9, epoch=1), 1)))
+    assert [type(effect) for effect in effects] == [LeaveMaster]
+    assert core.handle(MasterMessage(HeartbeatReply(3))) == [EpochRaised(3)]
+    assert core.handle(PlanLoaded(make_plan(number=6, epoch=2), 2)) == []
     assert str(core.version) == "2.5", "a plan of a deposed master is refused once a newer epoch was heard"
-    core.handle(PlanRecalled(make_plan(number=1, epoch=3), 3))
+    core.handle(PlanLoaded(make_plan(number=1, epoch=3), 3))
     assert str(core.version) == "3.1"
-    assert [type(e) for e in core.handle(MasterHeard(Leave("replaced", 3)))] == [Replaced]
+    assert [type(e) for e in core.handle(MasterMessage(Leave("replaced", 3)))] == [StopReplaced]
 
 
 def test_registers_and_beats_with_its_instances_and_causes(world: World) -> None:
@@ -283,7 +283,7 @@ def test_without_master_and_peers_for_the_lease_spouts_pause_and_go_on_with_the_
     assert paused is not None
     assert paused.paused
     assert [(c.kind, c.peer) for c in paused.causes] == [(CauseKind.LINK, 0)]
-    world.tell(1, MasterHeard(HeartbeatReply(1)))
+    world.tell(1, MasterMessage(HeartbeatReply(1)))
     world.tick(100)
     assert world.instances[1].paused == Pause(False, ())
 
@@ -298,13 +298,13 @@ def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots
     plan = make_plan(places, number=2, **MARKS)
     world.plan = plan
     core = world.cores[1]
-    world.tell(1, PlanRecalled(plan, 1))
+    world.tell(1, PlanLoaded(plan, 1))
     world.connect(6)
     world.settle()
     assert world.take(6) == frame(1, 6, b"moves")
     assert world.instances[1].verdicts == [(root, FailKind.MOVED)]
-    assert core.flow.moved_tuples == 1
-    assert core.flow.moved_frames == 2
+    assert core.forwarder.moved_tuples == 1
+    assert core.forwarder.moved_frames == 2
 
 
 def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: World) -> None:
@@ -317,7 +317,7 @@ def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: Wo
     world.settle()
     world.plan = plan = make_plan({1: PLACES[1], 2: {4: "count", 5: "word"}, 3: {**PLACES[3], 6: "split"}}, 2, **MARKS)
     for container in (1, 3, 2):
-        world.tell(container, PlanRecalled(plan, 1))
+        world.tell(container, PlanLoaded(plan, 1))
         if container == 3:
             world.connect(6)
             world.settle()  # the new grants are known
@@ -326,7 +326,7 @@ def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: Wo
     assert [world.take(6) for _ in range(2)] == [frame(1, 6, b"newer"), frame(5, 6, b"near")]
     assert world.take(6) is None
     assert world.instances[1].verdicts == [(root, FailKind.MOVED)]
-    assert (world.cores[2].flow.moved_frames, world.cores[2].flow.moved_tuples) == (2, 1)
+    assert (world.cores[2].forwarder.moved_frames, world.cores[2].forwarder.moved_tuples) == (2, 1)
 
 
 def test_verdicts_for_a_spout_that_moves_go_with_it(world: World) -> None:
@@ -336,7 +336,7 @@ def test_verdicts_for_a_spout_that_moves_go_with_it(world: World) -> None:
     link = world.cores[1].connections.instance(1).link
     assert link.settlements
     world.plan = plan = make_plan({1: {2: "split", 3: "sink"}, 2: {1: "word", **PLACES[2]}, 3: PLACES[3]}, 2, **MARKS)
-    world.tell(1, PlanRecalled(plan, 1))
+    world.tell(1, PlanLoaded(plan, 1))
     assert not link.settlements
 
 
@@ -392,8 +392,8 @@ def test_a_dead_process_acks_nothing_of_the_next(world: World) -> None:
 def test_an_older_process_of_a_task_is_told_to_leave(world: World) -> None:
     core, current = world.cores[1], world.instances[2].connection
     older = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 0, 77)
-    effects = core.handle(Connected(999, older))
-    assert [type(effect) for effect in effects] == [Send, End]
-    assert isinstance(effects[0], Send)
+    effects = core.handle(ConnectionOpened(999, older))
+    assert [type(effect) for effect in effects] == [SendMessage, EndConnection]
+    assert isinstance(effects[0], SendMessage)
     assert isinstance(effects[0].message, Leave)
     assert core.connections.instances[2].connection == current

@@ -193,9 +193,9 @@ def test_safety_then_liveness(seed: int) -> None:
             p.link for p in core.connections.peers.values()
         ]
         assert sum(link.weight + link.settlements.bytes for link in links) == 0, "drained"
-        assert core.pressure.union() == ()
-        assert core.tracking.live == 0, "settled or expired"
-        assert core.flow.blocked == set()
+        assert core.causes.union() == ()
+        assert core.trackers.live == 0, "settled or expired"
+        assert core.forwarder.blocked == set()
         assert core.violations == 0
     assert not any(instance.paused and instance.paused.paused for instance in world.instances.values())
     assert all(not instance.outbox for instance in world.instances.values()), "credit has come back"

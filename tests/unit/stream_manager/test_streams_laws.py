@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from stream_manager.shell.driver import Connection, Pump
+from stream_manager.shell.driver import Connection, PacketPump
 
 PATIENCE_SECONDS = 60.0
 
@@ -40,7 +40,7 @@ async def _write_and_end() -> None:
     stream, gone = Stream(), list[str]()
     connection = Connection(1, "x", gone.append)
     waiting = list(range(5))
-    pump = connection.data = Pump(lambda: waiting.pop(0) if waiting else None)
+    pump = connection.data = PacketPump(lambda: waiting.pop(0) if waiting else None)
     task = asyncio.get_running_loop().create_task(connection.converse(stream, lambda message: None, pump))
     await stream.begun.wait()
     for _ in range(5):
@@ -68,7 +68,7 @@ async def _cancelled_in_the_farewell() -> None:
     stream = Stream()
     connection = Connection(1, "x", lambda reason: None)
     waiting = [0]
-    pump = connection.data = Pump(lambda: waiting.pop() if waiting else None)
+    pump = connection.data = PacketPump(lambda: waiting.pop() if waiting else None)
     before = asyncio.all_tasks()
     task = asyncio.get_running_loop().create_task(connection.converse(stream, lambda message: None, pump))
     await stream.begun.wait()

@@ -9,8 +9,8 @@ from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.weights import SECOND_BYTES
 from heron_runtime.wire.control import Credit
 from heron_runtime.wire.data import Ack, Fail
-from stream_manager.core.events import Heard, PlanRecalled
-from stream_manager.core.plan import Routes
+from stream_manager.core.events import ControlReceived, PlanLoaded
+from stream_manager.core.plan import PlanRoutes
 
 HERE, THERE, PEER = "container_1_word_1", "container_1_split_2", "stream_manager-2"
 
@@ -37,8 +37,8 @@ def test_who_has_done_nothing_has_counted_nothing() -> None:
     core = World(make_plan()).cores[1]
     assert set(core.totals().values()) == {0.0}
     assert set(core.gauges().values()) == {0.0}
-    assert core.idle()
-    assert not core.linked(), "there is no plan"
+    assert core.is_idle()
+    assert not core.is_linked(), "there is no plan"
 
 
 def test_each_packet_is_counted_once_on_each_way() -> None:
@@ -75,7 +75,7 @@ def test_gauges_say_who_is_there_and_what_waits() -> None:
     world.start()
     core, split = world.cores[1], world.instances[2]
     assert split.connection is not None
-    world.tell(1, Heard(split.connection, Credit(split.granted, SECOND_BYTES // 4)))
+    world.tell(1, ControlReceived(split.connection, Credit(split.granted, SECOND_BYTES // 4)))
     world.disconnect(2)
     world.break_link(1, 2)
     made = [frame(1, 2, bytes(50), count=3), frame(1, 2, bytes(70), count=5), frame(1, 6, bytes(90), count=2)]
@@ -89,11 +89,11 @@ def test_gauges_say_who_is_there_and_what_waits() -> None:
     assert gauges[f"__connection_buffer_by_peer/{PEER}"] == made[2].size_bytes()
     assert gauges[f"__queue_seconds_by_instanceid/{THERE}"] == 8 / 4
     assert gauges[f"__connection_buffer_by_instanceid/{HERE}"] == 0
-    assert not core.idle(), "a root is open"
-    assert not core.linked()
+    assert not core.is_idle(), "a root is open"
+    assert not core.is_linked()
     world.link(1, 2)
     world.settle()
-    assert core.linked()
+    assert core.is_linked()
     assert core.gauges()["__peers_connected"] == 2
 
 
@@ -116,7 +116,7 @@ def link_cause(peer: int) -> Cause:
 
 
 def test_routes_say_who_is_where_and_who_reads_whom() -> None:
-    routes = Routes(make_plan(), 1)
+    routes = PlanRoutes(make_plan(), 1)
     assert (routes.local_tasks, routes.local_spouts, routes.peers) == ((1, 2, 3), (1,), (2, 3))
     assert [routes.readers(task) for task in (1, 5, 2, 7, 3, 4, 99)] == [(2, 6), (2, 6), (4, 8), (3,), (), (), ()]
     assert [routes.where[task] for task in (1, 4, 8)] == [1, 2, 3]
@@ -140,7 +140,7 @@ def test_routes_say_who_is_where_and_who_reads_whom() -> None:
     ],
 )
 def test_a_spout_reaches_what_its_tuples_can_come_to(spout: str, cause: Cause, reaches: bool) -> None:
-    assert Routes(make_plan(), 1).reaches(spout, cause) is reaches
+    assert PlanRoutes(make_plan(), 1).reaches(spout, cause) is reaches
 
 
 def test_totals_of_a_peer_that_leaves_the_plan_and_returns_never_fall() -> None:
@@ -152,8 +152,8 @@ def test_totals_of_a_peer_that_leaves_the_plan_and_returns_never_fall() -> None:
     core = world.cores[1]
     core.connections.peer(2).link.next_packet()
     before = core.totals()
-    core.handle(PlanRecalled(make_plan({1: PLACES[1], 3: PLACES[3]}, number=2), 1))
-    core.handle(PlanRecalled(make_plan(number=3), 1))
+    core.handle(PlanLoaded(make_plan({1: PLACES[1], 3: PLACES[3]}, number=2), 1))
+    core.handle(PlanLoaded(make_plan(number=3), 1))
     after = core.totals()
     about_peer = {name: total for name, total in before.items() if name.endswith(f"/{PEER}")}
     assert about_peer[f"__server/__tuples_to_stmgrs/{PEER}"] == 25

@@ -13,17 +13,17 @@ from heron_runtime.wire.control import CauseChange, CauseSet, Leave, PeerHello, 
 from heron_runtime.wire.data import Ack
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
 from stream_manager.core.ack_tracker import MAX_LIVE
-from stream_manager.core.backpressure import Pressure
+from stream_manager.core.backpressure import BackpressureCauses
 from stream_manager.core.events import (
-    Connected,
-    EpochHeard,
+    ConnectionOpened,
+    EpochRaised,
+    LeaveMaster,
     MasterConnected,
-    MasterHeard,
+    MasterMessage,
     PlanAccepted,
-    PlanRecalled,
-    RefuseMaster,
-    Replaced,
-    TellMaster,
+    PlanLoaded,
+    SendToMaster,
+    StopReplaced,
     Tick,
 )
 from stream_manager.core.stream_manager import StreamManager
@@ -39,25 +39,25 @@ def test_the_highest_epoch_is_kept() -> None:
     """Whoever speaks of it: a heartbeat, a plan that is known, a peer. A lower master is refused whatever it says."""
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
     plan = make_plan()
-    assert [type(effect) for effect in core.handle(PlanRecalled(plan, 1))] == [EpochHeard, PlanAccepted]
-    assert core.handle(MasterHeard(PlanUpdate(plan, 2))) == [EpochHeard(2)]
-    assert core.handle(MasterHeard(HeartbeatReply(3))) == [EpochHeard(3)]
-    assert core.handle(MasterHeard(HeartbeatReply(3))) == []
-    assert EpochHeard(4) in core.handle(Connected(1, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 102, 4)))
+    assert [type(effect) for effect in core.handle(PlanLoaded(plan, 1))] == [EpochRaised, PlanAccepted]
+    assert core.handle(MasterMessage(PlanUpdate(plan, 2))) == [EpochRaised(2)]
+    assert core.handle(MasterMessage(HeartbeatReply(3))) == [EpochRaised(3)]
+    assert core.handle(MasterMessage(HeartbeatReply(3))) == []
+    assert EpochRaised(4) in core.handle(ConnectionOpened(1, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 102, 4)))
     for lower in (Leave("go", 3), Leave("go"), HeartbeatReply(3), PlanUpdate(make_plan(number=9, epoch=3), 3)):
-        assert [type(effect) for effect in core.handle(MasterHeard(lower))] == [RefuseMaster]
-    assert [type(effect) for effect in core.handle(MasterHeard(Leave("go", 4)))] == [Replaced]
+        assert [type(effect) for effect in core.handle(MasterMessage(lower))] == [LeaveMaster]
+    assert [type(effect) for effect in core.handle(MasterMessage(Leave("go", 4)))] == [StopReplaced]
 
 
 def test_a_master_is_told_the_highest_epoch() -> None:
     """Not its plan's: a heartbeat may have told of a higher one, and the deposed master must hear of it."""
     core = StreamManager(TOPOLOGY_ID, StreamManagerInfo(1, "h", 1, 101), {}, 0)
-    core.handle(PlanRecalled(make_plan(), 1))
-    core.handle(MasterHeard(HeartbeatReply(3)))
+    core.handle(PlanLoaded(make_plan(), 1))
+    core.handle(MasterMessage(HeartbeatReply(3)))
     told = [
         effect.message
         for effect in core.handle(MasterConnected()) + core.handle(Tick(1000))
-        if isinstance(effect, TellMaster)
+        if isinstance(effect, SendToMaster)
     ]
     assert [type(message) for message in told] == [Register, Heartbeat]
     assert [message.epoch for message in told] == [3, 3]
@@ -67,7 +67,7 @@ def test_an_instance_whose_task_has_gone_is_told_to_leave() -> None:
     world = started()
     places = {**PLACES, 1: {1: "word", 3: "sink"}, 3: {**PLACES[3], 2: "split"}}
     world.plan = make_plan(places, number=2)
-    world.tell(1, PlanRecalled(world.plan, 1))
+    world.tell(1, PlanLoaded(world.plan, 1))
     assert isinstance(world.instances[2].heard[-1], Leave)
     assert world.cores[1].connections.instances[2].connection is None
     assert [type(world.instances[task].heard[-1]) is not Leave for task in (1, 3)] == [True, True]
@@ -114,12 +114,12 @@ def test_alone_there_is_nobody_to_be_cut_off_from() -> None:
     for _ in range(400):
         alone.tick(100)
         several.tick(100)
-    assert not alone.cores[1].local.spouts_paused()
-    assert several.cores[1].local.spouts_paused()
+    assert not alone.cores[1].instances.has_paused_spouts()
+    assert several.cores[1].instances.has_paused_spouts()
 
 
 def test_a_change_over_a_gap_waits_for_the_next_whole_set() -> None:
-    pressure = Pressure(1)
+    pressure = BackpressureCauses(1)
     a, b, c = (Cause(CauseKind.TASK, "x", task, 2) for task in (1, 2, 3))
     pressure.peer_set(2, CauseSet(1, (a,)))
     pressure.peer_change(2, CauseChange(2, (b,), ()))

@@ -8,7 +8,7 @@ from sm_world import World, make_plan
 
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.wire.control import CauseSet
-from stream_manager.core.events import Effect, Send, Tick
+from stream_manager.core.events import Effect, SendMessage, Tick
 
 CAUSE = Cause(CauseKind.TASK, "split", 2, 1, 0)
 
@@ -23,7 +23,7 @@ def mesh(containers: int, **settings: object) -> World:
 
 def told(world: World, effects: list[Effect]) -> Counter[int]:
     """Peers that are told a whole set."""
-    sets = (effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, CauseSet))
+    sets = (effect for effect in effects if isinstance(effect, SendMessage) and isinstance(effect.message, CauseSet))
     return Counter(world.numbers[effect.connection][1] for effect in sets)
 
 
@@ -57,7 +57,7 @@ def test_who_hears_of_one_alone_is_not_cut_off() -> None:
 def test_a_change_that_was_missed_is_repaired_at_the_next_heartbeat() -> None:
     world, everybody = mesh(41), Counter(range(2, 42))
     assert sum(beat(world).values()) == 4
-    pressure = world.cores[1].pressure
+    pressure = world.cores[1].causes
     pressure.set_slow(CAUSE, True)
     beat(world)
     assert beat(world) == everybody, "as long as there are causes"

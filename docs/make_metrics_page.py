@@ -1,6 +1,6 @@
-"""``docs/metrics.md`` out of the table: run it to write the page anew; a test holds the page to it.
+"""``docs/reference/metrics.md`` out of the table: run it to write the page anew; a test holds the page to it.
 
-python docs/make_metrics_page.py docs/metrics.md
+python docs/make_metrics_page.py docs/reference/metrics.md
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCALES = {1e-3: "ms", 1e-6: "µs", 1e-9: "ns"}
 _INTRODUCTION = """# Metrics
 
 Every metric there is, by who counts it. This page is made from `heron_runtime/model/metric_table.py` by
-`python docs/make_metrics_page.py docs/metrics.md`; a test compares them.
+`python docs/make_metrics_page.py docs/reference/metrics.md`; a test compares them.
 
 **Where to see them.** `heron metrics`, the tracker (`/topologies/metrics` and below), the web page and the
 JSON lines use the Heron names, with the key behind a slash (`__execute-count/split/default`). Prometheus uses the other
@@ -33,7 +33,7 @@ topology registers itself are served as they are, and are called `heron_user_NAM
 their rates, for any interval up to three hours as well. Gauges have a last value, and a least, greatest and mean value
 of an interval. Latencies are distributions: percentiles of all tuples, never means of means. The topology master keeps
 points of 5 seconds for 10 minutes and of a minute for 3 hours, of all three kinds; what is kept longer, and of killed
-topologies, is in `docs/history.md`.
+topologies, is in `docs/how-to/history.md`.
 
 **Reports** are sent each `heron.metrics.interval.secs` (5 s), so a counter may be that much behind.
 """

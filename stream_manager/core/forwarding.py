@@ -1,8 +1,8 @@
 """Frames, acks and fails to the link that leads to their task; marks, bounds and the credit that hangs on them.
 
 The heart of the data path: one dictionary look-up finds who a task is reached through, local or not; one push queues
-the frame. Only a queue that crosses a mark costs more. ``ConnectionTable.dirty`` collects who has got something to send and
-``renewals`` the credit that has fallen due, until the end of the event turns both into effects.
+the frame. Only a queue that crosses a mark costs more. ``ConnectionTable.dirty`` collects who has got something to send
+and ``renewals`` the credit that has fallen due, until the end of the event turns both into effects.
 """
 
 from __future__ import annotations

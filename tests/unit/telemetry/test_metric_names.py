@@ -81,9 +81,9 @@ def test_every_name_the_processes_count_under_is_in_the_table() -> None:
 
 def test_the_page_about_metrics_is_that_of_the_table() -> None:
     root = Path(__file__).resolve().parents[3]
-    cure = "python docs/make_metrics_page.py docs/metrics.md"
+    cure = "python docs/make_metrics_page.py docs/reference/metrics.md"
     page = runpy.run_path(str(root / "docs" / "make_metrics_page.py"))["page"]
-    assert (root / "docs" / "metrics.md").read_text() == page(), cure
+    assert (root / "docs" / "reference" / "metrics.md").read_text() == page(), cure
 
 
 def test_every_metric_of_the_table_is_counted_somewhere() -> None:

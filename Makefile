@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo demo-pipeline test test-all test-group test-faults test-spark test-docker test-slurm test-swarm test-k8s sim mutate coverage image up down bench bench-pipeline bench-peers soak check format protos wheel clean
+.PHONY: help setup demo demo-pipeline test test-all test-group test-faults test-spark test-docker test-slurm test-swarm test-k8s sim mutate coverage image up down bench bench-pipeline bench-peers soak check format protos wheel docs docs-serve clean
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,8 +95,16 @@ format: $(READY)  ## Let ruff format the code
 protos: $(READY)  ## Generate the protobuf code
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protos/*.proto
 
+docs: $(READY)  ## Build the documentation into site/; warnings are errors
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "documentation: site/index.html"
+
+docs-serve: $(READY)  ## Serve the documentation at http://127.0.0.1:8000 and rebuild it when a page changes
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
 wheel: $(READY)  ## Build the wheel into dist/
 	@$(BIN)/python -m build --wheel --outdir dist .
 
 clean:  ## Remove the environment and caches
-	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -79,7 +79,10 @@ def whose_code(code_user: str) -> str:
     """As whom user code runs, and what follows."""
     if code_user:
         return f"user code runs as {code_user}, who cannot read the topology's key"
-    return "user code runs as the user of Heronry's own processes, and can read the topology's key (docs/security.md)"
+    return (
+        "user code runs as the user of Heronry's own processes, and can read the topology's key "
+        "(docs/explanation/security.md)"
+    )
 
 
 def pressure(causes: Sequence[Cause]) -> list[str]:

@@ -6,7 +6,7 @@ milliseconds; so a name is looked up once, when a topology is submitted or a pro
 tuple. The tables hold texts and import nothing, so they can stand below the rooms they name.
 
 A distribution is found where it is installed, and not everything runs in the same place: ``where`` tells users which
-place counts. ``docs/extending.md`` is the guide.
+place counts. ``docs/how-to/extending.md`` is the guide.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from heron_runtime.failures import Failure, did_you_mean, listing
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GUIDE = "docs/extending.md"
+GUIDE = "docs/how-to/extending.md"
 
 
 class ExtensionError(Failure):

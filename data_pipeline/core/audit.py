@@ -1,6 +1,7 @@
 """The api server's record of who did what, as rows of the history: which lines, each as often as it was written.
 
-Theory of operation. The record is the api server's own: lines of JSON, rotated (``docs/apiserver.md``). A run reads all
+Theory of operation. The record is the api server's own: lines of JSON, rotated (``docs/how-to/apiserver.md``). A run
+reads all
 that is there and adds, for each day, what the history does not have yet. Lines carry no number, so a day is a bag of
 lines: of each line as many as the day has or as are found now, whichever is more. So a run that is repeated, or reads a
 file that an earlier one has read, changes nothing; and what has been rotated away stays.

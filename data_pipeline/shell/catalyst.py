@@ -2,7 +2,7 @@
 
 Counts of what Python made are added by SQL, too: their accumulators cross the shuffle as numbers.
 
-What SQL gives must be what the reference gives (docs/spark.md has the table):
+What SQL gives must be what the reference gives (docs/explanation/spark.md has the table):
 
 * int sums are exact whatever their size: upper and lower 32 bits are summed apart and joined at the end;
 * a session goes on while no record of its key is more than the gap after the one before: numbered by window functions

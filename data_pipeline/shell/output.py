@@ -8,7 +8,8 @@ operating system; every other URL Hadoop's ``FileContext``, whose rename never m
 
 To replace a result, local folders are exchanged by one ``renameat2``; where a file system cannot, and on others
 than the local one, the old folder is moved aside first, so a reader may find nothing for an instant, never a mixture.
-On object stores (s3a) a rename is a copy of each object: write to HDFS or a file system there (docs/spark.md).
+On object stores (s3a) a rename is a copy of each object: write to HDFS or a file system there
+(docs/explanation/spark.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The user's program in the driver, and what executors need of it: the same code under the same names.
 
 FILE is staged as for ``heron submit`` and imported here. Executors get a zip of the staged modules, one of the packages
-they use of Heronry, and nothing else; libraries with compiled parts must be in their Python already (docs/spark.md).
+they use of Heronry, and nothing else; libraries with compiled parts must be in their Python already
+(docs/explanation/spark.md).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def load(file: Path, name: str | None, arguments: Sequence[str], master: str, fo
     if staged.requirements is not None and not (staged.root / REQUIREMENTS).is_dir():
         raise TopologyError(
             f"{file.name} has a requirements.txt, which is not installed on Spark's executors; "
-            "give them an environment that holds it (docs/spark.md) and remove the file"
+            "give them an environment that holds it (docs/explanation/spark.md) and remove the file"
         )
     own = _zip(folder / "program.zip", staged.root, "")
     _check_shippable(program)

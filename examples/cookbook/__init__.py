@@ -1,1 +1,1 @@
-"""The programs of ``docs/cookbook.md``; each file is submitted as it is, from the root of the repository."""
+"""The programs of ``docs/how-to/cookbook.md``; each file is submitted as it is, from the root of the repository."""

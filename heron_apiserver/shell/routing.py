@@ -41,7 +41,7 @@ class Challenged(Failure):
     """401, with a nonce: a container is asked for its proof."""
 
     def __init__(self, nonce: str) -> None:
-        super().__init__("prove that you are of this topology", "See docs/apiserver.md.")
+        super().__init__("prove that you are of this topology", "See docs/how-to/apiserver.md.")
         self.nonce = nonce
 
 

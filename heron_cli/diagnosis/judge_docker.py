@@ -13,7 +13,7 @@ from typing import Any
 from heron_cli.diagnosis.findings import Finding, bad, cure_for, good, note, numbers, some
 
 ENGINE, SWARM = "Docker", "Docker Swarm"
-ENGINE_NEEDED = (20, 10)  # docs/deploy/swarm.md; of one engine alone it is the oldest that was tried
+ENGINE_NEEDED = (20, 10)  # docs/how-to/deploy/swarm.md; of one engine alone it is the oldest that was tried
 GiB = 1 << 30
 DISK_NEEDED_BYTES, DISK_WANTED_BYTES = GiB, 5 * GiB  # a volume may take 4 GiB (topology.volume.disk), images one more
 NETWORKS_AT_ONCE = 30  # of the address pools that an engine has by itself; each topology takes one

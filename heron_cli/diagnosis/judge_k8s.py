@@ -1,5 +1,5 @@
-"""What the scheduler ``k8s`` and ``deploy/kubernetes.yml`` need of a Kubernetes cluster (docs/deploy/kubernetes.md):
-findings of facts that ``look_k8s`` has gathered.
+"""What the scheduler ``k8s`` and ``deploy/kubernetes.yml`` need of a Kubernetes cluster
+(docs/how-to/deploy/kubernetes.md): findings of facts that ``look_k8s`` has gathered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the cluster ``slurm`` needs (docs/deploy/slurm.md): findings of facts that ``look_slurm`` has gathered."""
+"""What the cluster ``slurm`` needs (docs/how-to/deploy/slurm.md): findings of facts that ``look_slurm`` has
+gathered."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What ``heron submit spark`` needs of this machine (docs/spark.md): findings of facts that ``look_spark`` has
-gathered.
+"""What ``heron submit spark`` needs of this machine (docs/explanation/spark.md): findings of facts that ``look_spark``
+has gathered.
 """
 
 from __future__ import annotations

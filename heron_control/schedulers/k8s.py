@@ -26,7 +26,7 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.state.store import StateStore
 
-_CURE = "Start the api server with HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE (docs/deploy/kubernetes.md)"
+_CURE = "Start the api server with HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE (docs/how-to/deploy/kubernetes.md)"
 
 
 @dataclass(frozen=True, slots=True)

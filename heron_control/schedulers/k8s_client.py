@@ -35,7 +35,10 @@ _PATHS = {
 _CURES = (
     ("exceeded quota", "raise the quota of the namespace, or ask for less"),
     ("is forbidden: User", "give the api server's account the rights in deploy/kubernetes.yml"),
-    ("violates PodSecurity", "the namespace allows less than the level restricted: see docs/deploy/kubernetes.md"),
+    (
+        "violates PodSecurity",
+        "the namespace allows less than the level restricted: see docs/how-to/deploy/kubernetes.md",
+    ),
     ("Unauthorized", "the credential is not valid any more: log in anew, or see the account's token"),
 )
 
@@ -76,7 +79,7 @@ class KubernetesClient:
             except config.ConfigException as error:
                 raise EngineError(
                     f"there is no Kubernetes cluster to ask: {error}; run the api server in one "
-                    "(docs/deploy/kubernetes.md), or set KUBECONFIG"
+                    "(docs/how-to/deploy/kubernetes.md), or set KUBECONFIG"
                 ) from error
         # Only what the server refuses for now is asked again here; urllib3 keeps to its Retry-After.
         made.retries = urllib3.Retry(

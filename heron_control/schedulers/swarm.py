@@ -24,7 +24,7 @@ from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
 from heron_runtime.state.store import StateStore
 
-_CURE = "Start the api server with HERONRY_SWARM_STORAGE (docs/deploy/swarm.md)"
+_CURE = "Start the api server with HERONRY_SWARM_STORAGE (docs/how-to/deploy/swarm.md)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The gateway thread: everything an instance says to its stream manager and hears from it.
 
-One asyncio loop, two framed streams (``docs/internals.md`` section 3). One write is in flight on each; what queues up
+One asyncio loop, two framed streams (``docs/explanation/internals.md`` section 3). One write is in flight on each; what
+queues up
 meanwhile goes with the next packet. Frames wait for upload credit, nothing else does. When a stream ends both are
 closed and opened again with back-off; what was handed over and is not known to be taken is lost and counted, what waits
 goes on the next stream. After an outage the backlog is sent before anything is read.

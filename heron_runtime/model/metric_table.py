@@ -1,5 +1,5 @@
-"""The table behind ``heron_runtime.model.metrics``: every metric, by who counts it and when. ``docs/metrics.md`` shows
-it.
+"""The table behind ``heron_runtime.model.metrics``: every metric, by who counts it and when.
+``docs/reference/metrics.md`` shows it.
 """
 
 from __future__ import annotations

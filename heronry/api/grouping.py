@@ -64,14 +64,15 @@ class Grouping:
         """Tuples with equal values in these fields go to one of two tasks, the one that has got less so far.
 
         For keys so frequent that one task cannot take them. Each of the two tasks sees a part of a key's tuples, so
-        a bolt behind it has to put the parts together: it reads with ``Grouping.fields`` (``docs/groupings.md``).
+        a bolt behind it has to put the parts together: it reads with ``Grouping.fields``
+        (``docs/explanation/groupings.md``).
         """
         return cls(GroupingKind.PARTIAL_KEY, cls.fields(*names).field_names)
 
     @classmethod
     def custom(cls, target: type | str, **arguments: Any) -> Grouping:
         """Tasks chosen by a class of the user's (see ``CustomGrouping``), by ``"module:Class"``, or by the name of a
-        grouping that is plugged in (``docs/extending.md``).
+        grouping that is plugged in (``docs/how-to/extending.md``).
 
         ``arguments`` are given to its constructor in every emitting task and must be plain data.
         """

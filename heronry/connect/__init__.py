@@ -2,5 +2,5 @@
 
 Sources keep their positions in ``self.keyed``, one for each split; sinks write in two phases, or so that writing twice
 changes nothing. They are plain components: configure them with ``config`` in ``spec``, or derive from them.
-``docs/connectors.md`` lists them with their keys.
+``docs/reference/connectors.md`` lists them with their keys.
 """

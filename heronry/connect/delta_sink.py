@@ -11,7 +11,7 @@ from heronry.connect.lake_sink import LakeSink, attempts_of, partitions_of
 
 class DeltaSink(LakeSink):
     """Appends tuples as rows to the Delta table at ``user.delta.path``, which must be there: its columns are the
-    fields. Needs ``pip install heronry[delta]``. See ``docs/connectors.md``."""
+    fields. Needs ``pip install heronry[delta]``. See ``docs/reference/connectors.md``."""
 
     folder_option = PATH
     extra = EXTRA

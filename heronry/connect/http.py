@@ -49,7 +49,8 @@ MEANING = {
 class HttpSink(PostingSink):
     """Posts the tuples of each checkpoint as a JSON array of objects to ``user.http.url``, once by idempotency key.
 
-    ``user.http.spool``: the folder of prepared batches, the same for all tasks. See ``docs/connectors.md``."""
+    ``user.http.spool``: the folder of prepared batches, the same for all tasks. See
+    ``docs/reference/connectors.md``."""
 
     suffix = ".json"
     folder_option = text("user.http.spool", "the folder that keeps batches until they are posted", required=True)

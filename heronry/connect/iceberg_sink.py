@@ -12,7 +12,7 @@ from heronry.connect.lake_sink import LakeSink, attempts_of, partitions_of
 
 class IcebergSink(LakeSink):
     """Appends tuples as rows to the table ``user.iceberg.table`` of ``user.iceberg.catalog``, which must be there: its
-    columns are the fields. Needs ``pip install heronry[iceberg]``. See ``docs/connectors.md``."""
+    columns are the fields. Needs ``pip install heronry[iceberg]``. See ``docs/reference/connectors.md``."""
 
     folder_option = TABLE
     extra = EXTRA

@@ -43,7 +43,8 @@ FETCH_SECS = 0.2
 class KafkaSink(PostingSink):
     """Writes each tuple as a JSON object to ``user.kafka.topic``.
 
-    ``user.kafka.spool``: the folder of prepared batches, the same for all tasks. See ``docs/connectors.md``."""
+    ``user.kafka.spool``: the folder of prepared batches, the same for all tasks. See
+    ``docs/reference/connectors.md``."""
 
     suffix = ".jsonl"
     folder_option = text("user.kafka.spool", "the folder that keeps batches until they are written", required=True)

@@ -34,7 +34,8 @@ LEAST_WINDOW_SECS = 10.0
 class NatsSink(PostingSink):
     """Publishes each tuple as a JSON object to ``user.nats.subject``, which belongs to a JetStream stream.
 
-    ``user.nats.spool``: the folder of prepared batches, the same for all tasks. See ``docs/connectors.md``."""
+    ``user.nats.spool``: the folder of prepared batches, the same for all tasks. See
+    ``docs/reference/connectors.md``."""
 
     suffix = ".jsonl"
     folder_option = text("user.nats.spool", "the folder that keeps batches until they are published", required=True)

@@ -50,7 +50,8 @@ MOVE = (
 
 class PostgresSink(SeatedSink):
     """Writes each tuple as a row of ``user.postgres.table``: the columns are the fields. With ``user.postgres.key`` it
-    is an upsert, of one key the last one that came; group the input by the key, then. See ``docs/connectors.md``."""
+    is an upsert, of one key the last one that came; group the input by the key, then. See
+    ``docs/reference/connectors.md``."""
 
     options = (*OPTIONS, TABLE, KEY, ATTEMPTS)
 

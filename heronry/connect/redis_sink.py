@@ -12,7 +12,7 @@ Theory of operation. ``prepare`` renames the batch and enters its token, in one 
 script, and Redis runs scripts alone: it adds the staged entries to the stream and marks the token, so a repeated commit
 finds the mark and does nothing. A token that is neither prepared nor committed is an error: then something prepared was
 lost, by a server that does not write what it is told to disk, or by another one that took over
-(``docs/connectors.md``).
+(``docs/reference/connectors.md``).
 """
 
 from __future__ import annotations

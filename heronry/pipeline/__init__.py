@@ -1,4 +1,4 @@
-"""The merged answers of batch and online topology. See docs/spark.md; nothing here needs Spark.
+"""The merged answers of batch and online topology. See docs/explanation/spark.md; nothing here needs Spark.
 
 view = read_view("clicks")
 view.totals(key="home", from_ms=…)      # batch(< T) ⊕ online(≥ T)

@@ -1,4 +1,5 @@
-"""The Streamlet API: one program, run online by Heronry and over history by batch engines. See docs/streamlet.md."""
+"""The Streamlet API: one program, run online by Heronry and over history by batch engines. See
+docs/explanation/streamlet.md."""
 
 from heronry.streamlet.builder import Builder
 from heronry.streamlet.endpoints import archive, collect, files, sequence, sink_of, to_files, view

@@ -99,8 +99,8 @@ class Streamlet:
     def with_schema(self, schema: Any, name: str | None = None, parallelism: int | None = None) -> Streamlet:
         """Records as dicts of exactly these fields and types; one that does not fit fails, its fields named.
 
-        ``schema``: a dataclass, or a ``pyarrow.Schema``. Nothing is lost on the way: docs/streamlet.md has the rule.
-        Raises TopologyError for a type that is not carried.
+        ``schema``: a dataclass, or a ``pyarrow.Schema``. Nothing is lost on the way: docs/explanation/streamlet.md has
+        the rule. Raises TopologyError for a type that is not carried.
         """
         fields = {"function": Conform(schema_of(schema, name or "schema")), "parallelism": parallelism}
         return self._then(SchemaStep, "schema", name, fields)

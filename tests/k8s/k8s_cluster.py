@@ -106,7 +106,7 @@ class K8sCluster:
         }  # fmt: skip
 
     def _make_certificate(self) -> None:
-        """As docs/deploy/kubernetes.md says."""
+        """As docs/how-to/deploy/kubernetes.md says."""
         folder = self.nodes.folder / "zookeeper"
         folder.mkdir()
         run(

@@ -1,1 +1,1 @@
-"""Mutants of the cores, and whether the unit tests notice them: `docs/mutations.md`."""
+"""Mutants of the cores, and whether the unit tests notice them: `docs/development/mutations.md`."""

@@ -27,7 +27,7 @@ from .world import Violation, World
 POLICY, GRACE_MS = BackoffPolicy(), 5_000
 SUSPECT_MS, KILL_MS, ALWAYS_MS, TICK_MS = 10_000, 30_000, 120_000, 500
 BEAT_MS = 1000
-STAGGER_MS = 20  # between two restarts: from docs/internals.md, not from the code
+STAGGER_MS = 20  # between two restarts: from docs/explanation/internals.md, not from the code
 MOST_STARTS = 25  # of one slot in a minute: 0, 0.1, 0.2, 0.4 … 10 s apart
 LOOK_MS = 5_000  # at the store, by a container and by those who are told to leave
 FAULTS_MS, REST_MS = 240_000, 400_000

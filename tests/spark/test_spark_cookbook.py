@@ -1,4 +1,4 @@
-"""The programs of ``docs/cookbook.md`` on real Spark: all in one job, but the one that puts records aside."""
+"""The programs of ``docs/how-to/cookbook.md`` on real Spark: all in one job, but the one that puts records aside."""
 
 from __future__ import annotations
 

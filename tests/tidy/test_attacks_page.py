@@ -1,4 +1,5 @@
-"""``docs/attacks.md`` and ``docs/security.md`` name tests that exist, and every class of attack has one."""
+"""``docs/development/attacks.md`` and ``docs/explanation/security.md`` name tests that exist, and every class of attack
+has one."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 
 
 def rows() -> list[str]:
-    lines = (ROOT / "docs" / "attacks.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "development" / "attacks.md").read_text().splitlines()
     return [line for line in lines if line.startswith("| ") and not line.startswith("| class")]
 
 
@@ -33,6 +34,6 @@ def test_every_test_that_is_named_is_there() -> None:
 
 
 def test_what_one_topology_can_do_to_another_is_held_by_tests_that_are_there() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "docs" / "security.md").read_text())
+    named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "docs" / "explanation" / "security.md").read_text())
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).is_file()] == []

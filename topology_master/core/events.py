@@ -305,8 +305,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """Something for the topology's history (docs/history.md). ``kind`` and ``what`` say what it is like; ``text`` is
-    for people, ``detail`` JSON for programs."""
+    """Something for the topology's history (docs/how-to/history.md). ``kind`` and ``what`` say what it is like;
+    ``text`` is for people, ``detail`` JSON for programs."""
 
     kind: str
     what: str

@@ -3,8 +3,8 @@
 Theory of operation. A *stage* is a spout (one source step), a chain (record-wise steps, fused) or a reducer (one reduce
 step, and the record-wise steps behind it, fused). Each segment of the program (cut.py) is one, and that of a source
 two: a source is never fused with what follows, so reading and passing on blocks has a process of its own (figures:
-docs/streamlet.md). Besides the reducers, a segment begins at a step that asks for another parallelism than its input
-has, and at a union of several segments.
+docs/explanation/streamlet.md). Besides the reducers, a segment begins at a step that asks for another parallelism than
+its input has, and at a union of several segments.
 
 The map side of a reducer runs in the stage of its input: rows are combined there per key before they are shuffled.
 Submitting process and instances compute the same stages from the same program, so nothing but names travels.

@@ -111,7 +111,8 @@ def test_exec_ed_instances_leave_nothing_either(tmp_path: Path) -> None:
 
 
 def without_witness() -> set[str]:
-    """What has neither parent nor mark is held by its container's control group alone (docs/security.md)."""
+    """What has neither parent nor mark is held by its container's control group alone
+    (docs/explanation/security.md)."""
     return {"emptied"} if cgroups.place() is None else set()
 
 

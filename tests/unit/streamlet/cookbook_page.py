@@ -1,4 +1,4 @@
-"""``docs/cookbook.md`` as a list of recipes: what it shows of a program, and what it says comes of it.
+"""``docs/how-to/cookbook.md`` as a list of recipes: what it shows of a program, and what it says comes of it.
 
 Theory of operation. A recipe is a section with a ``python`` block, whose first line names the file that it shows, a
 ``console`` block with the commands, and a ``text`` block for each folder of output: its first line says how many lines
@@ -20,7 +20,7 @@ import pytest
 from heronry.streamlet import Builder
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "cookbook.md"
+PAGE = ROOT / "docs" / "how-to" / "cookbook.md"
 DATA = ROOT / "examples" / "cookbook" / "data"
 FOLDER = ROOT / "examples" / "cookbook"
 
@@ -81,7 +81,7 @@ def drift(recipe: Recipe, root: Path = ROOT) -> str:
     """Where the program as shown differs from its file; empty if it does not."""
     if recipe.text == (root / recipe.file).read_text():
         return ""
-    return f"docs/cookbook.md does not show {recipe.file} as it is"
+    return f"docs/how-to/cookbook.md does not show {recipe.file} as it is"
 
 
 def mistakes(sample: Sample, lines: list[str]) -> str:

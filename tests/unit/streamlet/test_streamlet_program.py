@@ -258,8 +258,8 @@ def test_count_and_max_are_values() -> None:
 
 
 def test_the_guide_is_true() -> None:
-    """The first program of docs/streamlet.md and what it says about testing it."""
-    guide = (Path(__file__).resolve().parents[3] / "docs" / "streamlet.md").read_text()
+    """The first program of docs/explanation/streamlet.md and what it says about testing it."""
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "explanation" / "streamlet.md").read_text()
     program, test = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[:2]
     names: dict[str, Any] = {}
     exec(program, names)

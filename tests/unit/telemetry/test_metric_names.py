@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 from pathlib import Path
 
 import pytest
@@ -77,13 +76,6 @@ def test_every_name_the_processes_count_under_is_in_the_table() -> None:
         if split_name(name).metric is None
     }
     assert sorted(unknown) == []
-
-
-def test_the_page_about_metrics_is_that_of_the_table() -> None:
-    root = Path(__file__).resolve().parents[3]
-    cure = "python docs/make_metrics_page.py docs/metrics.md"
-    page = runpy.run_path(str(root / "docs" / "make_metrics_page.py"))["page"]
-    assert (root / "docs" / "metrics.md").read_text() == page(), cure
 
 
 def test_every_metric_of_the_table_is_counted_somewhere() -> None:

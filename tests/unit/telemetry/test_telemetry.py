@@ -134,51 +134,6 @@ def test_extreme_values_are_clamped_and_bad_bytes_refused() -> None:
         sketches.decode_sketch(b"\xff\xff")
     with pytest.raises(MalformedMessage, match="gamma"):
         sketches.decode_sketch(ddsketch_pb2.DDSketch(zeroCount=1).SerializeToString())
-<<<<<<< ours
-=======
-
-
-COUNTS = st.floats(0, 1e18)
-
-
-@given(st.dictionaries(st.integers(-3000, 3000), COUNTS, max_size=20), st.lists(COUNTS, max_size=20), COUNTS)
-def test_what_the_ddsketch_library_writes_is_read(loose: dict[int, float], dense: list[float], zeros: float) -> None:
-    theirs = ddsketch_pb2.DDSketch(zeroCount=zeros)
-    theirs.mapping.gamma = GAMMA
-    theirs.positiveValues.binCounts.update(loose)
-    theirs.positiveValues.contiguousBinCounts.extend(dense)
-    theirs.positiveValues.contiguousBinIndexOffset = -7
-    wanted = {key: count for key, count in loose.items() if count > 0}
-    for key, count in enumerate(dense, -7):
-        if count > 0:
-            wanted[key] = wanted.get(key, 0.0) + count
-    if zeros > 0:
-        wanted[ZERO_BIN] = zeros
-    assert sketches.decode_sketch(theirs.SerializeToString()).bins == wanted
-
-
-@given(st.dictionaries(st.integers(-900, 1400), st.floats(1e-3, 1e18), max_size=20), COUNTS)
-def test_a_sketch_survives_its_bytes(bins: dict[int, float], zeros: float) -> None:
-    sketch = Sketch({**bins, **({ZERO_BIN: zeros} if zeros > 0 else {})})
-    data = sketches.encode_sketch(sketch)
-    assert sketches.decode_sketch(data) == sketch
-    ddsketch_pb2.DDSketch.FromString(data)
-
-
-@given(st.binary(max_size=60), st.integers(0, 200), st.binary(max_size=3))
-def test_damaged_bytes_are_a_sketch_or_malformed(noise: bytes, at: int, put: bytes) -> None:
-    whole = sketches.encode_sketch(Sketch.of([1.0, 2.0, 3.0]))
-    for data in (noise, whole[:at], whole[:at] + put + whole[at + len(put) :]):
-        with contextlib.suppress(MalformedMessage):
-            sketches.decode_sketch(data)
-
-
-def test_a_sketch_of_absurd_size_is_refused() -> None:
-    theirs = ddsketch_pb2.DDSketch()
-    theirs.mapping.gamma = GAMMA
-    theirs.positiveValues.contiguousBinCounts.extend([1.0] * 5000)
-    with pytest.raises(MalformedMessage, match="bins"):
-        sketches.decode_sketch(theirs.SerializeToString())
 
 
 def test_exceptions_of_one_line_are_one_kind_whatever_they_say() -> None:
@@ -192,4 +147,3 @@ def test_exceptions_of_one_line_are_one_kind_whatever_they_say() -> None:
     assert [(e.class_name, e.message, e.count) for e in found] == [
         ("KeyError", "cat", 3), ("KeyError", "dan", 1), ("ValueError", "eve", 1)
     ]  # fmt: skip
->>>>>>> theirs

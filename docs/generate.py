@@ -1,0 +1,286 @@
+"""Reference pages generated from the code while the site is built, so that they cannot be stale.
+
+MkDocs loads this module as a hook. ``python docs/generate.py FOLDER`` writes the pages for reading without a site.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import typer.main
+
+from heron_apiserver.shell.api import Api
+from heron_apiserver.shell.app import make_app as make_apiserver
+from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_home
+from heron_apiserver.shell.tokens import TokenBook
+from heron_cli.main import make_app as make_command
+from heron_runtime import failures
+from heron_runtime.model.metric_kinds import Key, Metric
+from heron_runtime.model.metric_table import SECTIONS
+from heron_runtime.model.settings import ALL_SETTINGS, Setting
+from heron_tracker.shell.app import make_app as make_tracker
+from heron_tracker.shell.tracker import Tracker
+
+_METRIC_KEYS = {
+    Key.NONE: "",
+    Key.STREAM: "/STREAM",
+    Key.SOURCE: "/COMPONENT/STREAM",
+    Key.INSTANCE: "/INSTANCE",
+    Key.OTHER: "/…",
+}
+_SCALES = {1e-3: "ms", 1e-6: "µs", 1e-9: "ns"}
+
+_METRICS = """# Metrics
+
+Every metric of Heronry, grouped by the process that counts it.
+
+**Where to see them.** `heron metrics`, the tracker, the web page and the JSON lines use the Heron names
+with the key after a slash, as in `__execute-count/split/default`. Prometheus uses its own names. Each
+sample has the labels `topology`, `component`, `instance`, `container` and `stream` (the key).
+A metric that a topology registers keeps its name, and is called `heron_user_NAME` in Prometheus.
+
+**Kinds.** A counter is a total since the topology began, over all restarts of a process. A gauge has a
+last, least, greatest and mean value for an interval. A latency is a distribution: its percentiles are
+percentiles of all tuples, not means of means.
+
+**Retention.** The topology master keeps points of 5 seconds for 10 minutes and points of a minute for
+3 hours. [History](../how-to/history.md) explains how to keep them for longer.
+
+**Interval.** Processes report every `heron.metrics.interval.secs` (5 s). A counter can be that old.
+"""
+
+_CONFIGURATION = """# Configuration
+
+Every configuration key. Keys that begin with `topology.` belong to the author of a topology: set them in
+the `config` of the topology. Where the table says *component*, a component's own `config` may set them.
+Keys that begin with `heron.` belong to the operator: set them with `--config-property KEY=VALUE`.
+Names that begin with `user.` are free for your own keys.
+"""
+
+_EXIT_CODES = """# Exit codes
+
+The `heron` command ends with 0 when it has done what was asked. Every error prints its cause to stderr,
+and a remedy where one is known. `--verbose` adds the Python traceback. The HTTP status is what the API
+server and the tracker answer for the same kind of error.
+
+| Exit code | HTTP status | Kind | Meaning |
+|---|---|---|---|
+"""
+
+# Classes that users meet without importing them from ``heronry``.
+_MORE_API = (
+    "heronry.api.context.TopologyContext",
+    "heronry.api.metrics.CountMetric",
+    "heronry.api.metrics.MultiCountMetric",
+    "heronry.api.metrics.GaugeMetric",
+    "heronry.api.metrics.MeanMetric",
+    "heronry.api.metrics.LatencyMetric",
+    "heronry.api.hooks.TaskHook",
+    "heronry.api.serializer.Serializer",
+)
+
+_EXIT_MEANINGS = {
+    "Failure": "The command failed.",
+    "UsageError": "The command line or the request is invalid.",
+    "NotFound": "The named object does not exist.",
+    "ExistsAlready": "The name is in use.",
+    "NotAllowed": "The operating system or the cluster forbids the operation.",
+    "Unavailable": "A service does not answer, or does not answer in time.",
+    "InvalidTopology": "The topology, its code or its package cannot run.",
+    "Interrupted": "Ctrl-C. The message says what was done before.",
+}
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each generated page by its path below ``docs/``."""
+    return {
+        "reference/api.md": api_page("Topology API", "heronry", _MORE_API),
+        "reference/api-streamlet.md": api_page("Streamlet API", "heronry.streamlet"),
+        "reference/api-testing.md": api_page("Testing API", "heronry.testing"),
+        "reference/cli.md": cli_page(),
+        "reference/configuration.md": configuration_page(),
+        "reference/exit-codes.md": exit_codes_page(),
+        "reference/metrics.md": metrics_page(),
+        "reference/rest-apiserver.md": rest_page("REST API of the API server", apiserver_schema()),
+        "reference/rest-tracker.md": rest_page("REST API of the tracker", make_tracker(Tracker({})).openapi()),
+    }
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages to the site (a hook of MkDocs)."""
+    File = importlib.import_module("mkdocs.structure.files").File  # only there while the site is built
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def api_page(title: str, module: str, more: Iterable[str] = ()) -> str:
+    """Return the page about every public name of a module; mkdocstrings fills it from the docstrings."""
+    names = importlib.import_module(module)
+    homes = [getattr(getattr(names, name), "__module__", module) + "." + name for name in names.__all__]
+    parts = [f"# {title}\n\nImport these names from `{module}`.\n", *(f"::: {home}\n" for home in homes)]
+    if more:
+        parts += ["Classes that components receive or that are imported from their own module:\n"]
+        parts += [f"::: {home}\n" for home in more]
+    return "\n".join(parts)
+
+
+def cli_page() -> str:
+    """Return the page about every command and its options."""
+    parts = ["# Command line\n\nEvery command of `heron`. `heron COMMAND --help` prints the same text.\n"]
+    parts += [_command_section(path, command) for path, command in commands()]
+    return "\n".join(parts)
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield each command that does something, with its full name."""
+    yield from _leaves("heron", typer.main.get_command(make_command()))
+
+
+def _leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, child in command.commands.items():
+        yield from _leaves(f"{path} {name}", child)
+
+
+def _command_section(path: str, command: Any) -> str:
+    context = command.make_context(path, [], resilient_parsing=True)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    lines = [f"## {path}", "", _prose(command.help or ""), "", "```text", usage, "```"]
+    rows = [_parameter_row(p, context) for p in command.params if not getattr(p, "hidden", False)]
+    if rows:
+        lines += ["", "| Parameter | Default | Meaning |", "|---|---|---|", *rows]
+    return "\n".join([*lines, ""])
+
+
+def _parameter_row(parameter: Any, context: Any) -> str:
+    is_option = parameter.param_type_name == "option"
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts]) if is_option else _argument(parameter, context)
+    default = parameter.default
+    shown = "" if default in (None, (), [], False, "") or callable(default) else f"`{_plain(default)}`"
+    return f"| `{names}` | {shown} | {_cell(getattr(parameter, 'help', None) or '')} |"
+
+
+def _argument(parameter: Any, context: Any) -> str:
+    return " ".join(parameter.get_usage_pieces(context))
+
+
+def _plain(value: Any) -> str:
+    return str(getattr(value, "value", value))
+
+
+def configuration_page() -> str:
+    """Return the page about every configuration key."""
+    parts = [_CONFIGURATION]
+    for family, title in (("topology.", "Topology keys"), ("heron.", "Operator keys")):
+        rows = [_setting_row(row) for name, row in ALL_SETTINGS.items() if name.startswith(family)]
+        parts.append("\n".join([f"## {title}\n", "| Key | Type | Default | Meaning |", "|---|---|---|---|", *rows]))
+    return "\n".join(part + "\n" for part in parts)
+
+
+def _setting_row(row: Setting[Any]) -> str:
+    kind = row.type.__name__ + (", component" if row.component else "")
+    default = "" if row.default is None else f"`{json.dumps(row.default)}` {row.unit}".rstrip()
+    meaning = row.help[:1].upper() + row.help[1:]
+    if row.choices:
+        meaning += ". One of " + ", ".join(f"`{choice}`" for choice in row.choices)
+    if row.minimum is not None or row.maximum is not None:
+        low, high = ("" if x is None else f"{x:,}".replace(",", " ") for x in (row.minimum, row.maximum))
+        meaning += f". Range: {low} to {high}" if high else f". At least {low}"
+    return f"| `{row.name}` | {kind} | {default} | {_cell(meaning)} |"
+
+
+def exit_codes_page() -> str:
+    """Return the page about the exit codes of the command."""
+    kinds: list[type[failures.Failure]] = [
+        failures.Failure,
+        *sorted(failures.Failure.__subclasses__(), key=lambda kind: kind.exit_code),
+    ]
+    rows = [
+        f"| {kind.exit_code} | {kind.http_status} | `{kind.__name__}` | {_EXIT_MEANINGS[kind.__name__]} |"
+        for kind in kinds
+        if kind.__module__ == failures.__name__
+    ]
+    return _EXIT_CODES + "\n".join(rows) + "\n"
+
+
+def metrics_page() -> str:
+    """Return the page about every metric."""
+    parts = [_METRICS]
+    for section in SECTIONS:
+        rows = [
+            f"| `{m.name}{_METRIC_KEYS[m.key]}` | `{m.prometheus}` | {m.kind.value} | {_unit(m)} | {_cell(m.help)} |"
+            for m in section.metrics
+        ]
+        head = f"## {section.title}\n\nComponent: {section.component}. {section.when}\n"
+        columns = ["| Heron name | Prometheus name | Kind | Unit | Meaning |", "|---|---|---|---|---|"]
+        parts.append("\n".join([head, *columns, *rows]))
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _unit(metric: Metric) -> str:
+    if metric.scale in _SCALES:
+        return _SCALES[metric.scale]
+    words = metric.prometheus.removesuffix("_total").split("_")
+    return next((word for word in ("bytes", "seconds", "cores") if word in words[-2:]), "")
+
+
+def apiserver_schema() -> dict[str, Any]:
+    """Return the OpenAPI description of an API server that is never started."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = prepare_home(Path(folder, "home"))
+        options = Options(home, cluster="local")
+        place = config_for(options, home)
+        store, scheduler = parts_of(options, place)
+        api = Api(place, store, cast(Any, scheduler), "local", TokenBook(home))
+        return make_apiserver(api).openapi()
+
+
+def rest_page(title: str, schema: dict[str, Any]) -> str:
+    """Return the page about every path of an OpenAPI description."""
+    parts = [f"# {title}\n", "The server describes itself at `/openapi.json` and, for people, at `/docs`.\n"]
+    for path, methods in sorted(schema["paths"].items()):
+        for method, operation in methods.items():
+            parts.append(_operation(method.upper(), path, operation))
+    return "\n".join(parts)
+
+
+def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
+    lines = [f"## {method} `{path}`", "", _prose(operation.get("summary", ""))]
+    description = operation.get("description", "")
+    if description and description != operation.get("summary"):
+        lines += ["", _prose(description)]
+    rows = [
+        f"| `{p['name']}` | {p['in']} | {'yes' if p.get('required') else ''} | {_cell(p.get('description', ''))} |"
+        for p in operation.get("parameters", ())
+    ]
+    if rows:
+        lines += ["", "| Parameter | In | Required | Meaning |", "|---|---|---|---|", *rows]
+    codes = ", ".join(f"`{code}`" for code in sorted(operation.get("responses", {})))
+    return "\n".join([*lines, "", f"Responses: {codes}", ""])
+
+
+def _prose(text: str) -> str:
+    """Return a help text as Markdown: each paragraph in one piece, with nothing that reads as HTML."""
+    text = re.sub(r"<(?=[A-Za-z/])", "&lt;", text.replace("\b", "").replace("\f", ""))
+    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
+
+
+def _cell(text: str) -> str:
+    return " ".join(_prose(text).split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    for name, page in pages().items():
+        target = Path(sys.argv[1], name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page)

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
@@ -107,6 +108,7 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
             return _roll_up(options, out)
         from data_pipeline.shell.job import run
         from data_pipeline.shell.request import FILES, Request, Streaming
+        from heronry.api.config_values import own_values
     except ModuleNotFoundError as error:
         if error.name in ("pyspark", "pyarrow", "pandas", "py4j"):
             raise Unavailable(
@@ -120,7 +122,7 @@ def _run(options: argparse.Namespace, out: TextIO) -> str:
         options.file, options.program, options.arguments, tuple(options.input_path), options.input_format,
         options.output_path, options.from_ms, options.to_ms, options.master,
         dict(pair.partition("=")[::2] for pair in options.conf), options.replace, options.dry_run, options.views,
-        dict(pair.partition("=")[::2] for pair in options.config_property), options.force, streaming,
+        own_values(options.config_property), options.force, streaming,
         options.since_last,
     )  # fmt: skip
     return run(request, out)
@@ -207,12 +209,19 @@ def _talk(verbose: bool) -> Iterator[tuple[TextIO, Path | None]]:
         os.close(terminal)
 
 
+def _open_plainly(path: str, flags: int) -> int:
+    """Open without following a link, and without waiting for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 def _own_folder() -> str:
     """Everything temporary of this process is in one folder, so that it is gone whichever way the process ends. What a
     process left that was killed is removed: its lock is free."""
     for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{LOCK}"):
-        with contextlib.suppress(OSError), left.open("rb") as file:
-            if os.fstat(file.fileno()).st_uid == os.getuid():
+        # The folder is everybody's: another user may have put a pipe or a link there.
+        with contextlib.suppress(OSError), open(left, "rb", opener=_open_plainly) as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left.parent, ignore_errors=True)
     folder = tempfile.mkdtemp(prefix=TEMPORARY)

@@ -11,6 +11,7 @@ from heron_runtime.model.ids import is_safe_name
 
 LOCAL = "local"  # the cluster of this user on this machine
 SLURM = "slurm"  # jobs of this user in the queue that this machine's sbatch knows
+SPARK = "spark"  # jobs on Spark, which have neither roles nor environments
 OF_HOME = (LOCAL, SLURM)  # the clusters that need no api server
 DEFAULT_ENVIRON = "default"
 
@@ -66,4 +67,6 @@ def parse_address(text: str) -> Address:
                 f"{part!r} in {text!r} is no name of a cluster, role or environment",
                 "Use letters, digits, '_', '-' and '.', beginning with a letter or '_'.",
             )
+    if parts[0] == SPARK and len(parts) > 1:
+        raise UsageError(f"{text!r}: jobs on Spark have neither roles nor environments", f"Write {SPARK}.")
     return Address(*parts)

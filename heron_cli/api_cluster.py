@@ -173,7 +173,8 @@ class ApiCluster:
 
     def restart(self, address: Address, name: str, container: int, timeout_secs: float) -> tuple[int, ...]:
         """Answered when they run again."""
-        options = {"data": {"container_id": str(container)}, "timeout": max(timeout_secs, LONG_SECONDS)}
+        data = {"container_id": str(container), "timeout_seconds": str(timeout_secs)}
+        options = {"data": data, "timeout": timeout_secs + LONG_SECONDS}
         return tuple(self._json("POST", self._path(address, name, "/restart"), **options)["containers"])
 
     def update(

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from heron_cli.address import LOCAL, OF_HOME, SLURM, Address, parse_address
+from heron_cli.address import LOCAL, OF_HOME, SLURM, SPARK, Address, parse_address
 from heron_cli.cluster import Cluster
 from heron_cli.credentials import read_credentials
 from heron_cli.home import Home
-from heron_runtime.failures import NotFound, did_you_mean, listing
+from heron_runtime.failures import NotFound, UsageError, did_you_mean, listing
 
 
 def cluster_at(place: str) -> tuple[Cluster, Address]:
@@ -20,7 +20,7 @@ def cluster_at(place: str) -> tuple[Cluster, Address]:
 
 
 def cluster_named(name: str) -> Cluster:
-    """The cluster of this name. Raises NotFound, Failure."""
+    """The cluster of this name. Raises NotFound, UsageError, Failure."""
     home = Home.of_user()
     if name == LOCAL:
         from heron_cli.local_cluster import LocalCluster
@@ -30,6 +30,11 @@ def cluster_named(name: str) -> Cluster:
         from heron_cli.slurm_cluster import SlurmCluster
 
         return SlurmCluster(home)
+    if name == SPARK:
+        raise UsageError(
+            f"{SPARK}: jobs on Spark are not topologies of a cluster",
+            "Use `heron submit spark` to run one and `heron kill spark` to end a streaming run.",
+        )
     logins = read_credentials(home)
     login = logins.get(name)
     if login is None:

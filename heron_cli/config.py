@@ -11,10 +11,11 @@ from heron_cli.address import OF_HOME
 from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, print_json, print_table, say
 from heron_cli.home import Home
-from heron_cli.options import Output, Verbose, read_property
+from heron_cli.options import Output, Verbose, read_property, refuse_idle_keys
 from heron_runtime.failures import NotFound, UsageError, did_you_mean, listing
 from heron_runtime.model.settings import ALL_SETTINGS, STATE_KEYS
-from heronry.api.config import normalise
+from heronry.api.config import USER_PREFIX, normalise
+from heronry.api.config_values import user_value
 
 
 class Action(StrEnum):
@@ -43,6 +44,8 @@ def config(
         if key is None or value is None:
             raise UsageError("set needs a key and a value", "heron config CLUSTER set KEY VALUE")
         key, plain = read_property(f"{key}={value}")
+        refuse_idle_keys({key: plain}, name)
+        plain = user_value(plain) if key.startswith(USER_PREFIX) else plain
         if key in STATE_KEYS and name not in OF_HOME:
             raise UsageError(
                 f"{key} is for {listing(OF_HOME)}", f"The api server of {name} has its store's address at its start."

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heron_cli.address import LOCAL
-from heron_runtime.failures import Failure, InvalidTopology, NotAllowed
+from heron_runtime.failures import Failure, NotAllowed
 from heron_runtime.files import replace_file
+from heron_runtime.user_config import NAME, read_config
 from heron_runtime.user_home import home_of_user
 
 if TYPE_CHECKING:
     from heron_runtime.state.local import StoreAddress
 
 SPACE_NEEDED_BYTES = 16 * 1024 * 1024
-MAX_CONFIG_CHARACTERS = 1024 * 1024  # a megabyte of YAML takes a second to read
 
 
 class Home:
@@ -49,7 +49,7 @@ class Home:
     @property
     def config_file(self) -> Path:
         """Settings by cluster."""
-        return self.root / "config.yaml"
+        return self.root / NAME
 
     def prepare(self) -> None:
         """Make the folder, for this user alone. Raises NotAllowed, Failure."""
@@ -100,30 +100,8 @@ class Home:
         self.root.chmod(0o700)
 
     def read_config(self) -> dict[str, dict[str, Any]]:
-        """Cluster to settings, as ``config.yaml`` has them. Raises Failure, InvalidTopology."""
-        try:
-            with self.config_file.open(encoding="utf-8") as file:
-                text = file.read(MAX_CONFIG_CHARACTERS + 1)
-        except FileNotFoundError:
-            return {}
-        if len(text) > MAX_CONFIG_CHARACTERS:
-            raise InvalidTopology(
-                f"{self.config_file} has more than {MAX_CONFIG_CHARACTERS} characters",
-                "It holds settings; keep large data in files of the topology's package.",
-            )
-        import yaml  # a command without such a file needs none
-
-        try:
-            found = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise Failure(f"{self.config_file} is not YAML: {error}", "Mend or remove it.") from error
-        if found is None:
-            return {}
-        if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
-            raise Failure(
-                f"{self.config_file} is not understood", "It holds, for each cluster, a mapping of keys to values."
-            )
-        return found
+        """Cluster to settings, as ``config.yaml`` has them. Raises Failure, OSError."""
+        return read_config(self.root)
 
     def write_config(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace ``config.yaml`` at once (0600)."""

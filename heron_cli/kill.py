@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
+from heron_cli.address import SPARK, parse_address
 from heron_cli.clusters import cluster_at
 from heron_cli.console import say, spinner
-from heron_cli.options import Name, Place, Verbose
-from heron_cli.spark_submit import SPARK
+from heron_cli.options import Name, Place, Verbose, typed
 from heron_control.inspection import stream_runs
 from heron_runtime.failures import UsageError
 
 
 def kill(
+    context: typer.Context,
     place: Place,
     name: Name,
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the log files, and say where.")] = False,
@@ -27,9 +28,10 @@ def kill(
     verbose: Verbose = False,
 ) -> None:
     """Kill a topology: no process, socket or state stays behind. CLUSTER spark: end a streaming run; it can go on."""
-    if place == SPARK:
-        if drain or keep_logs:
-            raise UsageError("a streaming run has neither logs to keep nor anything to drain", "Leave the options out.")
+    if parse_address(place).cluster == SPARK:
+        unused = [flag for option, flag in typed(context).items() if option not in ("place", "name", "verbose")]
+        if unused:
+            raise UsageError(f"{unused[0]} is not for `heron kill {SPARK}`", "Leave it out.")
         with spinner(f"ending {name}"):
             run = stream_runs.stop(name)
         say(f"the run of {name} has ended; the same command goes on from {run.checkpoint}", "green")

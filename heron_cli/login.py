@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 
 import typer
 
-from heron_cli.address import OF_HOME
+from heron_cli.address import OF_HOME, SPARK
 from heron_cli.console import say
 from heron_cli.credentials import Login, read_credentials, write_credentials
 from heron_cli.home import Home
 from heron_cli.options import Verbose
-from heron_cli.spark_submit import SPARK
 from heron_control.web.names import is_loopback
 from heron_runtime.failures import NotAllowed, NotFound, UsageError, did_you_mean
 from heron_runtime.model.ids import is_safe_name
+from heron_runtime.model.masking import mask
 
 MAX_TOKEN = 4096
 TOKENS = (
@@ -75,7 +75,7 @@ def checked_url(text: str) -> str:
     except ValueError:
         good = False
     if not good or parts.username or parts.password or parts.query or parts.fragment or not text.isprintable():
-        raise UsageError(f"{text!r} is no address of an api server", "Write it as http://127.0.0.1:9000.")
+        raise UsageError(f"{mask(text)!r} is not an address of an API server", "Write it as http://127.0.0.1:9000.")
     return text.rstrip("/")
 
 

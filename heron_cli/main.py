@@ -56,7 +56,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             sys.stdout.flush()
         except typer.Exit:
             raise  # somebody else has said why
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):  # a prompt turns Ctrl-C and the end of input into Abort
             show_error(Interrupted("interrupted"))
             raise typer.Exit(Interrupted.exit_code) from None
         except BrokenPipeError:
@@ -119,6 +119,7 @@ def make_app(only: str = "") -> typer.Typer:
 
 def main() -> None:
     """Run the command line of this process; ends it with the exit code."""
+    os.umask(os.umask(0o022) | 0o022)  # nothing that this command writes or starts is for others to write
     # What the state store or gRPC logs goes to stderr, warnings and worse only.
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

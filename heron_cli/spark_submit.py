@@ -13,17 +13,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import typer
 
+from heron_cli.address import SPARK
 from heron_cli.console import is_verbose
 from heron_runtime.commands import child_environment
 from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
 
-SPARK = "spark"
 STOP_SECS = 20.0
 FORMATS = ("text", "json", "csv", "parquet", "orc", "archive")
 NEEDED = ("pyspark", "pyarrow", "pandas")
@@ -34,7 +35,7 @@ AVAILABLE_NOW, PROCESSING_TIME = "available-now", "processing-time"
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """The options of ``heron submit`` that only Spark has, as they were typed."""
+    """The options of ``heron submit`` that a job on Spark reads, as typed. Each is named as the command's parameter."""
 
     input_path: Sequence[str] = ()
     input_format: str = ""
@@ -43,25 +44,39 @@ class SparkOptions:
     to: str = ""
     master: str = ""
     conf: Sequence[str] = ()
-    config: Sequence[str] = ()  # every cluster has these: the program's configuration
+    config_property: Sequence[str] = ()  # every cluster has these: the program's configuration
     mode: str = ""
     trigger: str = ""
     checkpoint: str = ""
 
-    def check_unused(self, cluster: str) -> None:
-        """Raises UsageError if one of them was given for another cluster."""
-        given = [
-            name
-            for name, value in (
-                ("--input-path", self.input_path), ("--input-format", self.input_format),
-                ("--output-path", self.output_path), ("--from", self.from_), ("--to", self.to),
-                ("--master", self.master), ("--conf", self.conf),
-                ("--mode", self.mode), ("--trigger", self.trigger), ("--checkpoint", self.checkpoint),
-            )
-            if value
-        ]  # fmt: skip
-        if given:
-            raise UsageError(f"{given[0]} is for `heron submit spark`, not for {cluster}", "Leave it out.")
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> SparkOptions:
+        """Return the options among the parameters of the command; those that were left out have their defaults."""
+        return cls(**{field.name: parameters[field.name] for field in fields(cls) if parameters[field.name]})
+
+
+ONLY_SPARK = frozenset(field.name for field in fields(SparkOptions)) - {"config_property"}
+SHARED = frozenset({"place", "file", "topology", "arguments", "config_property", "dry_run", "replace", "verbose"})
+
+
+def check_unused(cluster: str, given: Mapping[str, str]) -> None:
+    """Refuse every option that the cluster does not read.
+
+    Args:
+        cluster: the cluster that is submitted to.
+        given: the parameters of ``heron submit`` that were typed, with the flag of each.
+
+    Raises:
+        UsageError: one of them has no effect there.
+    """
+    if cluster == SPARK:
+        unused = [flag for name, flag in given.items() if name not in ONLY_SPARK | SHARED]
+    else:
+        unused = [flag for name, flag in given.items() if name in ONLY_SPARK]
+    if unused:
+        spark = f"for `heron submit {SPARK}`"
+        where = f"not {spark}" if cluster == SPARK else f"{spark}, not for {cluster}"
+        raise UsageError(f"{unused[0]} is {where}", "Leave it out.")
 
 
 def submit_to_spark(
@@ -119,9 +134,10 @@ def run_job(
         raise NotFound(f"{file} is not there", "FILE is a .py file, a package folder, .zip or .tar.gz.")
     if options.input_format and options.input_format not in FORMATS:
         raise UsageError(f"--input-format {options.input_format!r} is unknown", f"Write {', '.join(FORMATS)}.")
-    given = dict(pair.partition("=")[::2] for pair in options.config)
+    from heronry.api.config_values import own_values
     from heronry.streamlet.aside import MOST, ON_ERROR, policy_of  # here, since no other submit needs streamlets
 
+    given = own_values(options.config_property)
     policy_of(given)
     unknown = [key for key in given if key not in (ON_ERROR, MOST)]
     if unknown:
@@ -135,7 +151,7 @@ def run_job(
     need_pyspark()
     command = [sys.executable, "-P", "-m", "data_pipeline", str(file), *([program] if program else []), *flags]
     for name, values in (
-        ("--input-path", options.input_path), ("--conf", options.conf), ("--config-property", options.config),
+        ("--input-path", options.input_path), ("--conf", options.conf), ("--config-property", options.config_property),
     ):  # fmt: skip
         command += [part for value in values for part in (name, value)]
     for name, value in (

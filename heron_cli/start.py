@@ -13,7 +13,7 @@ from heron_cli.cluster import Cluster
 from heron_cli.console import note
 from heron_cli.fit import fit
 from heron_cli.home import Home
-from heron_cli.wait import wait_for_state
+from heron_cli.wait import StateUnknown, wait_for_state
 from heron_control.progress import Progress
 from heron_control.submission.submission import Submission
 from heron_runtime.failures import Failure, Interrupted, NotAllowed, NotFound
@@ -64,6 +64,10 @@ def run(
             f"interrupted: {name} is submitted and goes on starting",
             f"See `heron status {where}`, or end it with `heron kill {where}`.",
         ) from None
+    except StateUnknown as error:  # it may run well: only a topology that is known not to run is taken back
+        where = f"{address} {name}"
+        error.cure = f"It is submitted. See `heron status {where}`, or end it with `heron kill {where}`."
+        raise
     except Failure as error:
         kept = _take_back(cluster, address, name, progress)
         error.cure = f"It was taken back. Its logs are kept in {kept}" if kept else "It was taken back."

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heron_cli import dry_run as plan
-from heron_cli.address import parse_address, user
+from heron_cli.address import SPARK, parse_address, user
 from heron_cli.clusters import cluster_named
 from heron_cli.console import indented, note, say, spinner
 from heron_cli.home import Home
-from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property
-from heron_cli.spark_submit import SPARK, SparkOptions, submit_to_spark
+from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property, refuse_idle_keys, typed
+from heron_cli.spark_submit import SparkOptions, check_unused, submit_to_spark
 from heron_control.packaging.definer import Said
 from heron_control.packaging.load import define_topology
 from heron_control.packaging.package import stage_package
 from heron_control.packing import pack
 from heron_control.progress import Progress
 from heron_runtime.failures import InvalidTopology, NotFound, UsageError
+from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.ids import is_safe_name
-from heron_runtime.model.settings import STATE_KEYS, Keys, setting
+from heron_runtime.model.settings import OF_SUBMIT, STATE_KEYS, Keys, setting
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.model.unsaid import (
     RELIABILITY_CURE,
@@ -35,13 +36,15 @@ from heron_runtime.model.unsaid import (
     shown_again_note,
 )
 from heronry.api.component import AT_LEAST_ONCE
-from heronry.api.config import normalise
+from heronry.api.config import USER_PREFIX, normalise
+from heronry.api.config_values import BadValue, user_value
 from heronry.api.validate import problems_of
 
 if TYPE_CHECKING:  # a dry run begins nothing
     from heron_control.submission.submission import StartFrom
 
 DEFINE_TIMEOUT_SECS = 60.0
+OF_CHECKPOINTS = "topology.stateful."
 From = Annotated[
     str | None,
     typer.Option(
@@ -78,6 +81,7 @@ Trigger = Annotated[
 
 
 def submit(
+    context: typer.Context,
     place: Place,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .py file, a package folder, .zip or .tar.gz.")],
     topology: Annotated[
@@ -112,19 +116,19 @@ def submit(
 ) -> None:
     """Submit a topology, or a program to spark. Ends with success only when every task runs, or the job is done."""
     address, own = parse_address(place), config_property or ()
-    spark = SparkOptions(
-        input_path or (), input_format, output_path, from_, to, master, conf or (), own, mode, trigger, checkpoint
-    )
+    check_unused(address.cluster, typed(context))
     if address.cluster == SPARK:
-        submit_to_spark(file, topology, arguments or [], spark, dry_run=dry_run, replace=replace)
+        options = SparkOptions.of(context.params)
+        submit_to_spark(file, topology, arguments or [], options, dry_run=dry_run, replace=replace)
         return
-    spark.check_unused(address.cluster)
+    check_companions(replace=replace, without_state=without_state, dry_run=dry_run, dry_run_format=dry_run_format)
     cluster = cluster_named(address.cluster)
     start = begins_with(from_checkpoint, may_drop=allow_dropped_state, replace=replace)
     check_given(file, name)
-    given = own_settings(own)
+    given = own_settings(own, address.cluster)
     home = Home.of_user()
     configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
+    refuse_idle_keys(configured, address.cluster)
     home.prepare()
     home.need_space()
     if not dry_run:
@@ -183,6 +187,16 @@ def define(
     return definition, said[0]
 
 
+def check_companions(
+    *, replace: bool, without_state: bool, dry_run: bool, dry_run_format: plan.DryRunFormat | None
+) -> None:
+    """Raises UsageError for an option that has no effect without another one."""
+    if without_state and not replace:
+        raise UsageError("--without-state is for --replace", "Add --replace, or leave it out.")
+    if dry_run_format is not None and not dry_run:
+        raise UsageError("--dry-run-format is for --dry-run", "Add --dry-run, or leave it out.")
+
+
 def check_given(file: Path, name: str | None) -> None:
     """Raises NotFound, UsageError."""
     if not file.exists():
@@ -191,10 +205,11 @@ def check_given(file: Path, name: str | None) -> None:
         raise UsageError(f"{name!r} is no name of a topology", "Use letters, digits, '_', '-' and '.', a letter first.")
 
 
-def own_settings(properties: Sequence[str]) -> dict[str, Any]:
-    """What was given as --config-property. Raises UsageError."""
+def own_settings(properties: Sequence[str], cluster: str) -> dict[str, Any]:
+    """Return what was given as --config-property; values of ``user.*`` as text. Raises UsageError."""
     given = dict(read_property(text) for text in properties)
     refuse_state_keys(given)
+    refuse_idle_keys(given, cluster)
     return given
 
 
@@ -245,6 +260,14 @@ def check_ends(definition: TopologyDefinition, ends: dict[str, str], *, strict: 
     say(SHOWN_AGAIN_CURE)
 
 
+def own_value(key: str, text: str, before: Any) -> Any:
+    """Return the value that a --config-property stands for. Raises UsageError."""
+    try:
+        return user_value(text, before)
+    except BadValue as error:
+        raise UsageError(f"--config-property {key}: {error}") from None
+
+
 def refuse_state_keys(given: dict[str, Any]) -> None:
     """Raises UsageError for a key that no single topology can have."""
     for key in STATE_KEYS:
@@ -257,14 +280,22 @@ def refuse_state_keys(given: dict[str, Any]) -> None:
 def configure(definition: TopologyDefinition, configured: dict[str, Any], given: dict[str, Any]) -> TopologyDefinition:
     """The definition with ``config.yaml`` below the topology's own configuration and ``--config-property`` above it.
 
-    Raises InvalidTopology if it cannot run so.
+    A value of ``user.*`` gets the type of the value that it replaces. Raises InvalidTopology if it cannot run so,
+    UsageError for a value of another type and for a key that has no effect.
     """
     below = {key: value for key, value in configured.items() if not key.startswith("heron.")}
-    above = {key: value for key, value in given.items() if not key.startswith("heron.")}
-    merged = {**below, **definition.config, **above}
-    key = Keys.TOPOLOGY_NAME.name  # the definition has it, users may not set it
-    name = {key: merged.pop(key)} if key in merged else {}
-    plain = {**name, **normalise(merged, where=definition.name, component=False, operator=True)}
+    merged = {**below, **definition.config}
+    above = {
+        key: own_value(key, value, merged.get(key)) if key.startswith(USER_PREFIX) else value
+        for key, value in given.items()
+        if not key.startswith("heron.")
+    }
+    merged |= above
+    for key in above:
+        if key.startswith(OF_CHECKPOINTS) and not keeps_state(merged):
+            raise UsageError(f"{key} has no effect: {definition.name} keeps no state", "Leave it out.")
+    submitted = {key: merged.pop(key) for key in OF_SUBMIT if key in merged}
+    plain = {**submitted, **normalise(merged, where=definition.name, component=False, operator=True)}
     for spec in definition.components:
         for key in above.keys() & spec.config.keys():
             note(f"component {spec.name} has its own {key} = {spec.config[key]!r}, which stands")

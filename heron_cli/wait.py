@@ -11,6 +11,7 @@ from heron_control.inspection.topology_status import TopologyStatus, describe
 from heron_control.progress import Progress
 from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.model.generations import Phase
+from heron_runtime.net.foreign import translate
 from heron_runtime.wire.container import ProcessState
 
 POLL_SECS = 0.2
@@ -29,6 +30,10 @@ class NotInTime(Unavailable):
     """The time is over, and nothing has failed for good."""
 
 
+class StateUnknown(Unavailable):
+    """The time is over, and the cluster did not answer the last request: the topology may run."""
+
+
 def wait_for_state(
     cluster: Cluster,
     address: Address,
@@ -40,13 +45,33 @@ def wait_for_state(
     wanted: Collection[str] = RUNNING,
     starter_lives: Callable[[], bool] = lambda: True,
 ) -> TopologyStatus:
-    """Look until the topology's state is one of ``wanted``. Raises DoesNotRun, NotInTime, and what it raises."""
+    """Look until the topology's state is one of ``wanted``.
+
+    A request that is not answered says nothing about the topology, so it is sent again until the time is over.
+
+    Raises:
+        DoesNotRun: processes keep dying, or nothing starts the topology any more.
+        NotInTime: its state is known, and none of ``wanted``.
+        StateUnknown: the cluster does not answer.
+    """
     deadline = time.monotonic() + timeout_secs
     failing = 0
     while True:
         began = time.monotonic()
         lives = starter_lives()  # asked first: what it wrote before its end is then seen below
-        status = cluster.status(address, name)
+        try:
+            status = cluster.status(address, name)
+        except Exception as error:
+            known = translate(error)
+            if not isinstance(known, Unavailable):
+                raise
+            if began > deadline:
+                raise StateUnknown(
+                    f"{name}: the cluster did not answer within {timeout_secs:g} s: {known.message}", known.cure
+                ) from error
+            progress(f"{name}: no answer from the cluster, asking again ({known.message})")
+            time.sleep(POLL_SECS)
+            continue
         if status.execution.topology_id != topology_id:
             raise Failure(f"{name} was killed and submitted anew by somebody else")
         if status.state in wanted:

@@ -1,0 +1,1 @@
+"""Stream manager: one process per container that routes frames, tracks tuple trees and applies backpressure."""

@@ -52,8 +52,12 @@ class Columns:
         """What SQL reads to compute the reducer; nothing if Python has to."""
         if not step.plain or step.monoid.builtin not in SQL_MONOIDS or step.input.output:
             return ()
-        paths = list(self._paths(step))
-        found = [self._table(path, step) for path in paths if path is not None]
+        paths: list[Way] = []
+        for path in self._paths(step):
+            if path is None or path[0].name in {source.name for source, _ in paths}:
+                return ()
+            paths.append(path)
+        found = [self._table(path, step) for path in paths]
         tables = tuple(table for table in found if table is not None)
         names = {table.scan for table in tables}
         return tables if len(names) == len(paths) and self._are_alike(paths, step) else ()
@@ -71,11 +75,11 @@ class Columns:
             else:
                 yield (before, schemas) if isinstance(before, SourceStep) else None
 
-    def _are_alike(self, paths: list[Way | None], reduce: ReduceStep) -> bool:
+    def _are_alike(self, paths: list[Way], reduce: ReduceStep) -> bool:
         """True if the reducer's key, and its value, have one type wherever they are from."""
         read = [reduce.key] if is_unread(reduce) else [reduce.key, reduce.value]
         for extractor in read:
-            kinds = {column_type(extractor, self.types(path) or {}) for path in paths if path is not None}
+            kinds = {column_type(extractor, self.types(path) or {}) for path in paths}
             if len({_ALIKE.get(kind, kind) for kind in kinds}) > 1:
                 return False
         return True

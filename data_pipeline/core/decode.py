@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -28,6 +28,7 @@ from heronry.streamlet.program import EventTime
 from heronry.streamlet.reading import LINES, Piece
 from heronry.streamlet.windows import to_ms
 
+_SPECIAL = re.compile(r"[.`%]")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 Columns = dict[str, Any]  # lists by name, as Spark hands them over; the file's may be made when it is asked for
 
@@ -110,6 +111,9 @@ class Decoding:
 
     def _of_rows(self, columns: Columns) -> tuple[list[Any], Sequence[int]]:
         """The same, as they are in the rows."""
+        for error in columns.get("unreadable", ()):  # there only where a row cannot be read
+            if error is not None:
+                raise error
         if "record" in columns:  # of Parquet and servers, or lines that need no decoding
             return columns["record"], range(len(columns["record"]))
         if isinstance(self.source, SequenceSource):
@@ -162,6 +166,16 @@ def _place(columns: Columns, row: int) -> str:
     """The file of a row, and its line where that is known."""
     file = plain_path(columns["file"][row]) if "file" in columns else ""
     return f"{file}, line {columns['number'][row] + 1}" if "number" in columns else file
+
+
+def shipped_name(name: str) -> str:
+    """Return a column's name as a Python stage can take it; PySpark takes a dot for a field of a column."""
+    return quote(name, safe="").replace(".", "%2E") if _SPECIAL.search(name) else name
+
+
+def own_name(name: str) -> str:
+    """Return the name that ``shipped_name`` was given."""
+    return unquote(name)
 
 
 def plain_path(url: str) -> str:

@@ -11,6 +11,8 @@ from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 
+MAX_DEPTH = 40  # steps further down are told as far in
+
 
 def described(plan: Plan) -> str:
     """One block for each scan and reduction, in the order in which they run."""
@@ -69,18 +71,27 @@ def _reduction(reduction: Reduction) -> Iterator[str]:
 
 def _unit(unit: Unit) -> Iterator[str]:
     yield "  fused into one mapInArrow:"
-    yield from (f"    {line}" for node in unit.nodes for line in _node(node, 0))
-
-
-def _node(node: Node, depth: int) -> Iterator[str]:
-    more = ", combined on the spot" if node.kind == "reduce" else ""
-    typed = [f" {function.schema}" for function in node.functions if isinstance(function, Conform)]
-    yield f"{'  ' * depth}{node.step}: {node.kind}{''.join(typed)}{more}"
-    for number, readers in enumerate(node.outputs):
-        if len(node.outputs) > 1 and readers:
-            yield f"{'  ' * depth}  output {number}:"
-        for reader in readers:
-            yield from _node(reader, depth + 1)
+    told: set[str] = set()
+    waiting: list[tuple[int, Node | str]] = [(0, node) for node in reversed(unit.nodes)]
+    while waiting:
+        depth, node = waiting.pop()
+        begin = "    " + "  " * min(depth, MAX_DEPTH)
+        if isinstance(node, str):
+            yield f"{begin}{node}"
+            continue
+        if node.step in told and any(node.outputs):
+            yield f"{begin}{node.step}: as above"
+            continue
+        told.add(node.step)
+        more = ", combined on the spot" if node.kind == "reduce" else ""
+        typed = [f" {function.schema}" for function in node.functions if isinstance(function, Conform)]
+        yield f"{begin}{node.step}: {node.kind}{''.join(typed)}{more}"
+        below: list[tuple[int, Node | str]] = []
+        for number, readers in enumerate(node.outputs):
+            if len(node.outputs) > 1 and readers:
+                below.append((depth + 1, f"output {number}:"))
+            below += [(depth + 1, reader) for reader in readers]
+        waiting += reversed(below)
 
 
 def _reducer(step: ReduceStep) -> str:

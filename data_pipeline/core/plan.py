@@ -10,7 +10,7 @@ unit begins by merging.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from heron_runtime.failures import InvalidTopology
@@ -27,7 +27,8 @@ Kind = Literal["map", "schema", "flat_map", "filter", "branch", "union", "tap", 
 class Node:
     """A step inside a unit. ``outputs[i]`` are the nodes that read its output i.
 
-    What is an output of the unit itself, a reducer or a sink, has a ``tag``.
+    What is an output of the unit itself, a reducer or a sink, has a ``tag``. Streams that meet again share the nodes
+    behind, so a unit has as many nodes as steps, however many ways lead through it.
     """
 
     step: str
@@ -56,6 +57,50 @@ class Unit:
     nodes: tuple[Node, ...]
     outputs: tuple[TaggedOutput, ...]
     timed: bool = False
+
+    def all_nodes(self) -> list[Node]:
+        """Return each node once, readers before what they read."""
+        found: dict[int, Node] = {}
+        waiting = [(node, False) for node in reversed(self.nodes)]
+        while waiting:
+            node, is_done = waiting.pop()
+            if is_done:
+                found.setdefault(id(node), node)
+            elif id(node) not in found:
+                waiting.append((node, True))
+                waiting += [(reader, False) for readers in node.outputs for reader in reversed(readers)]
+        return list(found.values())
+
+    def rebuilt(self, change: Callable[[Node, tuple[tuple[Node, ...], ...]], Node | None]) -> tuple[Node, ...]:
+        """Return the nodes with each replaced by ``change(node, its new readers)``; None leaves it out."""
+        made: dict[int, Node | None] = {}
+
+        def kept(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+            return tuple(new for node in nodes if (new := made[id(node)]) is not None)
+
+        for node in self.all_nodes():
+            made[id(node)] = change(node, tuple(map(kept, node.outputs)))
+        return kept(self.nodes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a table of nodes: nested ones would go as deep as the unit has steps."""
+        nodes = self.all_nodes()
+        places = {id(node): place for place, node in enumerate(nodes)}
+        rows = [
+            (replace(node, outputs=()), tuple(tuple(places[id(r)] for r in readers) for readers in node.outputs))
+            for node in nodes
+        ]
+        return _unit_of, (self.entry, rows, [places[id(node)] for node in self.nodes], self.outputs, self.timed)
+
+
+def _unit_of(
+    entry: str, rows: list[tuple[Node, tuple[tuple[int, ...], ...]]], roots: list[int],
+    outputs: tuple[TaggedOutput, ...], timed: bool,
+) -> Unit:  # fmt: skip
+    nodes: list[Node] = []
+    for node, readers in rows:
+        nodes.append(replace(node, outputs=tuple(tuple(nodes[place] for place in places) for places in readers)))
+    return Unit(entry, tuple(nodes[place] for place in roots), outputs, timed)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ place of the step whose records it holds, views with buckets of their own. Then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
@@ -208,44 +208,42 @@ class _Planner:
                 is_view = isinstance(step, SinkStep) and isinstance(step.sink, ViewSink)
                 outputs[step.name] = TaggedOutput(len(outputs), step.name, "view" if is_view else _kind(step))
                 self.feeds.setdefault(step.name, []).append((entry, outputs[step.name].tag))
-        nodes = self._readers(Ref(entry), outputs)
-        return Unit(entry, nodes, tuple(outputs.values()), self._needs_time(nodes))
+        inside, readers = {*segment.steps[1:]}, dict[Ref, list[Node]]()
+        for step in reversed(self.program.steps):  # readers before what they read
+            if step.name in inside or step.name in outputs:
+                node = self._node(step, outputs, readers)
+                for ref in step.inputs if node is not None else ():  # a stream united with itself counts twice
+                    assert node is not None
+                    readers.setdefault(ref, []).insert(0, node)
+        unit = Unit(entry, tuple(readers.get(Ref(entry), ())), tuple(outputs.values()))
+        return replace(unit, timed=any(map(_needs_time, unit.all_nodes())))
 
-    def _readers(self, ref: Ref, outputs: Mapping[str, TaggedOutput]) -> tuple[Node, ...]:
-        found = []
-        for step in self.program.steps:
-            for _ in range(step.inputs.count(ref)):  # a stream united with itself counts twice
-                found.append(self._node(step, outputs))
-        return tuple(node for node in found if node is not None)
-
-    def _node(self, step: Step, outputs: Mapping[str, TaggedOutput]) -> Node | None:
-        """None if nothing comes of the step here."""
+    def _node(
+        self, step: Step, outputs: Mapping[str, TaggedOutput], known: Mapping[Ref, Sequence[Node]]
+    ) -> Node | None:
+        """The node of a step whose readers are known; None if nothing comes of the step here."""
         if isinstance(step, ReduceStep | SinkStep):
             out = outputs.get(step.name)
             reduce = step if isinstance(step, ReduceStep) else None
             return None if out is None else Node(step.name, out.kind, tag=out.tag, reduce=reduce)
         count = len(step.predicates) + 1 if isinstance(step, BranchStep) else 1
-        readers = tuple(self._readers(Ref(step.name, n), outputs) for n in range(count))
+        readers = tuple(tuple(known.get(Ref(step.name, n), ())) for n in range(count))
         if not any(readers) and not isinstance(step, TapStep | LogStep):
             return None
         level = step.level if isinstance(step, LogStep) else "INFO"
         return Node(step.name, _kind(step), _functions(step), readers, level=level)
-
-    def _needs_time(self, nodes: tuple[Node, ...]) -> bool:
-        """True if a reducer behind uses the event time its records bring along."""
-        for node in nodes:
-            windowing = node.reduce.windowing if node.reduce else None
-            if windowing is not None and windowing.event_time is None:
-                return True
-            if any(self._needs_time(output) for output in node.outputs):
-                return True
-        return False
 
     def _output(self, step: SinkStep) -> Output:
         before = self.by_name[step.input.step]
         view = before if isinstance(step.sink, ViewSink) and isinstance(before, ReduceStep) else None
         feeds = tuple(self.feeds.get(step.name, ()))
         return Output(step.name, step.sink, feeds, view, self.program.schema_at(step.input))
+
+
+def _needs_time(node: Node) -> bool:
+    """True for a reducer that uses the event time its records bring along."""
+    windowing = node.reduce.windowing if node.reduce else None
+    return windowing is not None and windowing.event_time is None
 
 
 def _behind_pairs(unit: Unit) -> Unit:

@@ -16,14 +16,18 @@ have staged counts since it has its name, and what is committed cannot be taken 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import CannotPlan, Node, Plan, Scan, Unit
-from heronry.streamlet.endpoints import FileSource
+from heronry.streamlet.conform import Conform
+from heronry.streamlet.endpoints import FileSource, Source
+from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.servers import ServerSource
 
 _NAME = re.compile(r"(\d{1,18})-(\d{1,18})")
@@ -63,21 +67,17 @@ def without(scan: Scan, reducers: Collection[str]) -> Scan:
     """The scan with a unit that gives nothing to these, and has the tags it had; with none if nothing is left."""
     if scan.unit is None:
         return scan
-    nodes = _without(scan.unit.nodes, reducers)
+    nodes = scan.unit.rebuilt(partial(_without, reducers))
     outputs = tuple(output for output in scan.unit.outputs if output.step not in reducers)
     return replace(scan, unit=Unit(scan.unit.entry, nodes, outputs, scan.unit.timed) if nodes else None)
 
 
-def _without(nodes: tuple[Node, ...], reducers: Collection[str]) -> tuple[Node, ...]:
-    """A step that only led to them goes, too; taps and logs are there for themselves."""
-    kept = []
-    for node in nodes:
-        if node.reduce is not None and node.step in reducers:
-            continue
-        outputs = tuple(_without(readers, reducers) for readers in node.outputs)
-        if any(outputs) or node.kind in ("sink", "view", "reduce", "tap", "log"):
-            kept.append(replace(node, outputs=outputs))
-    return tuple(kept)
+def _without(reducers: Collection[str], node: Node, outputs: tuple[tuple[Node, ...], ...]) -> Node | None:
+    """Return None for these reducers, and for a step that only led to them; taps and logs stand for themselves."""
+    if node.reduce is not None and node.step in reducers:
+        return None
+    is_end = node.kind in ("sink", "view", "reduce", "tap", "log")
+    return replace(node, outputs=outputs) if any(outputs) or is_end else None
 
 
 def by_parts(plan: Plan, reducers: Collection[str]) -> Plan:
@@ -113,8 +113,51 @@ def digest(read: Iterable[tuple[str, str]]) -> str:
 
 
 def identity(plan: Plan) -> str:
-    """Of a plan, as far as its steps, sources and sinks say: portions of another one cannot be added to its own."""
+    """Return the digest of a plan's steps, sources and sinks: portions of another one cannot be added to its own.
+
+    It names folders of checkpoints, so what it is made of stays as it is.
+    """
+    scans = [
+        [scan.step, _source(scan.source), scan.from_ms, scan.to_ms, _unit(scan.unit) if scan.unit is not None else None]
+        for scan in plan.scans
+    ]
+    reductions = [[*_reducer(found.step), found.inputs, _unit(found.unit)] for found in plan.reductions]
+    outputs = [
+        [output.step, type(output.sink).__name__, str(getattr(output.sink, "system", ""))] for output in plan.outputs
+    ]
+    told = json.dumps([1, plan.program, scans, reductions, outputs], default=str)
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+def former_identity(plan: Plan) -> str:
+    """Return the digest by which earlier versions named the folder: that of the text for people."""
     return hashlib.blake2b(described(plan).encode(), digest_size=8).hexdigest()
+
+
+def _source(source: Source) -> list[Any]:
+    if isinstance(source, FileSource):
+        return ["files", source.path, source.format]
+    return ["server", str(source), source.fields] if isinstance(source, ServerSource) else [source.kind]
+
+
+def _reducer(step: ReduceStep) -> list[Any]:
+    windowing = step.windowing
+    window = windowing.window if windowing is not None else None
+    told = [window.length_ms, window.every_ms, window.merges] if window is not None else None
+    return [step.name, repr(step.monoid), told, step.process is not None]
+
+
+def _unit(unit: Unit) -> list[Any]:
+    nodes = unit.all_nodes()
+    places = {id(node): place for place, node in enumerate(nodes)}
+    rows = [
+        [
+            node.step, node.kind, [str(each.schema) for each in node.functions if isinstance(each, Conform)],
+            [[places[id(reader)] for reader in readers] for readers in node.outputs],
+        ]
+        for node in nodes
+    ]  # fmt: skip
+    return [rows, [places[id(node)] for node in unit.nodes], unit.timed]
 
 
 def streamed(plan: Plan) -> list[Scan]:

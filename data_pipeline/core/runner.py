@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 from data_pipeline.core.combine import Limits, PartitionCombiner, Rows, check, letters_of
@@ -27,6 +27,7 @@ from heronry.streamlet.lookup import Lookup
 log = logging.getLogger("heronry.program")
 CHUNK = 4_096
 MAPS = ("map", "schema")  # a record for each record
+ENDS = ("reduce", "sink", "view", "branch")  # where steps in a row end
 
 
 class Runner:
@@ -36,7 +37,7 @@ class Runner:
         self.unit = unit
         self.render = render
         self.combiners: dict[int, PartitionCombiner] = {}
-        for node in _all_of(unit.nodes):
+        for node in unit.all_nodes():
             for function in node.functions:
                 if isinstance(function, Lookup):
                     function.load()  # a table that cannot be read is no record's fault
@@ -99,7 +100,10 @@ class Runner:
         elif node.kind == "branch":
             yield from self._branch(node, items)
         else:
-            yield from self._all(node.outputs[0], _strung(node, items, self.unit.timed))
+            items, readers = _strung(node, items, self.unit.timed), node.outputs[0]
+            while len(readers) == 1 and readers[0].kind not in ENDS:  # steps in a row cost no depth
+                items, readers = _strung(readers[0], items, self.unit.timed), readers[0].outputs[0]
+            yield from self._all(readers, items)
 
     def _sink(self, node: Node, items: Iterator[Any]) -> Iterator[Rows]:
         render = self.render[node.tag]
@@ -116,7 +120,7 @@ class Runner:
             for item in chunk:
                 parts[_chosen(node, item[0] if self.unit.timed else item)].append(item)
             for readers, part in zip(node.outputs, parts, strict=True):
-                if readers:
+                if readers and part:
                     yield from self._all(readers, iter(part))
 
     # The slow way, after an exception.
@@ -136,26 +140,31 @@ class Runner:
         return failed(self.unit.entry, "(not found: the same records pass when they are tried one by one)", error, name)
 
     def _walk(self, node: Node, record: Any) -> None:
+        waiting = [(node, record)]
+        while waiting:
+            node, record = waiting.pop()
+            waiting += reversed(self._stepped(node, record))
+
+    def _stepped(self, node: Node, record: Any) -> list[tuple[Node, Any]]:
+        """Return the readers of a node, each with a record that comes of this one. Raises RecordFailed."""
         if node.kind == "reduce":
             assert node.reduce is not None
             try:
                 check(node.reduce, record)
             except StepFailed as error:
                 raise failed(error.step, record, error.__cause__ or error) from error
-            return
+            return []
         try:
             if node.kind in ("sink", "view"):
                 render = self.render[node.tag]
                 render(record)
                 if isinstance(render, InFolders):
                     render.place(record)
-                return
+                return []
             results = list(_results(node, record))
         except Exception as error:  # the user's function
             raise failed(node.step, record, error) from error
-        for output, result in results:
-            for reader in node.outputs[output]:
-                self._walk(reader, result)
+        return [(reader, result) for output, result in results for reader in node.outputs[output]]
 
 
 def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
@@ -169,14 +178,27 @@ def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
     if node.kind == "tap":
         return map(_tapped(function, timed), items)
     if timed:
-        if node.kind in MAPS:
-            return ((function(record), time) for record, time in items)
-        if node.kind == "filter":
-            return (item for item in items if function(item[0]))
-        return ((element, time) for record, time in items for element in function(record))
+        return _timed(node, function, items)
     if node.kind in MAPS:
         return map(function, items)
     return filter(function, items) if node.kind == "filter" else chain.from_iterable(map(function, items))
+
+
+def _timed(node: Node, function: Callable[[Any], Any], items: Iterator[Any]) -> Iterator[Any]:
+    """The same for pairs of record and time, without generators too: in a row they would count as depth."""
+
+    def mapped(item: Any) -> Any:
+        return function(item[0]), item[1]
+
+    def passes(item: Any) -> Any:
+        return function(item[0])
+
+    def elements(item: Any) -> Any:
+        return zip(function(item[0]), repeat(item[1]))
+
+    if node.kind in MAPS:
+        return map(mapped, items)
+    return filter(passes, items) if node.kind == "filter" else chain.from_iterable(map(elements, items))
 
 
 def _tapped(function: Callable[[Any], Any], timed: bool) -> Callable[[Any], Any]:
@@ -208,13 +230,6 @@ def _chosen(node: Node, record: Any) -> int:
         if predicate(record):
             return number
     return len(node.functions)
-
-
-def _all_of(nodes: Sequence[Node]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        for readers in node.outputs:
-            yield from _all_of(readers)
 
 
 def _with_file(error: RecordFailed, file: str) -> RecordFailed:

@@ -110,9 +110,15 @@ def _why_rows_stay(reduction: Reduction, output: Output) -> str:
 
 def _is_reached(node: Node, sink: str) -> bool:
     """True if the node is the sink, or hands all that it gets on to it."""
-    if node.step == sink:
-        return True
-    return node.kind in UNCHANGED and any(_is_reached(reader, sink) for reader in chain.from_iterable(node.outputs))
+    seen, waiting = set[str](), [node]
+    while waiting:
+        node = waiting.pop()
+        if node.step == sink:
+            return True
+        if node.kind in UNCHANGED and node.step not in seen:
+            seen.add(node.step)
+            waiting += chain.from_iterable(node.outputs)
+    return False
 
 
 def _why_not_its_key(reduction: Reduction, sink: ServerSink) -> str:

@@ -86,6 +86,8 @@ def _chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | No
     for given in paths:
         step, url = _split(given, by_step)
         if step is None and form == ARCHIVE:
+            if archive is not None:
+                raise _twice("the archive", archive.path, url)
             archive = FileSource(_absolute(url), ARCHIVE, by_hour=True)
             continue
         if step is None:
@@ -95,8 +97,17 @@ def _chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | No
                     "Say which one the path is for: --input-path STEP=URL, once for each.",
                 )
             (step,) = by_step
+        if step in inputs:
+            raise _twice(f"step {step!r}", inputs[step].path, url)
         inputs[step] = _replaced(by_step[step], url, form)
     return Choice(inputs, archive, from_ms, to_ms)
+
+
+def _twice(what: str, first: str, second: str) -> UsageError:
+    return UsageError(
+        f"--input-path: {what} has two paths, {first} and {second}",
+        "Give one path for each source. A pattern in a path, like /in/*/2026-*, reads several folders.",
+    )
 
 
 def _of_archive(program: Program, choice: Choice) -> Choice:

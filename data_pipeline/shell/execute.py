@@ -150,7 +150,7 @@ class Execution:
         unit = self._units[scan.step]
         source = scan.source
         named = isinstance(source, FileSource) and (source.format in COLUMNAR or bool(source.partitions))
-        rows = self._tables.read(scan, named=named)
+        rows = scans.for_python(self._tables.read(scan, named=named))
         bounded = scan.from_ms is not None or scan.to_ms is not None
         decoding = Decoding(
             scan.step, scan.source, scan.event_time, unit.timed or bounded, scan.from_ms, scan.to_ms,

@@ -27,8 +27,9 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession
 
 from data_pipeline.core.staged import JOURNAL
-from heron_runtime.failures import ExistsAlready
+from heron_runtime.failures import ExistsAlready, UsageError
 from heron_runtime.files import sync_folder
+from heronry.streamlet.endpoints import is_url
 
 MANIFEST = "_heronry.json"
 FOLDER = "__folder"  # the column whose values are the folders of a sink
@@ -45,11 +46,14 @@ class OutputExists(ExistsAlready):
 
 
 def local_path(url: str) -> Path | None:
-    """The path of a ``file:`` URL or of a plain path; None for another file system."""
-    parts = urlsplit(url)
-    if parts.scheme in ("", "file"):
-        return Path(unquote(parts.path) if parts.scheme else url).absolute()
-    return None
+    """Return the path of a ``file:`` URL or of a plain path, None for another file system. Raises UsageError."""
+    if not is_url(url) and not url.startswith("file:"):
+        return Path(url).absolute()  # also with a colon in it
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageError(f"{url!r} is not a URL ({error})", "Write a path, or SCHEME://HOST/PATH.") from None
+    return Path(unquote(parts.path)).absolute() if parts.scheme == "file" else None
 
 
 def spark_url(path: str) -> str:
@@ -218,20 +222,23 @@ class _Local:
         for checksum in self.temporary.rglob("*.crc"):  # Hadoop's, hidden files that no reader of ours wants
             checksum.unlink()
         _write(self.temporary / name, content)
+        sync_folder(self.temporary)
 
     def publish(self, *, replace: bool) -> None:
         if replace and self.holds_something():
+            aside = self.temporary.with_suffix(".old")
             if not _exchange(self.temporary, self.path):
-                aside = self.temporary.with_suffix(".old")
                 os.rename(self.path, aside)
                 os.rename(self.temporary, self.path)
-                shutil.rmtree(aside, ignore_errors=True)
-            self.remove_work()  # which now holds the old result
+            sync_folder(self.path.parent)
+            shutil.rmtree(aside, ignore_errors=True)
+            self.remove_work()  # after an exchange it holds the old result
             return
         try:
             os.rename(self.temporary, self.path)
         except OSError as error:
             raise OutputExists(str(self.path)) from error
+        sync_folder(self.path.parent)  # servers commit what this name stands for
 
     def remove_work(self) -> None:
         shutil.rmtree(self.temporary, ignore_errors=True)

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from data_pipeline.core.plan import CannotPlan, Output, Plan, Reduction, Scan
-from data_pipeline.core.portions import Kept, Portion, columns_of_parts, cover, holds, identity
+from data_pipeline.core.portions import Kept, Portion, columns_of_parts, cover, former_identity, holds, identity
 from data_pipeline.core.staged import Report
 from data_pipeline.shell.output import OutputFolder, Place, owner_is_gone, spark_url
 from data_pipeline.shell.parts import PartsTask, added_up
@@ -74,8 +74,9 @@ class Portions:
         self._plan = plan
         self._appends, self._at_work, self._say = tuple(appends), at_work, say
         root = checkpoint.rstrip("/")
-        self._folder = f"{root}/{_PREFIX}{identity(plan)}"
         others = [name for name in Place(spark, root).names() if name.startswith(_PREFIX)]
+        former = f"{_PREFIX}{former_identity(plan)}"
+        self._folder = f"{root}/{former if former in others else _PREFIX + identity(plan)}"
         if others and not self._folder.endswith(f"/{others[0]}"):
             again = f", and appended again to {listing([str(output.sink) for output in appends])}" if appends else ""
             raise CannotPlan(

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 from data_pipeline.core.combine import ASIDE
-from data_pipeline.core.decode import plain_path
+from data_pipeline.core.decode import plain_path, shipped_name
 from data_pipeline.core.plan import Scan
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.output import local_path, place_of, spark_url
@@ -33,9 +33,9 @@ from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import COLUMNAR, FileSource, SequenceSource
 from heronry.streamlet.orc import Leaves, refuse_times
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, plain_of, refuse_unreadable
-from heronry.streamlet.reading import ARCHIVE_COLUMNS, list_files
+from heronry.streamlet.reading import ARCHIVE_COLUMNS, local_files
 from heronry.streamlet.servers import ServerSource
-from heronry.streamlet.trees import whole_name
+from heronry.streamlet.trees import is_hidden
 from heronry.streamlet.windows import HOUR_MS
 
 FILE_COLUMN = "__heronry_file"  # beside the columns of a user's table
@@ -123,7 +123,7 @@ class Tables:
                 self._found[place] = _Table(None, packed=found) if found else None
                 return self._found[place]
             only = None if self._only is None else self._only.get(scan.step, ())
-            paths = _paths(self._spark, source, scan) if only is None else list(only)
+            paths = _paths(self._spark, source, scan) if only is None else seen_files(source, only)
             self._found[place] = _open(self._spark, scan, source, paths, self._numbered)
         return self._found[place]
 
@@ -194,12 +194,11 @@ def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str],
         return _Table(rows)
     if any(not place.exists() for place in places):
         return _Table(lines_of(spark, paths))  # Spark says it
-    local = [replace(source, path=str(place)) for place in places]
-    found = [Path(whole_name(one, name)) for one in local for name in list_files(one)]
-    packed = [file for file in found if numbered or is_packed(file)]
+    refuse_unreadable(map(str, places))
+    packed = [file for file in places if numbered or is_packed(file)]
     if not packed:
         return _Table(lines_of(spark, paths))
-    plain = [spark_url(str(file)) for file in found if not (numbered or is_packed(file))]
+    plain = [spark_url(str(file)) for file in places if not (numbered or is_packed(file))]
     parts = [Part(FileSource(str(file), "text"), "", file.stat().st_size) for file in packed]
     return _Table(lines_of(spark, plain) if plain else None, packed=parts)
 
@@ -207,6 +206,12 @@ def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str],
 def lines_of(spark: SparkSession, paths: list[str]) -> DataFrame:
     """The lines of all files below these paths."""
     return spark.read.option("recursiveFileLookup", "true").option("lineSep", "\n").text([*map(literal, paths)])
+
+
+def for_python(rows: DataFrame) -> DataFrame:
+    """Return the rows with column names that a Python stage can take."""
+    names = list(map(shipped_name, rows.columns))
+    return rows if names == rows.columns else rows.toDF(*names)
 
 
 def literal(path: str) -> str:
@@ -236,12 +241,47 @@ def _nothing(spark: SparkSession, source: FileSource) -> DataFrame:
 
 def _paths(spark: SparkSession, source: FileSource, scan: Scan) -> list[str]:
     """The source's path, or those of its hour folders that a range of event time needs."""
-    root = spark_url(source.path)
-    if not source.by_hour or (scan.from_ms is None and scan.to_ms is None):
-        return [root]
-    found = [(_hour_ms(folder), folder) for folder in _folders(spark, root)]
-    if not found:
-        return [root]  # not partitioned after all; the range is still applied record by record
+    root, local = spark_url(source.path), local_path(source.path)
+    if local is not None:
+        try:
+            files = local_files(replace(source, path=str(local)))
+        except FileNotFoundError:
+            raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from None
+        by_folder = {file: str(file.parent) for file in files}
+        wanted = _hours(source, scan, sorted({*by_folder.values()}))
+        return [spark_url(str(file)) for file, folder in by_folder.items() if wanted is None or folder in wanted]
+    wanted = _hours(source, scan, _folders(spark, root)) if _is_bounded(source, scan) else None
+    return [root] if wanted is None else wanted
+
+
+def seen_files(source: FileSource, paths: Sequence[str]) -> list[str]:
+    """Return those of the files that Spark has listed below a source's path which every engine reads."""
+    root = place_of(spark_url(source.path))
+    if root is None:
+        return list(paths)
+    found = []
+    for path in paths:
+        place = place_of(path)
+        below = place.relative_to(root).parts if place is not None and place.is_relative_to(root) else ()
+        if place is not None and place.is_file() and not any(map(is_hidden, below)) and not _has_link(root, below):
+            found.append(path)
+    return found
+
+
+def _has_link(root: Path, below: tuple[str, ...]) -> bool:
+    """True if one of the folders between is behind a link."""
+    return any(root.joinpath(*below[:depth]).is_symlink() for depth in range(1, len(below)))
+
+
+def _is_bounded(source: FileSource, scan: Scan) -> bool:
+    return source.by_hour and not (scan.from_ms is None and scan.to_ms is None)
+
+
+def _hours(source: FileSource, scan: Scan, folders: list[str]) -> list[str] | None:
+    """Those of the folders that a range of event time needs; None: all, and the range is applied record by record."""
+    found = [(_hour_ms(folder), folder) for folder in folders if _HOUR.search(folder)]
+    if not found or not _is_bounded(source, scan):
+        return None
     first = None if scan.from_ms is None else scan.from_ms - scan.from_ms % HOUR_MS
     return [
         folder

@@ -115,12 +115,23 @@ def own_session(
     try:
         for file in options.ship:
             spark.sparkContext.addPyFile(str(file))
+        _read_as_they_are(spark)
         yield spark
     except BaseException:
         with suppress(protocol.Py4JError):  # a call that was interrupted may have taken the connection with it
             spark.stop()
         raise
     spark.stop()
+
+
+def _read_as_they_are(spark: SparkSession) -> None:
+    """Have this JVM read local files without Hadoop's checksums beside them.
+
+    Such a `.NAME.crc` may be of an older file, and its name cannot be made for one with a colon.
+    """
+    jvm, configuration = spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
+    assert jvm is not None
+    jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI("file:///"), configuration).setVerifyChecksum(False)
 
 
 def without_numpy() -> None:

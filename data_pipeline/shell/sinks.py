@@ -34,6 +34,7 @@ VIEW_ROW_GROUP_BYTES = 512 << 10  # some 12 000 rows: what a question for one ke
 # As heronry.streamlet.layout writes it; Spark's own ways are to trim cells and to escape by a backslash.
 CSV: dict[str, Any] = {
     "header": True, "escape": '"', "lineSep": "\n", "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
+    "nullValue": "", "emptyValue": '""',
 }  # fmt: skip
 
 

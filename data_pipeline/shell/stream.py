@@ -50,6 +50,8 @@ from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.servers import ServerSource
 
+#: By default Spark passes over files whose times lie a week before the newest one, which copies and backfills have.
+ANY_AGE = "3650000d"
 SCHEMA = "path string, modificationTime timestamp, length long, content binary"  # content is never asked for
 
 
@@ -130,6 +132,7 @@ class Stream:
             place, only = spark_url(str(local.parent)), local.name
         reader = self._spark.readStream.format("binaryFile").option("recursiveFileLookup", "true")
         reader = reader.schema(SCHEMA).option("maxFilesPerTrigger", self._streaming.files)
+        reader = reader.option("maxFileAge", ANY_AGE)
         if only is not None:
             reader = reader.option("pathGlobFilter", literal(only))
         path, system = file_system(self._spark, place)

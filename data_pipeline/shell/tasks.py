@@ -21,7 +21,7 @@ from typing import Any
 from pyspark import TaskContext, cloudpickle
 
 from data_pipeline.core.combine import Limits, Rows, letters_of
-from data_pipeline.core.decode import Decoding, plain_path
+from data_pipeline.core.decode import Decoding, own_name, plain_path
 from data_pipeline.core.failure import MAX_VALUE, RecordFailed, ServerFailed, failed
 from data_pipeline.core.merge import Merged, merged, processed, result_of
 from data_pipeline.core.payload import dump
@@ -35,6 +35,7 @@ from data_pipeline.shell.spoken import Spoken
 from heronry.api.state import Checkpoint
 from heronry.connect.settings import ConnectError
 from heronry.streamlet.aside import letter
+from heronry.streamlet.decoding import cells_of
 from heronry.streamlet.endpoints import COLUMNAR, Source
 from heronry.streamlet.errors import shown
 from heronry.streamlet.orc import refuse_old_dates
@@ -152,10 +153,10 @@ def columns_of(step: str, source: Source, batches: Iterator[Any]) -> Iterator[di
         if not batch.num_rows:
             continue
         if form in COLUMNAR:
-            names, files = batch.schema.names[:-1], _Late(batch.columns[-1])  # the last is the file
+            names, files = list(map(own_name, batch.schema.names[:-1])), _Late(batch.columns[-1])  # the file is last
             if form == "orc":
                 _check_dates(step, batch, files[0])
-            yield {"record": batch.select(names).to_pylist(), "file": files}
+            yield {**_records_of(batch.from_arrays(batch.columns[:-1], names)), "file": files}
         elif form in LINES:
             columns = _lines(batch, form)
             if form == "csv":
@@ -168,6 +169,23 @@ def columns_of(step: str, source: Source, batches: Iterator[Any]) -> Iterator[di
                 name: _Late(batch.column(name)) if name == "file" else batch.column(name).to_pylist()
                 for name in batch.schema.names
             }
+
+
+def _records_of(batch: Any) -> dict[str, Any]:
+    """Return the rows of a batch as records; of those that Python cannot hold the error, as `unreadable`."""
+    try:
+        return {"record": batch.to_pylist()}
+    except (ValueError, OverflowError):
+        records: list[Any] = []
+        errors: list[Exception | None] = []
+        for row in range(batch.num_rows):
+            try:
+                records += batch.slice(row, 1).to_pylist()
+                errors.append(None)
+            except (ValueError, OverflowError) as error:
+                records.append(cells_of(batch.slice(row, 1)))
+                errors.append(error)
+        return {"record": records, "unreadable": errors}
 
 
 def _check_dates(step: str, batch: Any, file: str) -> None:

@@ -225,7 +225,7 @@ def _mapped(rows: DataFrame, task: TypedTask) -> DataFrame:
     shape = [f"`{name}` {kind}" for name, kind in task.types]
     shape += [f"{scans.FILE_COLUMN} string"] if task.named else []
     shape += [f"{TIME_COLUMN} bigint"] if task.decoding.wants_time else []
-    return rows.mapInArrow(Shipped(task), ", ".join(shape))
+    return scans.for_python(rows).mapInArrow(Shipped(task), ", ".join(shape))
 
 
 @dataclass(frozen=True)

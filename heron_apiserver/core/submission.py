@@ -15,7 +15,7 @@ from typing import Any
 from heron_control.packing import PackingError, pack
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.settings import Keys
+from heron_runtime.model.settings import OF_SUBMIT, Keys
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heronry.api.config import examine
 from heronry.api.validate import problems_of
@@ -110,7 +110,7 @@ def check_definition(definition: TopologyDefinition, fields: SubmitFields) -> Pa
         problems.append(f"the definition is of {definition.name!r}, the request of {fields.name!r}")
     if not is_safe_name(definition.id) or not definition.id.startswith(definition.name):
         problems.append(f"the definition's id {definition.id[:64]!r} does not begin with its name")
-    plain = {key: value for key, value in definition.config.items() if key != Keys.TOPOLOGY_NAME.name}
+    plain = {key: value for key, value in definition.config.items() if key not in OF_SUBMIT}
     problems += examine(plain, component=False, operator=True)[1]
     for spec in definition.components:
         problems += [f"{spec.name}: {fault}" for fault in examine(spec.config, component=True, operator=False)[1]]

@@ -30,7 +30,7 @@ from heron_control.packaging.shipping import digest_of, is_digest
 from heron_runtime.commands import child_environment, python_command
 from heron_runtime.failures import NotAllowed, Unavailable, one_line
 from heron_runtime.file_store import options_in
-from heron_runtime.model.file_urls import HIDDEN
+from heron_runtime.model.masking import HIDDEN
 
 MOST_BYTES = 2 << 30
 LOOK_SECONDS = 30.0

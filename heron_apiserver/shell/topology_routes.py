@@ -197,10 +197,12 @@ def delete_checkpoint(asked: Asked, which: Which) -> Any:
 
 @serve(router, "POST", "/restart", "Restart a container, or all", Restarted)
 def restart(
-    asked: Asked, container_id: Annotated[int, Form(description="its number; -1 for all", ge=-1, le=LAST_STANDBY)] = -1
+    asked: Asked,
+    container_id: Annotated[int, Form(description="its number; -1 for all", ge=-1, le=LAST_STANDBY)] = -1,
+    timeout_seconds: Annotated[float, Form(description="answer 503 after this time", ge=0, le=1800)] = RESTART_SECONDS,
 ) -> Any:
     """Answers when they run again."""
-    done = asked.service.submissions.restart(asked.record, container_id, RESTART_SECONDS)
+    done = asked.service.submissions.restart(asked.record, container_id, timeout_seconds)
     return Restarted(message=f"Successfully restart topology: {asked.name}", containers=list(done))
 
 

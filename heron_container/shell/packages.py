@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-# The distributions that heron_container.zygote.IMPORTED pulls in, directly or not.
+# The distributions that heron_container.zygote.IMPORTED_FOR_INSTANCES loads, directly or not.
 LOADED = (
-    "grpcio", "protobuf", "numpy", "msgspec", "mmh3", "psutil", "setproctitle", "ddsketch", "typing-extensions", "six",
-    "cloudpickle",
+    "ddsketch", "mmh3", "msgspec", "numpy", "protobuf", "psutil", "setproctitle", "six", "typing-extensions", "uvloop",
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, store_of
+from heron_runtime.state.readings import decoded
 from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Node, StateStore, StoreError
 from heron_runtime.wire import codec
@@ -78,7 +79,7 @@ class StoreLoop:
         while True:
             try:
                 look = await asyncio.to_thread(self._look)
-            except (StoreError, MalformedMessage) as error:
+            except StoreError as error:
                 failures += 1
                 if failures % AWAY_LOG_EVERY == 1:
                     log.warning("the state store does not answer; going on without it: %s", error)
@@ -148,16 +149,18 @@ class StoreLoop:
         return int(text) if text.isdecimal() and int(text) <= 65_535 else 0
 
     def _read_plans(self, store: StateStore) -> Plans | None:
-        packing = store.get(paths.packing_plan(self._launch.topology))
+        places = paths.packing_plan(self._launch.topology), paths.topology(self._launch.topology)
+        packing = store.get(places[0])
         if packing is None or (packing.data == self._packing and self._settled):
             return None
         first, known, settled = self._packing is None, packing.data == self._packing, self._is_settled(store, packing)
         if known and not settled:
             return None
-        topology = store.get(paths.topology(self._launch.topology))
+        topology = store.get(places[1])
         if topology is None:
             return None  # it is being killed at this moment
-        plans = Plans(codec.PACKING_PLAN.decode(packing.data), codec.TOPOLOGY.decode(topology.data), first or settled)
+        plan = decoded(places[0], packing, codec.PACKING_PLAN)
+        plans = Plans(plan, decoded(places[1], topology, codec.TOPOLOGY), first or settled)
         self._packing, self._settled = packing.data, settled
         self._save("packing", packing.data)
         self._save("topology", topology.data)
@@ -171,10 +174,10 @@ class StoreLoop:
 
     def _is_settled(self, store: StateStore, packing: Node) -> bool:
         """Whether the topology runs by this packing plan."""
-        node = store.get(paths.physical_plan(self._launch.topology))
-        if node is None:
+        path = paths.physical_plan(self._launch.topology)
+        plan = decoded(path, store.get(path), codec.PHYSICAL_PLAN)
+        if plan is None:
             return False
-        plan = codec.PHYSICAL_PLAN.decode(node.data)
         runs = plan.generation.number == 0 or plan.generation.phase is Phase.RUNNING
         return runs and codec.PACKING_PLAN.encode(plan.packing) == packing.data
 

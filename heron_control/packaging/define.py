@@ -16,7 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from heron_runtime.files import replace_file
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.component import AT_LEAST_ONCE, Spout
+from heronry.api.config import Config
 from heronry.api.errors import TopologyError, TopologyNotFound
 from heronry.api.state import SHOWN_AGAIN, TwoPhaseSink
 from heronry.api.validate import problems_of, unsafe_name
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
         return _answer(options.output, INVALID, _error("invalid", str(error), **more))
     except BaseException as error:  # the user's code may raise anything, SystemExit too
         return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_traceback(error)))
+    if user_arguments:  # tasks import the same modules, which may read them
+        definition = replace(definition, config={**definition.config, Config.TOPOLOGY_ARGUMENTS: user_arguments})
     replace_file(said_file(options.output), json.dumps(asdict(Said(_hearing(definition), _ends(definition)))))
     return _answer(options.output, OK, msgspec.msgpack.encode(definition))
 

@@ -2,21 +2,21 @@
 
 Pure. What may change are keys of the user's own and those ``topology.*`` keys that a task, or the master, reads when it
 begins; what stream managers, schedulers and containers go by stays as it was submitted. A value has the type that the
-key has: for a key of the user's own the type of the value before, and text where there was none.
+key has: for a key of the user's own the type of the value before, and that of a YAML scalar where there was none.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from heron_runtime.failures import InvalidTopology, UsageError, did_you_mean, listing
 from heron_runtime.model.checkpoints import keeps_state
-from heron_runtime.model.settings import Keys, Setting
+from heron_runtime.model.settings import OF_SUBMIT, Keys, Setting
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.config import examine, parse_property
+from heronry.api.config_values import BadValue, user_value
 from heronry.api.errors import ConfigError
 
 USER, OF_STREAMLETS = "user.", "user.streamlet."
@@ -122,20 +122,14 @@ def _value(each: RuntimeSetting, before: Any) -> Any:
             return parse_property(f"{each.key}={each.value}")[1]
         except ConfigError as error:
             raise UsageError(str(error)) from error
-    if before is None or isinstance(before, str):
-        return each.value
     try:
-        value = json.loads(each.value)
-    except (ValueError, RecursionError):
-        value = None
-    number = isinstance(before, float) and type(value) is int
-    if type(value) is not type(before) and not number:
-        raise UsageError(f"{str(each)[:128]!r}: {each.key} is {before!r:.60}; write JSON of that type")
-    return float(value) if number else value
+        return user_value(each.value, before)
+    except BadValue as error:
+        raise UsageError(f"{each.key}: {error}") from None
 
 
 def _check(where: str, values: Mapping[str, Any], *, component: bool) -> None:
-    plain = {key: value for key, value in values.items() if key != Keys.TOPOLOGY_NAME.name}
+    plain = {key: value for key, value in values.items() if key not in OF_SUBMIT}
     problems = examine(plain, component=component)[1]
     if problems:
         raise InvalidTopology(f"{where}: {problems[0]}", details=problems[1:])

@@ -45,9 +45,9 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.state import topologies
+from heron_runtime.state.readings import DamagedNode
 from heron_runtime.state.store import StateStore, StoreError, StoreUnavailable
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
-from heron_runtime.wire.errors import MalformedMessage
 
 OBSERVE_SECONDS = 2.0
 POLL_SECONDS = 0.1
@@ -322,7 +322,7 @@ class DockerScheduler:
     def _is_over(self, owner: Owner) -> bool:
         try:
             return is_killed(self._store, owner.topology, owner.topology_id)
-        except MalformedMessage:
+        except DamagedNode:
             return False
 
     def _known(self, launch: Launch, folder: Path) -> DockerTopology:

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
+from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore
 from heron_runtime.wire import stored_codec as codec
 
 
 def is_killed(store: StateStore, topology: str, topology_id: str) -> bool:
-    """True if whoever runs this submission must stop. Blocks. Raises StoreUnavailable."""
-    node = store.get(paths.execution_state(topology))
-    if node is None:
-        return True
-    state = codec.EXECUTION_STATE.decode(node.data)
-    return state.topology_id != topology_id or state.state is TopologyState.KILLED
+    """True if whoever runs this submission must stop. Blocks. Raises StoreError."""
+    path = paths.execution_state(topology)
+    state = decoded(path, store.get(path), codec.EXECUTION_STATE)
+    return state is None or state.topology_id != topology_id or state.state is TopologyState.KILLED

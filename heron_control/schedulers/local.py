@@ -30,6 +30,7 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_blocking_channel
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths, store_of
+from heron_runtime.state.readings import decoded
 from heron_runtime.wire import codec
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus
 
@@ -160,11 +161,12 @@ def _address(launch: Launch) -> str:
 def _location(launch: Launch) -> SchedulerLocation | None:
     store = store_of(launch)
     store.open()
+    path = paths.scheduler(launch.topology)
     try:
-        node = store.get(paths.scheduler(launch.topology))
+        location: SchedulerLocation | None = decoded(path, store.get(path), codec.SCHEDULER_LOCATION)
     finally:
         store.close()
-    return codec.SCHEDULER_LOCATION.decode(node.data) if node is not None else None
+    return location
 
 
 def scheduler_of(_: SchedulerContext) -> LocalScheduler:

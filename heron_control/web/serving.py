@@ -26,6 +26,7 @@ from heron_runtime.failures import Failure, Unavailable
 
 BACKLOG = 256
 HEAD_SECONDS = 15.0
+UNREAD_SECONDS = 60.0  # a client that takes nothing of an answer for so long is cut off
 MAX_HEAD_BYTES = 64 * 1024
 
 
@@ -50,14 +51,16 @@ def exit_code(serve: Callable[[], None], who: str) -> int:
     return 0
 
 
-def bind(host: str, port: int, who: str) -> socket.socket:
-    """The listening socket. ``who`` may hold the port already. Raises StartError."""
+def bind(host: str, port: int, who: str, unread_seconds: float = UNREAD_SECONDS) -> socket.socket:
+    """The listening socket. ``who`` may hold the port already. The kernel ends connections, which inherit its options,
+    whose client acknowledges nothing for ``unread_seconds``. Raises StartError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unread_seconds * 1000))
         listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:

@@ -75,7 +75,7 @@ def run_instance(launch: Launch, container: int, component: str, task: int, slot
     set_scheduling(setting(launch.settings, Keys.HERON_PROCESS_SCHEDULING))
     adopt_orphans()  # what user code daemonises lives as long as this instance
     random.seed()
-    sys.argv = [name]  # user code must not read the process's own arguments as its own
+    sys.argv = [name]  # in place of the process's own arguments; the first plan has those of the user's program
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     add_user_paths(launch.package_dir)
     return Instance(launch, container, component, task, slot, lifeline, key).run()
@@ -120,6 +120,7 @@ class Instance:
         code = 0
         try:
             plan, early = self._first_plan()
+            sys.argv[1:] = setting(plan.topology.config, Keys.TOPOLOGY_ARGUMENTS)  # before the user's code is imported
             if plan.generation.number:
                 self._lives = Lives(
                     self.launch,

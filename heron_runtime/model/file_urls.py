@@ -6,10 +6,11 @@ A URL may carry credentials, and so may the options beside it. ``shown_url`` is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from heron_runtime.model.masking import HIDDEN, is_secret, mask
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
 """An upload to these appears whole, and is never appended to."""
@@ -22,9 +23,6 @@ DISTRIBUTIONS = {
     "sftp": "sshfs", "ssh": "sshfs", "hdfs": "pyarrow", "webhdfs": "requests", "smb": "smbprotocol",
     "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
-HIDDEN = "***"
-_SECRET = re.compile(r"pass|secret|token|key|credential|account|sas|connection_string", re.IGNORECASE)
-_SECRET_QUERY = re.compile(rf"{_SECRET.pattern}|^sig$|signature", re.IGNORECASE)
 _LEAST = 4  # a shorter secret would blacken half of every text
 
 
@@ -45,7 +43,7 @@ def redacted(text: str, url: str, options: Mapping[str, Any]) -> str:
     """Foreign text without what is secret in a URL (perhaps there is none) and options."""
     for secret in sorted(_secrets(url, options), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
-    return text
+    return mask(text)
 
 
 def _secrets(url: str, options: Mapping[str, Any]) -> set[str]:
@@ -65,7 +63,7 @@ def _leaves(value: Any, *, secret: bool) -> Iterator[str]:
     """Texts below a key that sounds secret."""
     if isinstance(value, Mapping):
         for key, below in value.items():
-            yield from _leaves(below, secret=secret or _SECRET.search(str(key)) is not None)
+            yield from _leaves(below, secret=secret or is_secret(str(key)))
     elif isinstance(value, list):
         for below in value:
             yield from _leaves(below, secret=secret)
@@ -78,7 +76,7 @@ def source_problem(url: str) -> str:
     scheme = scheme_of(url)
     try:
         parts = urlsplit(url)
-        secret = parts.password or any(_SECRET_QUERY.search(name) for name, _ in parse_qsl(parts.query, True))
+        secret = parts.password or any(is_secret(name) for name, _ in parse_qsl(parts.query, True))
     except ValueError:
         return f"a path {scheme}://… is no URL: look at its host and its brackets"
     if secret:

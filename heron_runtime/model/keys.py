@@ -149,12 +149,12 @@ def _sequence(tag: bytes, elements: list[bytes]) -> bytes:
 
 
 def _datetime(value: dt.datetime) -> bytes:
-    # By integers, since astimezone() overflows near year 1 and 9999. ``fold`` is left out as Python's == and hash do:
-    # with one tzinfo both sides of a repeated hour are equal, and equal keys must meet.
+    # By integers, since astimezone() overflows near year 1 and 9999. A key with a zone is its instant: of an hour that
+    # comes twice the two are different keys, though Python's == takes them for equal if their tzinfo is one object.
     days = value.toordinal() - _EPOCH
     seconds = days * 86_400 + value.hour * 3_600 + value.minute * 60 + value.second
     microseconds = seconds * 1_000_000 + value.microsecond
-    offset = value.replace(fold=0).utcoffset()
+    offset = value.utcoffset()
     if offset is None:
         return b"t%d" % microseconds
     return b"z%d" % (microseconds - offset // dt.timedelta(microseconds=1))

@@ -97,6 +97,8 @@ class Keys:
     TOPOLOGY_LOG_LEVEL = _row("topology.log.level", str, "INFO",
         "log level of instances", choices=("DEBUG", "INFO", "WARNING", "ERROR"), component=True)
     TOPOLOGY_NAME = _row("topology.name", str, None, "set by submit")
+    TOPOLOGY_ARGUMENTS = _row("topology.arguments", list, [],
+        "set by submit: the arguments of the user's program, which its tasks find in sys.argv[1:]")
     TOPOLOGY_TEAM_NAME = _row("topology.team.name", str, None, "shown to people")
     TOPOLOGY_TEAM_EMAIL = _row("topology.team.email", str, None, "shown to people")
     TOPOLOGY_TEAM_ENVIRONMENT = _row("topology.team.environment", str, None, "shown to people")
@@ -240,6 +242,8 @@ class Keys:
 
 
 STATE_KEYS = (Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name)  # of a cluster, never of one topology
+OF_SUBMIT = (Keys.TOPOLOGY_NAME.name, Keys.TOPOLOGY_ARGUMENTS.name)  # set by submit, never by the user
+OF_DEFINITION = (Keys.TOPOLOGY_COMPONENT_PARALLELISM.name,)  # read while a program is defined, and never later
 ALL_SETTINGS: Mapping[str, Setting[Any]] = {row.name: row for row in vars(Keys).values() if isinstance(row, Setting)}
 
 

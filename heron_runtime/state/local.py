@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heron_runtime.failures import Failure
 from heron_runtime.model.settings import STATE_KEYS
 from heron_runtime.state.store import StoreError
+from heron_runtime.user_config import NAME, read_config
 
 FOLDERS = {"local": "state", "slurm": "state-slurm"}  # of the clusters that a home has
 
@@ -29,22 +31,16 @@ class StoreAddress:
 
 def local_store(home: Path, cluster: str = "local") -> StoreAddress:
     """The store of the local cluster, or of another of ``FOLDERS``, below ``home`` (absolute). Raises StoreError."""
-    settings = _settings(home / "config.yaml", cluster)
+    settings = _settings(home, cluster)
     url, file = (settings.get(key) or "" for key in STATE_KEYS)
     if not isinstance(url, str) or not isinstance(file, str):
-        raise StoreError(f"{home / 'config.yaml'}: {STATE_KEYS[0]} and {STATE_KEYS[1]} are texts")
+        raise StoreError(f"{home / NAME}: {STATE_KEYS[0]} and {STATE_KEYS[1]} are texts")
     files = (home / FOLDERS[cluster]).as_uri().replace("file:", "files:", 1)
     return StoreAddress(url or files, str(home / Path(file).expanduser()) if file else "")
 
 
-def _settings(file: Path, cluster: str) -> dict[str, Any]:
-    import yaml  # here, since every process of a topology imports this package, and none of them reads YAML
-
+def _settings(home: Path, cluster: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(file.read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, yaml.YAMLError) as error:
-        raise StoreError(f"{file} cannot be read: {error}. Mend or remove it") from error
-    mine = found.get(cluster) if isinstance(found, dict) else None
-    return mine if isinstance(mine, dict) else {}
+        return read_config(home).get(cluster, {})
+    except (Failure, OSError) as error:
+        raise StoreError(str(error), error.cure if isinstance(error, Failure) else "") from error

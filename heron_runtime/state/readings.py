@@ -9,6 +9,10 @@ from heron_runtime.state.store import Node, StateStore, StoreError, StoreUnavail
 from heron_runtime.wire.errors import MalformedMessage
 
 
+class DamagedNode(StoreError):
+    """A node holds data that this version cannot decode."""
+
+
 def read_each(store: StateStore, paths: Sequence[str]) -> Sequence[Node | StoreError | None]:
     """As the store's ``get_all``, but a node that may not be read fails alone. Raises StoreUnavailable."""
 
@@ -29,7 +33,7 @@ def read_each(store: StateStore, paths: Sequence[str]) -> Sequence[Node | StoreE
 
 
 def decoded(path: str, node: Node | StoreError | None, codec: Any) -> Any:
-    """What ``node`` says; None if it is not there. Raises StoreError, also the one that it is."""
+    """What ``node`` says; None if it is not there. Raises DamagedNode, and the StoreError that it is."""
     if isinstance(node, StoreError):
         raise node
     if node is None:
@@ -37,4 +41,4 @@ def decoded(path: str, node: Node | StoreError | None, codec: Any) -> Any:
     try:
         return codec.decode(node.data)
     except MalformedMessage as error:
-        raise StoreError(f"{path} cannot be read: {error}. Was it written by another version?") from error
+        raise DamagedNode(f"{path} cannot be read: {error}. Was it written by another version?") from error

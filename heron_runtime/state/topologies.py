@@ -39,7 +39,6 @@ from heron_runtime.state.store import (
 )
 from heron_runtime.state.validation import MAX_OPERATIONS
 from heron_runtime.wire import stored_codec as codec
-from heron_runtime.wire.errors import MalformedMessage
 
 ATTEMPTS = 20
 LOST_ANSWER_SECS = 30.0  # a store that has lost its leader or its servers is back by then, or not soon
@@ -339,10 +338,10 @@ def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
 
 
 def with_wanted(execution: ExecutionState, wanted: Node | None) -> ExecutionState:
-    """``execution`` with the state that was asked for last. Raises MalformedMessage."""
-    if wanted is None:
+    """``execution`` with the state that was asked for last. Raises DamagedNode."""
+    found = decoded(paths.wanted_state(execution.topology), wanted, codec.WANTED_STATE)
+    if found is None:
         return execution
-    found = codec.WANTED_STATE.decode(wanted.data)
     if found.topology_id != execution.topology_id or found.state is TopologyState.KILLED:
         return execution  # of an earlier submission; and no topology says of itself that it was killed
     return replace(execution, state=found.state)
@@ -355,7 +354,7 @@ def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) ->
         if isinstance(wanted, StoreError):
             raise wanted
         return with_wanted(execution, wanted)
-    except (StoreError, MalformedMessage) as error:
+    except StoreError as error:
         log.warning("the wanted state of %s cannot be read: %s", execution.topology, error)
         return execution
 

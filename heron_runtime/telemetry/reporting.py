@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from heron_runtime.model.sketch import Sketch, bin_of
 from heron_runtime.process_stats import ProcessStats
 from heron_runtime.telemetry.happenings import Happenings
-from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics
+from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics, exception_kind
 
 MAX_NAMES = 4096
 MAX_NAME_CHARACTERS = 256
@@ -70,9 +70,10 @@ class Telemetry:
             bins[key] = bins.get(key, 0.0) + weight
 
     def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
-        """Count ``n`` exceptions of user code; ``now`` in seconds since 1970. Kinds are told apart by traceback."""
+        """Count ``n`` exceptions of user code; ``now`` in seconds since 1970. Kinds are told apart by class
+        and lines of code."""
         traceback = traceback[-MAX_TRACEBACK_CHARACTERS:]
-        key = (class_name, traceback)
+        key = exception_kind(class_name, traceback)
         with self._lock:
             old = self._exceptions.pop(key, None)
             self._exceptions[key] = ExceptionReport(

@@ -5,6 +5,8 @@ Any DDSketch library can read them (``ddsketch.pb.proto.DDSketchProto`` in Pytho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ddsketch.pb import ddsketch_pb2
 from google.protobuf.message import DecodeError
 
@@ -24,6 +26,13 @@ def encode_sketch(sketch: Sketch) -> bytes:
         message.positiveValues.contiguousBinIndexOffset = first
         message.positiveValues.contiguousBinCounts.extend(sketch.bins.get(k, 0.0) for k in range(first, last + 1))
     return bytes(message.SerializeToString())
+
+
+def check_sketches(sketches: Mapping[str, bytes], known: Mapping[str, bytes]) -> None:
+    """Raises MalformedMessage if one of the sketches cannot be decoded; those that are `known` can."""
+    for name, data in sketches.items():
+        if known.get(name) != data:
+            decode_sketch(data)
 
 
 def decode_sketch(data: bytes) -> Sketch:

@@ -56,11 +56,11 @@ def sum_sketches(maps: Iterable[Mapping[str, bytes]]) -> dict[str, Sketch]:
 
 
 def sum_exceptions(groups: Iterable[Iterable[ExceptionReport]]) -> tuple[ExceptionReport, ...]:
-    """Kind by kind (class and traceback): counts add, first and last time widen. The 256 most recent, latest last."""
+    """Kind by kind (class and lines of code): counts add, times widen. The 256 most recent, latest last."""
     kinds: dict[tuple[str, str], ExceptionReport] = {}
     for group in groups:
         for report in group:
-            key = (report.class_name, report.traceback)
+            key = report.kind
             old = kinds.get(key)
             if old is not None:
                 newest = max(old, report, key=lambda r: r.last_time)
@@ -188,9 +188,9 @@ def _larger(fold: ProcessMetrics, ours: ProcessMetrics) -> ProcessMetrics:
     for name in {**fold.sketches, **ours.sketches}:
         a, b = decode_sketch(fold.sketches.get(name, b"")), decode_sketch(ours.sketches.get(name, b""))
         sketches[name] = encode_sketch(a.join(b))
-    kinds = {(e.class_name, e.traceback): e for e in ours.exceptions}
+    kinds = {e.kind: e for e in ours.exceptions}
     for report in fold.exceptions:
-        old = kinds.get((report.class_name, report.traceback))
+        old = kinds.get(report.kind)
         if old is None or report.count >= old.count:
-            kinds[report.class_name, report.traceback] = report
+            kinds[report.kind] = report
     return replace(fold, counters=counters, sketches=sketches, exceptions=sum_exceptions([kinds.values()]))

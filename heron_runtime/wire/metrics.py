@@ -10,9 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
+def exception_kind(class_name: str, traceback: str) -> tuple[str, str]:
+    """Return class and lines of code of an exception, without its text: messages hold values, of which each may differ.
+    A traceback without lines of code tells itself apart."""
+    lines = [line for line in traceback.splitlines() if line.startswith('  File "')]
+    return class_name, "\n".join(lines) or traceback
+
+
 @dataclass(frozen=True, slots=True)
 class ExceptionReport:
-    """One exception of user code, told apart by its traceback; times in seconds since 1970, UTC."""
+    """One kind of exceptions of user code (``exception_kind``), with the newest message; times in seconds since 1970,
+    UTC."""
 
     component: str
     instance: str
@@ -22,6 +30,11 @@ class ExceptionReport:
     count: int
     first_time: float
     last_time: float
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What tells it from others of its process."""
+        return exception_kind(self.class_name, self.traceback)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,11 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.state import paths, store_of
+from heron_runtime.state.readings import decoded
 from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.wire import codec
-from heron_runtime.wire.errors import MalformedMessage
 from heron_scheduler.shell.adoption import Found
 from heron_scheduler.shell.ground import Ground, LocalGround
 from heron_scheduler.shell.metrics import SchedulerMetrics
@@ -155,7 +155,7 @@ class Scheduler:
         while not self._leave:
             try:
                 return await asyncio.to_thread(self._open, location, wake)
-            except (StoreError, SchedulerError, MalformedMessage) as error:
+            except (StoreError, SchedulerError) as error:
                 if failures % AWAY_LOG_EVERY == 0:
                     log.warning("cannot begin yet (state store %s); trying on: %s", self._launch.store_url, error)
                 failures += 1
@@ -194,7 +194,7 @@ class Scheduler:
                     return
                 try:
                     observed = await asyncio.to_thread(self._observe)
-                except (StoreError, MalformedMessage) as error:
+                except StoreError as error:
                     if failures % AWAY_LOG_EVERY == 0:
                         log.warning("the state store does not answer; going on without it: %s", error)
                     failures += 1
@@ -222,12 +222,14 @@ class Scheduler:
         if is_killed(store, launch.topology, launch.topology_id):
             return Observation(True)
         self._presence.keep()
-        node = store.get(paths.packing_plan(launch.topology))
-        if self._config is None and (definition := store.get(paths.topology(launch.topology))) is not None:
-            self._config = codec.TOPOLOGY.decode(definition.data).config
-        if node is None or self._config is None:
+        path, defined = paths.packing_plan(launch.topology), paths.topology(launch.topology)
+        packing = decoded(path, store.get(path), codec.PACKING_PLAN)
+        if self._config is None:
+            definition = decoded(defined, store.get(defined), codec.TOPOLOGY)
+            self._config = None if definition is None else definition.config
+        if packing is None or self._config is None:
             return Observation(False)  # it is being killed at this moment
-        return Observation(False, containers_of(codec.PACKING_PLAN.decode(node.data), self._config))
+        return Observation(False, containers_of(packing, self._config))
 
     async def _pause(self, over: asyncio.Future[Any] | None = None) -> None:
         """Until a watch fires, a second has passed, or all is over."""

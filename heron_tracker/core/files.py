@@ -5,7 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from heron_runtime.failures import UsageError
 from heron_runtime.wire.container import FileInfo
+
+HERON_FOLDER = "log-files"
+
+
+def path_below_logs(path: str) -> str:
+    """Return a path relative to the log folder; empty for the folder. Raises UsageError.
+
+    Heron's own scripts name the log folder ``./log-files``, with or without a slash at the end.
+    """
+    if any(0xD800 <= ord(c) <= 0xDFFF for c in path):
+        raise UsageError("path: is not text")
+    plain = path.removeprefix("./")
+    return "" if plain in (HERON_FOLDER, ".") else plain.removeprefix(f"{HERON_FOLDER}/")
 
 
 def whole_characters(data: bytes, *, last: bool) -> tuple[str, int]:

@@ -1,25 +1,20 @@
 """Plain data for JSON: what configurations and plans hold, without secrets.
 
-Configurations are the user's own and may hold anything plain, also bytes, NaN and passwords. Whoever reads the tracker
-need not know those: a value whose key speaks of a secret is replaced, environment variables included, and so is the
-password inside a URL.
+Configurations are the user's own and may hold anything plain, also bytes, NaN and passwords. The tracker shows them
+without what ``heron_runtime.model.masking`` calls secret: values of secret names, environment variables included, and
+credentials inside URLs and DSNs.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
-HIDDEN = "********"
+from heron_runtime.model.masking import HIDDEN, is_secret, mask
+
 MAX_DEPTH = 16
-_SECRET = re.compile(
-    r"passw|pwd|secret|token|credential|private.?key|api.?key|access.?key|auth(?!or)|cookie|digest$|passphrase|signature",
-    re.IGNORECASE,
-)
 MAX_TEXT = 4096  # characters of one value of a configuration
-_AUTHORITY = re.compile(r"[^/\s]*")
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -45,29 +40,16 @@ def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public(key: str, value: Any) -> Any:
-    if _SECRET.search(key) and value not in (None, "", True, False):
+    if is_secret(key) and value not in (None, "", True, False):
         return HIDDEN
     if isinstance(value, Mapping):
         return public_config(value)
     if isinstance(value, list | tuple):
         return [_public("", item) for item in value]
     if isinstance(value, str):
-        shown = _without_passwords(value)
+        shown = mask(value)
         return shown if len(shown) <= MAX_TEXT else shown[:MAX_TEXT] + "…"
     return plain(value)
-
-
-def _without_passwords(text: str) -> str:
-    """Replace user and password of every URL in ``text``. Linear in its length."""
-    first, *rest = text.split("://")
-    return "://".join([first, *map(_without_user, rest)])
-
-
-def _without_user(rest: str) -> str:
-    """Replace user and password at the start of ``rest``, the part of a URL after its scheme."""
-    authority = _AUTHORITY.match(rest)
-    user, at, _ = authority[0].rpartition("@") if authority else ("", "", "")
-    return HIDDEN + rest[len(user) :] if at and ":" in user else rest
 
 
 def number(value: float) -> int | float | None:

@@ -30,7 +30,7 @@ from heron_runtime.wire.container import (
     Stacks,
     StacksRequest,
 )
-from heron_tracker.core.files import file_shape, whole_characters
+from heron_tracker.core.files import file_shape, path_below_logs, whole_characters
 from heron_tracker.shell.parameters import Container, FilePath, Instance
 from heron_tracker.shell.routing import Asked, TopologyRequest, get
 from heron_tracker.shell.tracker import Found
@@ -38,7 +38,6 @@ from heron_tracker.shell.tracker import Found
 router = APIRouter(tags=["containers"])
 MAX_PART = 512 * 1024
 CHUNK = 1024 * 1024
-HERON_FOLDER = "log-files/"
 MAX_OFFSET = 1 << 60
 
 
@@ -64,13 +63,6 @@ def _failure(error: NoAnswer) -> Failure:
     return error
 
 
-def _path(path: str) -> str:
-    """As ``heron_container`` wants it. Heron's own scripts begin with ``./log-files/``."""
-    if any(0xD800 <= ord(c) <= 0xDFFF for c in path):
-        raise UsageError("path: is not text")
-    return path.removeprefix("./").removeprefix(HERON_FOLDER)
-
-
 @get(router, "/topologies/container/filedata", "/topologies/containerfiledata")
 async def file_data(
     asked: Asked,
@@ -83,7 +75,7 @@ async def file_data(
 ) -> Response:
     """A part of a log file: `{offset, length, data, size}`, at most 512 KiB. To follow it, ask from offset + length."""
     wanted = MAX_PART if length < 0 else min(length, MAX_PART)
-    question = ReadFile(_path(path), 0 if offset == -1 else offset, 0 if offset == -1 else wanted)
+    question = ReadFile(path_below_logs(path), 0 if offset == -1 else offset, 0 if offset == -1 else wanted)
     part: FileData = await _ask(asked, container, "ReadFile", question)
     begin = part.size_bytes if offset == -1 else part.offset
     text, length = whole_characters(part.data, last=begin + len(part.data) >= part.size_bytes)
@@ -98,8 +90,7 @@ async def file_stats(
     path: Annotated[FilePath, Query(description="a folder below the log folder; empty is that folder")] = "",
 ) -> Response:
     """What is in a log folder: name → `{path, is_dir, size, modified, formatted_stat}`."""
-    folder = _path(path if path.endswith("/") or path != HERON_FOLDER.rstrip("/") else HERON_FOLDER)
-    listed: FileList = await _ask(asked, container, "ListFiles", ListFiles(folder))
+    listed: FileList = await _ask(asked, container, "ListFiles", ListFiles(path_below_logs(path)))
     shown = {file.path.rpartition("/")[2]: file_shape(file) for file in listed.files}
     return asked.reply(shown)
 
@@ -118,7 +109,7 @@ async def file_stats(
 @router.get("/topologies/containerfiledownload", include_in_schema=False)
 async def file_download(asked: Asked, container: Container, path: FilePath) -> Response:
     """The file as it is now, in a stream; what is appended meanwhile is not part of it."""
-    name = _path(path)
+    name = path_below_logs(path)
     first: FileData = await _ask(asked, container, "ReadFile", ReadFile(name, 0, CHUNK))
 
     async def parts() -> AsyncIterator[bytes]:

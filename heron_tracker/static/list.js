@@ -29,6 +29,7 @@ export class ListView {
     this.sorted = ["topology", 1];
     this.text = "";
     this.rows = [];
+    this.why = "The tracker has not answered yet."; // why this.rows may lack topologies; "" once all of them are known
     this.newest = new Newest();
     this.filter = h("input", { type: "search", placeholder: "Filter by name or place", "aria-label": "Filter",
       oninput: (event) => { this.text = event.target.value.toLowerCase(); this.draw(); } });
@@ -49,13 +50,20 @@ export class ListView {
       this.rows = rows;
       this.total = total;
       const stale = clusters.filter((c) => c.stale);
+      this.why = stale.length ? "No topology is known: the state store does not answer." : "";
       this.notice(stale.map((c) => `The state store of ${c.name} does not answer; its last known state is shown.`).join(" "));
       this.draw();
       fill(this.streaming, streaming(runs));
       this.streaming.hidden = !this.streaming.hasChildNodes();
       fill(this.ended, ended(kept));
       this.ended.hidden = !this.ended.hasChildNodes();
-    }, (error) => { this.notice(`Cannot refresh: ${error.message}`); if (!this.rows.length) this.draw(); });
+    }, (error) => {
+      this.notice(`Cannot refresh: ${error.message}`);
+      if (!this.rows.length) {
+        this.why = "No topology is known: the tracker cannot be reached.";
+        this.draw();
+      }
+    });
   }
 
   async load(signal) {
@@ -77,6 +85,10 @@ export class ListView {
     const value = COLUMNS.find((c) => c[1] === key)[2];
     shown.sort((a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0) * direction);
     this.summary.textContent = this.rows.length ? `${shown.length} of ${this.total ?? this.rows.length}` : "";
+    if (!this.rows.length && this.why) {
+      fill(this.table, h("p", { class: "empty" }, this.why));
+      return;
+    }
     if (!this.rows.length) {
       fill(this.table, h("p", { class: "empty" }, "No topology runs. Submit one: ",
         h("code", {}, "heron submit local examples/word_count.py WordCount")));

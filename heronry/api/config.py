@@ -178,6 +178,8 @@ def _row(key: Any, component: bool, operator: bool) -> Setting[Any] | None:
         raise _BadKey(f"there is no config key {key!r}; {_nearest_key(key)}")
     if key == Config.TOPOLOGY_NAME:
         raise _BadKey("config key 'topology.name' is set by submit; write name = '…' on the topology, or use --name")
+    if key == Config.TOPOLOGY_ARGUMENTS:
+        raise _BadKey(f"config key {key!r} is set by submit; write the arguments at its end: heron submit … -- ARGS")
     if key.startswith(OPERATOR_PREFIX) and (component or not operator):
         raise _BadKey(f"config key {key!r} is the operator's; give it to submit as --config-property {key}=VALUE")
     if component and not row.component:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from heron_runtime.extensions import PACKING, SERIALIZERS, ExtensionError
@@ -20,6 +20,8 @@ MAX_DEPTH = 32
 MAX_NUMBER = 2**63 - 1
 _POWERS = {"": 0, "B": 0} | {f"{size}{unit}": power for power, size in enumerate("KMGT", 1) for unit in ("", "B", "IB")}
 MAX_SIZE_TEXT = 64  # characters of a size such as "512MB"
+MAX_NUMBER_TEXT = 400  # digits; longer texts are not numbers
+_YAML_FLOAT = re.compile(r"[+-]?(?:(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][+-]?[0-9]+)?|\.inf)|\.nan")
 _BYTES = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -68,6 +70,61 @@ def from_text(setting: Setting[Any], text: str) -> Any:
             setting, _json(text) if text.lstrip().startswith("[") else [w.strip() for w in text.split(",") if w.strip()]
         )
     return checked(setting, text)
+
+
+def user_value(text: str, like: Any = None) -> Any:
+    """Return what a text of a command line stands for, as the value of a key of the user's own.
+
+    Args:
+        text: the text.
+        like: the value that it replaces, whose type it gets. Where that is None, the text is read as YAML reads a
+            plain or quoted scalar (core schema); lists and objects are JSON.
+
+    Raises:
+        BadValue: the text has no value of that type.
+    """
+    if isinstance(like, str):
+        return text
+    if isinstance(like, bool):
+        word = text.strip().lower()
+        if word not in _TRUE + _FALSE:
+            raise BadValue(f"{text[:80]!r} is neither true nor false; the value before is {like!r}")
+        return word in _TRUE
+    value = _scalar(text)
+    if like is None:
+        return plain_data(value)
+    if isinstance(like, float) and type(value) is int:
+        return float(value)
+    if type(value) is not type(like):
+        kind = _KINDS.get(type(like), f"a {type(like).__name__}")
+        raise BadValue(f"{text[:80]!r} is not {kind}; the value before is {repr(like)[:80]}")
+    return plain_data(value)
+
+
+def own_values(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the keys and values of ``KEY=VALUE`` texts, each value read by ``user_value``. Raises BadValue."""
+    return {key: user_value(value) for key, _, value in (text.partition("=") for text in texts)}
+
+
+def _scalar(text: str) -> Any:
+    bare = text.strip()
+    if bare.lower() in ("", "~", "null"):
+        return None if bare else text
+    if bare.lower() in ("true", "false"):
+        return bare.lower() == "true"
+    if len(bare) <= MAX_NUMBER_TEXT:
+        if re.fullmatch(r"[+-]?[0-9]+", bare, re.ASCII):
+            return int(bare)
+        if _YAML_FLOAT.fullmatch(bare):
+            return float(bare.replace(".inf", "inf").replace(".nan", "nan"))
+    if bare[0] in "[{" or (len(bare) > 1 and bare[0] == bare[-1] == '"'):
+        try:
+            return json.loads(bare)
+        except (ValueError, RecursionError):
+            return text
+    if len(bare) > 1 and bare[0] == bare[-1] == "'":
+        return bare[1:-1].replace("''", "'")
+    return text
 
 
 def plain_data(value: Any, depth: int = 0) -> Any:
@@ -255,6 +312,7 @@ def _is_integer(text: str) -> bool:
     return re.fullmatch(r"\s*[+-]?\d+\s*", text) is not None
 
 
+_KINDS = {int: "a whole number", float: "a number", list: "a list in JSON", dict: "an object in JSON"}
 _UNIT_WORDS = {"s": "seconds", "ms": "milliseconds", "%": "percent"}
 _BY_TYPE: dict[type, Callable[[Setting[Any], Any], Any]] = {
     bool: _check_bool, int: _check_int, float: _check_float, str: _check_str, dict: _check_dict, list: _check_list,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from heronry.connect.polling import Row
+Row: TypeAlias = Sequence[Any]
 
 
 class Acked:

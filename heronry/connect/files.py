@@ -12,34 +12,42 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 import msgspec
 
-from heronry.api.component import Spout
 from heronry.api.tuples import Tuple
-from heronry.connect.settings import ConnectError, problems, require, text
+from heronry.connect.settings import ConnectError, Option, problems, require, text
 from heronry.connect.spool import SpoolSink, cannot_hold
+from heronry.connect.tracked import FOLDER as POSITIONS
+from heronry.connect.tracked import TrackedSource
 
 CHUNK_BYTES = 256 * 1024
 LINES_A_CALL = 256
 LIST_EACH_SECONDS = 0.5
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 FOLDER = text("user.files.folder", "the folder whose files it reads", required=True)
-PATTERN = text("user.files.pattern", "which of its files, as in a shell", "*")
+PATTERN = Option(
+    "user.files.pattern",
+    "which of its files, as in a shell",
+    "a pattern of paths below the folder, like *.log, */*.log or **/*.log",
+    lambda value: isinstance(value, str) and not PurePath(value).is_absolute() and ".." not in PurePath(value).parts,
+    "*",
+)
 
 
-class FileLines(Spout):
+class FileLines(TrackedSource):
     """Emits the lines of all files of a folder, and of those that come. ``config``: ``user.files.folder`` (read by all
-    tasks alike), ``user.files.pattern`` (``*``). Fields: ``line`` (str; bytes that are no UTF-8 become U+FFFD)."""
+    tasks alike), ``user.files.pattern`` (``*``; ``*/*.log`` reads folders in it). Fields: ``line`` (str; bytes that are
+    no UTF-8 become U+FFFD)."""
 
     outputs = ("line",)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((FOLDER, PATTERN), config)
+        yield from problems((FOLDER, PATTERN, POSITIONS), config)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""
@@ -49,6 +57,7 @@ class FileLines(Spout):
         self._turn = 0
         self._owned: list[str] = []
         self._listed_at = float("-inf")
+        self.begin_tracking(config, context)
         self.splits()
 
     def splits(self) -> list[str]:
@@ -58,8 +67,8 @@ class FileLines(Spout):
                 f"FileLines reads {self._folder}, which is no folder here: make it on every host of the topology, or "
                 f"name another in config {FOLDER.key!r} (as an absolute path: tasks run in a folder of their own)"
             )
-        found = (path for path in self._folder.glob(self._pattern) if path.is_file())
-        names = sorted(path.name for path in found if not path.name.startswith("."))
+        found = (path.relative_to(self._folder) for path in self._folder.glob(self._pattern) if path.is_file())
+        names = sorted(path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts))
         packed = next((name for name in names if name.lower().endswith(PACKED)), None)
         if packed is not None:
             raise ConnectError(
@@ -70,16 +79,18 @@ class FileLines(Spout):
 
     def next_tuple(self) -> None:
         """Some lines of the next file that has any."""
+        self.settle()
+        if not self.has_room():
+            return
         if time.monotonic() - self._listed_at >= LIST_EACH_SECONDS:
             self._owned, self._listed_at = self.owned_splits(), time.monotonic()
         owned = self._owned
         for step in range(len(owned)):
             split = owned[(self._turn + step) % len(owned)]
-            position = self.keyed.get(split, 0)
+            position = self.position_of(split, 0)
             lines, behind = lines_from(self._folder / split, position)
             if lines:
-                self.emit_many([(line,) for line in lines])
-                self.keyed[split] = behind
+                self.emit_page(split, [(line,) for line in lines], behind)
                 self._turn += step + 1
                 return
 

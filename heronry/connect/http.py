@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -22,9 +21,19 @@ from heronry.api.tuples import Tuple
 from heronry.connect.attempts import attempts
 from heronry.connect.files import json_object
 from heronry.connect.posting import PostingSink, safe_in
-from heronry.connect.settings import ConnectError, mapping, problems, seconds, secret_of, text, whole
+from heronry.connect.settings import (
+    ConnectError,
+    address_problems,
+    mapping,
+    parse_url,
+    problems,
+    seconds,
+    secret_of,
+    text,
+    whole,
+)
 
-URL = text("user.http.url", "where batches are posted", required=True)
+URL = text("user.http.url", "where batches are posted, as http:// or https://", required=True)
 HEADERS = mapping("user.http.headers", "headers of each request; they are no place for secrets")
 TOKEN_FILE = text("user.http.token.file", "a file with a token, sent as Authorization: Bearer")
 TIMEOUT = seconds("user.http.timeout.secs", "how long an answer may take", 30.0)
@@ -51,11 +60,10 @@ class HttpSink(PostingSink):
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
         yield from problems((cls.folder_option, *cls.options), config)
-        parts = urlsplit(config.get(URL.key) if isinstance(config.get(URL.key), str) else "")
-        if parts.username or parts.password:
-            yield f"config {URL.key!r} holds a password, which a definition shows: put a token into {TOKEN_FILE.key!r}"
-        elif URL.of(config) and (parts.scheme not in ("http", "https") or not parts.hostname):
-            yield f"config {URL.key!r} is no http:// or https:// address"
+        yield from address_problems(config, URL, TOKEN_FILE, ("http", "https"))
+        parts = parse_url(config.get(URL.key))
+        if parts is not None and parts.username and not parts.password:
+            yield f"config {URL.key!r} holds a user name: put a token into {TOKEN_FILE.key!r}"
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig, ConnectError."""

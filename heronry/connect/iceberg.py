@@ -24,7 +24,7 @@ from heron_runtime.files import sync_folder
 from heronry.connect.drivers import arrow_driver, driver
 from heronry.connect.iceberg_parts import IcebergPartitions, refused
 from heronry.connect.lake import Added, Busy, marks_of
-from heronry.connect.settings import ConnectError, mapping, text
+from heronry.connect.settings import ConnectError, mapping, parse_url, text
 
 EXTRA = "iceberg"
 CATALOG = mapping("user.iceberg.catalog", "the properties of pyiceberg's catalog (name, type, uri, warehouse)")
@@ -51,10 +51,8 @@ def catalog_problems(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _has_password(value: str) -> bool:
-    try:
-        return "://" in value and bool(urlsplit(value).password)
-    except ValueError:
-        return False
+    parts = parse_url(value)
+    return parts is not None and "://" in value and bool(parts.password)
 
 
 @lru_cache(maxsize=8)

@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from heronry.connect.acked import Row
 from heronry.connect.kafka import OPTIONS, Brokers, client_problems
-from heronry.connect.polling import PollingSource, Range, Reader, Row
+from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
@@ -92,6 +93,9 @@ class MessageReader(Reader):
         oldest, newest = self._bounds(split)
         if begin is None:
             begin = newest if self._from == "newest" else oldest
+        elif not oldest <= begin <= newest:
+            # A range even if it is empty: it records that the next one begins here.
+            return Range(split, self._is_lost(split, begin, oldest, newest), newest)
         return Range(split, begin, newest) if begin != newest else None
 
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
@@ -99,12 +103,14 @@ class MessageReader(Reader):
         if begin is None:
             oldest, newest = self._bounds(split)
             return [], newest if self._from == "newest" else oldest  # a restart begins at the same place
-        if end is not None and begin >= end:
+        if begin == end:
             return None
         if self._next.get(split) != begin:
             position = self._go_to(split, begin)
             if position != begin:
                 return [], position
+        if end is not None and begin > end:
+            return None
         if not self._ready.get(split):
             self._take() if end is None else self._wait(split, end)
         messages = self._ready.pop(split, [])

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from heron_runtime.failures import one_line
+from heronry.connect.acked import Row
+from heronry.connect.arrow_times import columns_in_utc
 from heronry.connect.lake import column_of
-from heronry.connect.polling import PollingSource, Range, Reader, Row
+from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.settings import BadConfig, ConnectError, Option
 
 ROWS_A_READ = 4096
@@ -150,7 +152,7 @@ class LakeReader(Reader):
             self._reading = None
             return None
         self._reading = split, row + batch.num_rows, batches
-        columns = [column.to_pylist() for column in batch.columns]
+        columns = [column.to_pylist() for column in columns_in_utc(batch).columns]
         return list(zip(*columns, strict=True)), (snapshot.version, row + batch.num_rows)
 
     def _look_for(self, split: str) -> None:

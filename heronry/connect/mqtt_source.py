@@ -18,7 +18,7 @@ import importlib
 import logging
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,7 +55,49 @@ OPTIONS = (URL, PASSWORD_FILE, TIMEOUT, TOPICS, ROWS, SESSION, REPEATS)
 MOST_ROWS = 65_535  # what a broker may be told
 QOS = 1
 LONGEST_PAUSE_SECS = 10
+PacketId = tuple[int, int]  # session, and the broker's number in it
 log = logging.getLogger(__name__)
+
+
+class OpenMessages:
+    """Messages of QoS 1 that are emitted and not yet acknowledged, by session and packet number.
+
+    A broker that has lost a session counts packets from 1 again. So a number means nothing without its session.
+    """
+
+    def __init__(self) -> None:
+        self._session = 0
+        self._rows: dict[PacketId, list[Any]] = {}
+        self._lock = threading.Lock()
+
+    def begin_session(self) -> None:
+        """Forget how the broker numbered packets. The rows stay, for their tuples are on the way."""
+        with self._lock:
+            self._session += 1
+
+    def packet_id(self, number: int) -> PacketId:
+        """Return the id of a packet that the broker has sent in the present session."""
+        return self._session, number
+
+    def add(self, packet: PacketId, row: list[Any]) -> bool:
+        """Keep the row of a message. False if it is here already: the broker has sent it again after a break."""
+        if packet in self._rows:
+            return False
+        self._rows[packet] = row
+        return True
+
+    def row(self, packet: PacketId) -> list[Any] | None:
+        """Return the row of a message, None if it is acknowledged."""
+        return self._rows.get(packet)
+
+    def acknowledge(self, packet: PacketId, send: Callable[[int], Any]) -> None:
+        """Release a message, and `send` its number to the broker if that is the one of the present session."""
+        if self._rows.pop(packet, None) is None:
+            return
+        with self._lock:  # no session begins between the comparison and the sending
+            session, number = packet
+            if session == self._session:
+                send(number)
 
 
 class MqttTopics(Spout):
@@ -91,9 +133,9 @@ class MqttTopics(Spout):
         self._topics, self._rows = list(dict.fromkeys(TOPICS.of(config))), ROWS.of(config)
         self._came: queue.Queue[Any] = queue.Queue(2 * self._rows)
         self._closing = threading.Event()
-        self._open: dict[int, list[Any]] = {}  # packet number → what was emitted for it
-        self._since: list[int] = []  # of them, since the last checkpoint
-        self._saved: dict[str, list[int]] = {}
+        self._open = OpenMessages()
+        self._since: list[PacketId] = []  # of them, since the last checkpoint
+        self._saved: dict[str, list[PacketId]] = {}
         self._failed: queue.Queue[str] = queue.Queue()
         self._connect(config, step_name(context))
 
@@ -143,6 +185,7 @@ class MqttTopics(Spout):
             return
         if self._ready.is_set() and not flags.session_present:
             log.warning("%s has no session of this source any more: what came meanwhile is lost", self.broker)
+            self._open.begin_session()
         client.subscribe([(topic, QOS) for topic in self._topics])
 
     def _on_subscribe(self, client: Any, _userdata: Any, mid: int, reasons: Any, properties: Any) -> None:
@@ -157,9 +200,10 @@ class MqttTopics(Spout):
 
     def _on_message(self, client: Any, _userdata: Any, message: Any) -> None:
         """What the queue has no room for waits in the network: of QoS 0, for of QoS 1 there are never so many."""
+        packet = self._open.packet_id(message.mid) if message.qos else None
         while not self._closing.is_set():
             with contextlib.suppress(queue.Full):
-                self._came.put(message, timeout=0.2)
+                self._came.put((packet, message), timeout=0.2)
                 return
 
     # In the engine's.
@@ -169,26 +213,24 @@ class MqttTopics(Spout):
         if not self._failed.empty():
             raise self._unreachable(self._failed.get())
         rows: list[list[Any]] = []
-        numbers: list[int | None] = []
+        packets: list[PacketId | None] = []
         while len(rows) < self._rows:
             try:
-                message = self._came.get_nowait()
+                packet, message = self._came.get_nowait()
             except queue.Empty:
                 break
-            if message.qos and message.mid in self._open:
-                continue  # sent again after a break: it is in our hands, or it would not be open
             row = self._values(message)
+            if packet is not None and not self._open.add(packet, row):
+                continue
             rows.append(row)
-            numbers.append(message.mid if message.qos else None)
-            if message.qos:
-                self._open[message.mid] = row
+            packets.append(packet)
         if not rows:
             return
         if self._mode == Config.ATLEAST_ONCE:
-            self.emit_many(rows, numbers)
+            self.emit_many(rows, packets)
             return
         self.emit_many(rows)
-        given = [number for number in numbers if number is not None]
+        given = [packet for packet in packets if packet is not None]
         if self._mode == Config.EFFECTIVELY_ONCE:
             self._since += given
         else:
@@ -198,10 +240,9 @@ class MqttTopics(Spout):
         own = {"topic": message.topic, "data": value_of(bytes(message.payload)), "retained": bool(message.retain)}
         return [own[name] for name in self._fields]
 
-    def _acknowledge(self, numbers: list[int]) -> None:
-        for number in numbers:
-            if self._open.pop(number, None) is not None:
-                self._client.ack(number, QOS)
+    def _acknowledge(self, packets: list[PacketId]) -> None:
+        for packet in packets:
+            self._open.acknowledge(packet, lambda number: self._client.ack(number, QOS))
 
     def ack(self, tup_id: Any) -> None:
         """The broker need not send it again."""
@@ -209,8 +250,9 @@ class MqttTopics(Spout):
 
     def fail(self, tup_id: Any) -> None:
         """It is emitted again: the broker sends again only what it has not sent over this connection."""
-        if tup_id in self._open:
-            self.emit(self._open[tup_id], tup_id)
+        row = self._open.row(tup_id)
+        if row is not None:
+            self.emit(row, tup_id)
 
     def pre_save(self, checkpoint_id: str) -> None:
         """What was emitted so far belongs to this checkpoint."""

@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from heronry.connect.acked import Row
 from heronry.connect.nats import OPTIONS, Server, url_problems
-from heronry.connect.polling import PollingSource, Range, Reader, Row
+from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 

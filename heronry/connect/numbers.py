@@ -10,15 +10,15 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heronry.api.component import Spout
 from heronry.connect.settings import problems, require, whole
+from heronry.connect.tracked import FOLDER, TrackedSource
 
 NUMBERS_A_CALL = 256
 COUNT = whole("user.sequence.count", "how many numbers it emits, from 0 up", least=0, required=True)
 SPLITS = whole("user.sequence.splits", "into how many splits they are divided", 1)
 
 
-class Sequence(Spout):
+class Sequence(TrackedSource):
     """Emits each number from 0 below ``user.sequence.count`` once; ``user.sequence.splits`` (1) can be read side by
     side. Fields: ``number``."""
 
@@ -27,7 +27,7 @@ class Sequence(Spout):
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong."""
-        yield from problems((COUNT, SPLITS), config)
+        yield from problems((COUNT, SPLITS, FOLDER), config)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Raises BadConfig."""
@@ -35,6 +35,7 @@ class Sequence(Spout):
         self._splits = ranges(COUNT.of(config), SPLITS.of(config))
         self._owned: list[str] | None = None
         self._turn = 0
+        self.begin_tracking(config, context)
 
     def splits(self) -> list[tuple[str, int]]:
         """The same for ever."""
@@ -42,22 +43,25 @@ class Sequence(Spout):
 
     def next_tuple(self) -> None:
         """Some numbers of the next split that has any."""
+        self.settle()
         if self._owned is None:
             self._owned = self.owned_splits()
+        if not self.has_room():
+            return
         for step in range(len(self._owned)):
             split = self._owned[(self._turn + step) % len(self._owned)]
             first, end = self._splits[split]
-            position = self.keyed.get(split, first)
+            position = self.position_of(split, first)
             if position < end:
                 behind = min(position + NUMBERS_A_CALL, end)
-                self.emit_many([(number,) for number in range(position, behind)])
-                self.keyed[split] = behind
+                self.emit_page(split, [(number,) for number in range(position, behind)], behind)
                 self._turn += step + 1
                 return
 
     def at_end(self) -> bool:
         """Once every number of its splits is emitted."""
-        return all(self.keyed.get(split, -1) == self._splits[split][1] for split in self.owned_splits())
+        is_read = all(self.position_of(split, -1) == self._splits[split][1] for split in self.owned_splits())
+        return is_read and self.is_settled()
 
 
 def ranges(count: int, splits: int) -> dict[str, tuple[int, int]]:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from heron_runtime.model.settings import Keys, setting
-from heronry.api.component import Spout
 from heronry.api.config import Config
+from heronry.connect.acked import Row
 from heronry.connect.settings import BadConfig, Option, problems, require, step_name
-
-Row: TypeAlias = Sequence[Any]
+from heronry.connect.tracked import FOLDER, TrackedSource
 
 
 class Range(NamedTuple):
@@ -101,7 +100,7 @@ def rows_of(reader: Reader, wanted: Range) -> Iterator[list[Row]]:
             yield rows
 
 
-class PollingSource(Spout):
+class PollingSource(TrackedSource):
     """Splits in turn, and a wait when none has anything. Derive; say ``example``, ``pause`` and ``options``, and write
     ``reader``."""
 
@@ -119,7 +118,7 @@ class PollingSource(Spout):
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
         """What is missing or wrong in its options."""
-        yield from problems(cls.options, config)
+        yield from problems((*cls.options, FOLDER), config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
@@ -142,6 +141,10 @@ class PollingSource(Spout):
         self._ask_at = float("-inf")  # at once, and ``_poll_secs`` after nothing had anything
         self._reader = self.reader(config, fields, f"heronry {step_name(context)} {context.get_task_id()}")
         self._confirming = Confirming(self._reader, config)
+        if self.confirms:
+            self.begin_tracking(config, context, self._poll_secs, is_kept=True)
+        else:
+            self.begin_tracking(config, context)
 
     def splits(self) -> list[tuple[str, int]]:
         """The same until the next start."""
@@ -149,7 +152,8 @@ class PollingSource(Spout):
 
     def next_tuple(self) -> None:
         """Something of the next split that has any."""
-        if time.monotonic() < self._ask_at:
+        self.settle()
+        if time.monotonic() < self._ask_at or not self.has_room():
             return
         if self._owned is None:
             self._owned = self.owned_splits()
@@ -161,19 +165,17 @@ class PollingSource(Spout):
 
     def _read(self, split: str) -> bool:
         """Emit what comes next in a split, and keep its position; False if nothing does."""
-        found = self._confirming.read(split, self.keyed.get(split))
+        found = self._confirming.read(split, self.position_of(split))
         if found is None:
             return False
         rows, position = found
-        self.give(split, rows, position)
-        self.keyed[split] = position
+        self.emit_page(split, rows, position)
         return True
 
-    def give(self, split: str, rows: list[Row], position: Any) -> None:
-        """Emit rows, which may be none; ``position`` is behind them."""
-        del split, position
-        if rows:
-            self.emit_many(rows)
+    def confirm(self, safe: Iterable[tuple[str, Any]]) -> None:
+        """Tell the server. Raises ConnectError."""
+        for split, position in safe:
+            self._reader.confirm(split, position)
 
     def pre_save(self, checkpoint_id: str) -> None:
         """It will have the positions of now."""
@@ -186,6 +188,7 @@ class PollingSource(Spout):
     def close(self) -> None:
         """The connection is closed."""
         if hasattr(self, "_reader"):
+            super().close()
             self._reader.close()
 
 

@@ -68,7 +68,11 @@ class Server:
         if PASSWORD_FILE.of(self._config):
             more["password"] = secret_of(PASSWORD_FILE.of(self._config), PASSWORD_FILE.key)
         try:
-            return self.driver.connect(DSN.of(self._config), autocommit=autocommit, **more)
+            made = self.driver.connect(DSN.of(self._config), autocommit=autocommit, **more)
+            made.execute("SET TIME ZONE 'UTC'")  # times with a zone are read the same wherever the server stands
+            if not autocommit:
+                made.commit()
+            return made
         except self.driver.Error as error:
             raise self._cannot_connect(error) from None
 
@@ -81,15 +85,14 @@ class Server:
 
     @contextlib.contextmanager
     def saying(self, what: str) -> Iterator[None]:
-        """What psycopg raises becomes a ConnectError that says what could not be done. Raises Lost when the connection
-        went."""
+        """Translate errors of psycopg into a ConnectError that names the operation `what`.
+
+        Raises RetryableError where the same operation may succeed later, on a new connection.
+        """
         try:
             yield
         except (self.driver.OperationalError, self.driver.InterfaceError) as error:
-            raise Lost(
-                f"the connection to {self.name}, was lost while {what} ({one_line(str(error).strip(), 300)}): see that "
-                "the server runs; nothing is lost, the topology goes on from its last checkpoint"
-            ) from None
+            raise RetryableError(_why_later(error.sqlstate or "", self.name, what, error)) from None
         except self.driver.Error as error:
             shown = one_line(str(error).strip(), 400)
             raise ConnectError(f"{self.name}, has refused {what}: {shown} ({type(error).__name__})") from None
@@ -113,8 +116,32 @@ class Server:
         return self.driver.sql.SQL(text).format(**parts)
 
 
-class Lost(ConnectError):
-    """The connection went; a new one may do."""
+class RetryableError(ConnectError):
+    """An operation that may succeed when it is tried again on a new connection."""
+
+
+#: Classes and codes of SQLSTATE behind psycopg's OperationalError, the longest match first: what happened, the cure.
+_LATER = (
+    ("53100", "has no disk space left", "free space on the server's disk"),
+    ("53300", "has no connection left", "raise max_connections, or use fewer tasks"),
+    ("53", "is short of resources", "give the server more memory, or raise the limit that it names"),
+    ("55P03", "did not get a lock in time", "end the session that holds it, or raise lock_timeout"),
+    ("57014", "cancelled the statement", "end what blocks it, or raise statement_timeout"),
+    ("40", "rolled the transaction back", "let no other session change the same rows at the same time"),
+    ("58", "met an error of its system", "see the server's log"),
+)
+
+
+def _why_later(state: str, server: str, what: str, error: Exception) -> str:
+    """Return the message for an error with this SQLSTATE; the driver's own errors have none."""
+    shown = one_line(str(error).strip(), 300)
+    for code, happened, cure in _LATER:
+        if state.startswith(code):
+            return f"{server}, {happened} while {what} ({shown}): {cure}; the topology goes on from its last checkpoint"
+    return (
+        f"the connection to {server}, was lost while {what} ({shown}): see that "
+        "the server runs; nothing is lost, the topology goes on from its last checkpoint"
+    )
 
 
 def table_option(what: str) -> Option:

@@ -16,11 +16,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from heron_runtime.model.settings import Keys, setting
-from heronry.api.config import Config
-from heronry.connect.acked import Acked
+from heronry.connect.acked import Row
 from heronry.connect.pgoutput import DELETE, UPDATE, Change, Committed, Messages, Unknown, lsn_of, text_of
-from heronry.connect.polling import PollingSource, Range, Reader, Row
+from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.postgres import OPTIONS, dsn_problems
 from heronry.connect.postgres_slot import PUBLICATION, SLOT, Slot
 from heronry.connect.settings import ConnectError, seconds, whole
@@ -50,38 +48,6 @@ class PostgresChanges(PollingSource):
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
         """Raises ConnectError, also for a slot that cannot be read."""
         return ChangeReader(config, fields, name)
-
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
-        super().initialize(config, context)
-        self._tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.ATLEAST_ONCE
-        self._acked = Acked()
-        self._confirm_at = float("-inf")
-
-    def next_tuple(self) -> None:
-        """What comes next; the slot is confirmed now and then. Raises ConnectError."""
-        if self._tracked and time.monotonic() >= self._confirm_at:
-            self._confirm_at = time.monotonic() + self._poll_secs
-            if (floor := self._acked.floor()) is not None:
-                self._reader.confirm(*floor)
-        super().next_tuple()
-
-    def give(self, split: str, rows: list[Row], position: Any) -> None:
-        """With ids where the topology tracks tuples."""
-        if self._tracked:
-            self.emit_many(rows, self._acked.given(rows, (split, position)))
-        else:
-            super().give(split, rows, position)
-
-    def ack(self, tup_id: Any) -> None:
-        """The slot need not have it any more."""
-        self._acked.ack(tup_id)
-
-    def fail(self, tup_id: Any) -> None:
-        """It is emitted again."""
-        row = self._acked.row(tup_id)
-        if row is not None:
-            self.emit(row, tup_id)
 
 
 class Position(NamedTuple):

@@ -26,7 +26,7 @@ from typing import Any
 
 from heronry.api.state import Checkpoint
 from heronry.connect.attempts import attempts
-from heronry.connect.postgres import OPTIONS, Lost, Server, as_json, dsn_problems, fitting, table_option
+from heronry.connect.postgres import OPTIONS, RetryableError, Server, as_json, dsn_problems, fitting, table_option
 from heronry.connect.seats import Seat, SeatedSink, seat_of
 from heronry.connect.settings import BadConfig, ConnectError, names, problems, require, whole
 from heronry.connect.spool import cannot_hold
@@ -205,7 +205,7 @@ class PostgresSink(SeatedSink):
                     do(self._settling)
                 return
             except ConnectError as error:
-                if self._settling is not None and not isinstance(error, Lost):
+                if self._settling is not None and not isinstance(error, RetryableError):
                     raise
                 if self._settling is not None:
                     with contextlib.suppress(Exception):

@@ -15,7 +15,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heronry.connect.polling import PollingSource, Range, Reader, Row
+from heronry.connect.acked import Row
+from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.postgres import OPTIONS, Server, dsn_problems, table_option
 from heronry.connect.settings import BadConfig, names, seconds, text, whole
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from heron_runtime.failures import Failure, UsageError
 
@@ -102,6 +102,16 @@ def problems(options: tuple[Option, ...], config: Mapping[str, Any]) -> Iterator
             yield problem
 
 
+def parse_url(value: Any) -> SplitResult | None:
+    """Return the parts of a URL, None if it is malformed or not text."""
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        _ = parts and (parts.hostname, parts.port)  # which are parsed when they are read
+    except ValueError:
+        return None
+    return parts
+
+
 def address_problems(
     config: Mapping[str, Any], url: Option, password_file: Option, schemes: tuple[str, ...], hostless: str = ""
 ) -> Iterator[str]:
@@ -110,11 +120,8 @@ def address_problems(
     given = config.get(url.key)
     if not isinstance(given, str) or not given:
         return
-    try:
-        parts = urlsplit(given)
-        known = parts.scheme in schemes and (parts.port is None or parts.port > 0)
-    except ValueError:
-        parts, known = None, False
+    parts = parse_url(given)
+    known = parts is not None and parts.scheme in schemes and (parts.port is None or parts.port > 0)
     if parts is not None and (parts.password or "password=" in parts.query):
         yield (
             f"config {url.key!r} holds a password, which a topology's definition shows: put it into a file and name "

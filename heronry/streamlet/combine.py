@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from decimal import localcontext
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.streamlet.columns import extracted, times_of
 from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.instants import keys_by_instant
+from heronry.streamlet.monoid import EXACT
 from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
 from heronry.streamlet.sessions import Session, SessionTable
 from heronry.streamlet.windows import EventTimeError, Window
@@ -69,7 +72,7 @@ class Combiner:
         if not records:
             return None
         step, latest = self.step, None
-        keys = extracted(step.key_step or step.name, step.key, records)
+        keys = keys_by_instant(extracted(step.key_step or step.name, step.key, records))
         values = [] if self.counts else extracted(step.name, step.value, records)
         if self.window is not None:
             named = step.window_step or step.name
@@ -177,9 +180,10 @@ def _sum(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -
     key = value = None
     get = table.get
     try:
-        for key, value in zip(keys, values, strict=True):
-            before = get(key)
-            table[key] = value if before is None else before if value is None else before + value
+        with localcontext(EXACT):
+            for key, value in zip(keys, values, strict=True):
+                before = get(key)
+                table[key] = value if before is None else before if value is None else before + value
     except Exception as error:  # the values' own __add__
         raise _failed(step, key, value) from error
 

@@ -13,13 +13,16 @@ from typing import Any
 
 import msgspec
 
+from heronry.connect.arrow_times import columns_in_utc
 from heronry.streamlet.endpoints import FileSource, Schema
+from heronry.streamlet.errors import shown
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.reading import (
     LINES,
     Piece,
     Records,
+    header_names,
     listing_of,
     open_reader,
     parquet_library,
@@ -29,7 +32,7 @@ from heronry.streamlet.trees import tree_of, whole_name
 
 _MAX_FIELD = 2**31 - 1  # characters in a csv field; Python's own limit is 131072
 _json_value = msgspec.json.decode
-NO_JSON = (msgspec.DecodeError, UnicodeDecodeError)  # a text that is no UTF-8 is the latter
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of text that is not UTF-8 the second
 
 
 class Decoder:
@@ -52,6 +55,24 @@ class Decoder:
         except _BadLine as error:
             line = f", line {error.number + 1}" if self._source.format in LINES else f", row {error.number}"
             raise ReadError(f"{where}{line}: {error}", str(error)) from None
+        except (ReadError, MemoryError, ImportError):
+            raise
+        except Exception as error:
+            raise self._located(name, piece, error) from error
+
+    def _located(self, name: str, piece: Piece, error: Exception) -> ReadError:
+        """Return the error for the first record of a piece that cannot be decoded."""
+        parts = singly(self._source, piece)
+        if len(parts) == 1:
+            said = f"{type(error).__name__}: {error}: {shown(told_of(self._source, piece))}"
+            return ReadError(f"{place_of(self._source, name, piece.first)}: {said}", said)
+        for part in parts:
+            try:
+                self.decode(name, part)
+            except ReadError as found:
+                return found
+        said = f"{type(error).__name__}: {error} (each of its records can be read by itself)"
+        return ReadError(f"{place_of(self._source, name, piece.first)} and those behind it: {said}", said)
 
     def _placed(self, found: Records, folders: Folders, path: str) -> Records:
         """The records with the fields of their folder."""
@@ -84,7 +105,10 @@ class Decoder:
     def _csv(self, piece: Piece) -> Records:
         lines = _lines(piece.data)
         delimiter = self._source.delimiter
-        (names,) = csv.reader(_lines(piece.header), delimiter=delimiter)
+        try:
+            names = header_names(piece.header, delimiter)
+        except ValueError as error:
+            raise _BadLine(0, str(error)) from None
         numbers: range | list[int] = range(piece.first, piece.first + len(lines))
         if not all(lines):
             numbers = [number for number, line in zip(numbers, lines, strict=True) if line]
@@ -104,7 +128,7 @@ class Decoder:
         return Records(self._shaped([dict(zip(names, row, strict=True)) for row in rows], numbers), numbers)
 
     def _parquet(self, piece: Piece) -> Records:
-        records = _table(piece.data).to_pylist()
+        records = columns_in_utc(_table(piece.data)).to_pylist()
         return Records(records, range(piece.first, piece.first + len(records)))
 
     _orc = _parquet
@@ -160,11 +184,46 @@ UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
 
 
 def singly(source: FileSource | ServerSource, piece: Piece) -> list[Piece]:
-    """The lines of a piece, each one by itself; a piece of another format as it is."""
-    if isinstance(source, ServerSource) or source.format not in LINES:
+    """Return the lines or rows of a piece, each as a piece of its own."""
+    if isinstance(source, ServerSource):
         return [piece]
+    if source.format not in LINES:
+        table = _table(piece.data)
+        return [Piece(piece.first + n, b"", _stream_of(table.slice(n, 1)), 0, 0) for n in range(table.num_rows)]
     lines = piece.data.split(b"\n")[: -1 if piece.data.endswith(b"\n") else None]
     return [Piece(piece.first + n, piece.header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
+
+
+def told_of(source: FileSource | ServerSource, piece: Piece) -> Any:
+    """Return what a piece of one record holds, for people: its line, or the cells of its row."""
+    if isinstance(source, ServerSource) or source.format in LINES:
+        return piece.data.decode("utf-8", "replace")
+    return cells_of(_table(piece.data))
+
+
+def cells_of(row: Any) -> dict[str, Any]:
+    """Return the cells of the only row of a table or batch, for people."""
+    return {name: _cell(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+
+
+def _cell(column: Any) -> Any:
+    """Return the only value of a column; where Python cannot hold it, the number that stands in the file."""
+    try:
+        return column[0].as_py()
+    except (ValueError, OverflowError):
+        try:
+            return f"{column.cast('int64')[0].as_py()} ({column.type})"
+        except Exception:
+            return f"({column.type})"
+
+
+def _stream_of(table: Any) -> bytes:
+    arrow = parquet_library()
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def place_of(source: FileSource | ServerSource, name: str, number: int) -> str:
@@ -184,7 +243,7 @@ def read_singly(
             try:
                 found = decoder.decode(name, one)
             except UNREADABLE as error:
-                aside(place_of(source, name, one.first), one.data.decode("utf-8", "replace"), error)
+                aside(place_of(source, name, one.first), told_of(source, one), error)
                 continue
             times: list[Any] = found.times_ms or [None] * len(found.records)
             for record, time_ms, number in zip(found.records, times, found.numbers, strict=True):

@@ -1,15 +1,13 @@
 """How file sinks write what every engine must write alike: lines of csv, and folders by the values of fields. Pure.
 
-A cell of csv is the text that ``files(…, "csv", schema=…)`` reads back: "" for None, ``true`` and ``false``, numbers as
-Python writes them, dates in ISO 8601. A folder is ``NAME=VALUE``, as Hive, Spark and others name partitions, with their
-escapes; what a row of the file holds is not changed by it.
+A cell of csv is the text that ``files(…, "csv", schema=…)`` reads back: nothing for None, two quotes for the empty
+str, ``true`` and ``false``, numbers as Python writes them, dates in ISO 8601. A folder is ``NAME=VALUE``, as Hive,
+Spark and others name partitions, with their escapes; what a row of the file holds is not changed by it.
 """
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import io
 import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -18,6 +16,7 @@ from typing import Any
 from heronry.streamlet.records import named_fields
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of None and "", as Hive names it
+_QUOTED = re.compile(r'[",\r\n]')
 MAX_FOLDER_BYTES = 255  # what file systems take
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 
@@ -39,17 +38,27 @@ def cell(value: Any) -> str:
     raise TypeError(f"a {type(value).__name__} does not go into a cell of csv: make it text or a number in a map")
 
 
-def cells(record: Any, fields: Sequence[str]) -> list[str]:
-    """A record's row; "" where it has no such field. Raises TypeError, ValueError."""
+def cells(record: Any, fields: Sequence[str]) -> list[str | None]:
+    """Return a record's row, with None for None and for a field that it does not have. Raises TypeError, ValueError.
+
+    A row of one cell has "" for None, for a line with nothing in it is not a record.
+    """
     found = named_fields(record, "csv")
-    return [cell(found.get(name)) for name in fields]
+    values = [found.get(name) for name in fields]
+    return [None if value is None and len(values) > 1 else cell(value) for value in values]
 
 
-def csv_lines(rows: Iterable[Sequence[str]]) -> bytes:
-    """Rows as lines, quoted where they must be (RFC 4180, but for the end of a line)."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+def csv_lines(rows: Iterable[Sequence[str | None]]) -> bytes:
+    """Return rows as lines, quoted where they must be (RFC 4180, but for the end of a line)."""
+    return "".join([",".join(map(_quoted, row)) + "\n" for row in rows]).encode()
+
+
+def _quoted(text: str | None) -> str:
+    if text is None:
+        return ""
+    if text and _QUOTED.search(text) is None:
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def folder_of(record: Any, names: Sequence[str]) -> str:

@@ -328,13 +328,16 @@ class Program:
     def schema_at(self, ref: Ref) -> RecordSchema | None:
         """The schema that every record of a stream is known to have: that of the step it comes of, or of those before
         where steps pass records on as they are."""
-        step = self.by_name[ref.step]
-        if isinstance(step, SchemaStep):
-            return step.schema
-        if not isinstance(step, FilterStep | BranchStep | UnionStep | TapStep | LogStep):
-            return None
-        first, *others = (self.schema_at(before) for before in step.inputs)
-        return first if all(other == first for other in others) else None
+        found: dict[str, RecordSchema | None] = {}
+        for step in self.steps:  # inputs come first
+            if isinstance(step, SchemaStep):
+                found[step.name] = step.schema
+            elif isinstance(step, FilterStep | BranchStep | UnionStep | TapStep | LogStep):
+                first, *others = (found[before.step] for before in step.inputs)
+                found[step.name] = first if all(other == first for other in others) else None
+            else:
+                found[step.name] = None
+        return found[ref.step]
 
     def readers(self, step: str, output: int | None = None) -> list[Step]:
         """The steps that read this one (one of its outputs, or any), in order."""

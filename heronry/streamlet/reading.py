@@ -16,22 +16,27 @@ their names, without those whose message id and index came before.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from heron_runtime.failures import listing
 from heronry.connect.drivers import arrow_driver
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, plain_of, refuse_unreadable
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.program import Program
-from heronry.streamlet.trees import Listing, Seen, Tree, joined, tree_of, whole_name
+from heronry.streamlet.trees import Listing, LocalTree, Seen, Tree, joined, tree_of, whole_name
 from heronry.streamlet.url_tree import unreadable_here
 
 PIECE_BYTES = 128 * 1024
 PIECE_ROWS = 4096
+MAX_HEADERS = 1000  # files whose headers are looked at when a program is submitted
+MAX_NAMED = 10
 LINES = ("text", "json", "csv")
 ARCHIVE_COLUMNS = ("message_id", "index", "event_time", "value")
 
@@ -96,6 +101,18 @@ def _refuse(source: FileSource, names: Iterable[str]) -> None:
         Folders(source.partitions).refuse(whole_name(source, name) for name in names)
 
 
+def local_files(source: FileSource) -> list[Path]:
+    """Return the files of a source on this machine, in order; the same for every engine.
+
+    Raises FileNotFoundError if the path does not exist, ReadError for files that cannot be read.
+    """
+    found = LocalTree(source).listed()
+    if found is None:
+        raise FileNotFoundError(2, "there is no such file or folder to read", source.path)
+    _refuse(source, found)
+    return [Path(whole_name(source, name)) for name in sorted(found)]
+
+
 def refusals(program: Program) -> list[str]:
     """Files that are there and that no engine can read, for whoever submits, each with its step.
 
@@ -108,6 +125,7 @@ def refusals(program: Program) -> list[str]:
         if source.format in LINES or source.partitions:
             try:
                 list_files(source)
+                found += [f"step {name!r}: {problem}" for problem in _header_problems(source)]
             except ReadError as error:
                 found.append(f"step {name!r}: {error}")
             except OSError:
@@ -115,9 +133,51 @@ def refusals(program: Program) -> list[str]:
     return found
 
 
+def skipped_files(source: FileSource) -> dict[str, str]:
+    """Return what lies at the path of a source on this machine and is not read: path → why."""
+    tree = LocalTree(source, quiet=True)
+    tree.listed()
+    return dict(islice(tree.skipped.items(), MAX_NAMED))
+
+
+def _header_problems(source: FileSource) -> Iterator[str]:
+    """Yield what is wrong with the headers of the csv files that are on this machine, and with the schema over them.
+
+    Raises ReadError, OSError.
+    """
+    if source.format != "csv":
+        return
+    there: set[str] = set()
+    names = list_files(source)[:MAX_HEADERS] if Path(source.path).exists() else []
+    for name in names:
+        path = whole_name(source, name)
+        with plain_of(open(path, "rb"), path) as file:
+            line = file.readline().removeprefix(BYTE_ORDER_MARK)
+        try:
+            there.update(header_names(line, source.delimiter))
+        except ValueError as error:
+            yield f"{path}, line 1: {error}"
+    absent = [name for name, _ in source.schema or () if name not in there]
+    if absent and there:
+        yield (
+            f"no file at {source.path} has the field {listing(absent)} of the schema; their "
+            f"headers have {listing(sorted(there)[:MAX_NAMED])}"
+        )
+
+
+def header_names(line: bytes, delimiter: str) -> list[str]:
+    """Return the names in the first line of a csv file. Raises ValueError for a name that it has twice."""
+    text = line.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
+    names = next(csv.reader([text], delimiter=delimiter), [])
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"the header names {listing(twice)} twice; rename one of the columns")
+    return names
+
+
 def missing(program: Program) -> list[str]:
     """What is to be read and is not there on this machine, for whoever submits, each with its step; tasks may have it.
-    A folder that grows may come later; of a URL it is what reads it."""
+    A folder that grows may come later; of a URL it is what reads it. Also what lies there and is not read."""
     found = []
     for name, source in program.reads():
         if not isinstance(source, FileSource):
@@ -130,6 +190,8 @@ def missing(program: Program) -> list[str]:
                 f"step {name!r}: there is nothing to read at {source.path} on this machine; a task that does not find "
                 "it where it runs says so, and the topology fails"
             )
+        else:
+            found += [f"step {name!r}: {path} is not read: it is {why}" for path, why in skipped_files(source).items()]
     return found
 
 

@@ -30,6 +30,7 @@ from heronry.streamlet.cut import cut
 from heronry.streamlet.decoding import read_all, read_singly
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.errors import StepFailed, shown
+from heronry.streamlet.instants import key_by_instant
 from heronry.streamlet.lookup import Lookup, without_lookups
 from heronry.streamlet.process import MOST_ALONE, Context, for_ever
 from heronry.streamlet.program import (
@@ -222,7 +223,7 @@ def _apply(
 def _keys(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
     groups: dict[bytes, tuple[Any, list[Any]]] = {}
     for r in records:
-        key = _call(step.name, step.key, r.record)
+        key = _key_of(step, r.record)
         groups.setdefault(_encoded(step, key), (key, []))[1].append(_call(step.name, step.value, r.record))
     for key, values in groups.values():
         yield Timed(KeyValue(key, _reduced(step, values)), None)
@@ -233,7 +234,7 @@ def _windows(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
     window = step.windowing.window
     groups: dict[tuple[bytes, int], tuple[Any, list[Any]]] = {}
     for r in records:
-        key = _call(step.name, step.key, r.record)
+        key = _key_of(step, r.record)
         value = _call(step.name, step.value, r.record)
         for start in window.starts(_time_in(step, r)):
             groups.setdefault((_encoded(step, key), start), (key, []))[1].append(value)
@@ -247,7 +248,7 @@ def _sessions(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
     gap_ms = step.windowing.window.length_ms
     groups: dict[bytes, tuple[Any, list[tuple[int, Any]]]] = {}
     for r in records:
-        key, value = _call(step.name, step.key, r.record), _call(step.name, step.value, r.record)
+        key, value = _key_of(step, r.record), _call(step.name, step.value, r.record)
         groups.setdefault(_encoded(step, key), (key, []))[1].append((_time_in(step, r), value))
     for key, timed in groups.values():
         timed.sort(key=itemgetter(0))
@@ -262,7 +263,7 @@ def _histories(step: ReduceStep, records: list[Timed]) -> list[tuple[Any, list[t
     """Of each key its records and their times."""
     groups: dict[bytes, tuple[Any, list[tuple[int, Any]]]] = {}
     for r in records:
-        key = _call(step.name, step.key, r.record)
+        key = _key_of(step, r.record)
         groups.setdefault(_encoded(step, key), (key, []))[1].append((_time_in(step, r), r.record))
     return list(groups.values())
 
@@ -313,6 +314,10 @@ def _reduced(step: ReduceStep, values: list[Any]) -> Any:
         return step.monoid.finish(step.monoid.folded(those))
 
     return _call(step.name, reduce, values)
+
+
+def _key_of(step: ReduceStep, record: Any) -> Any:
+    return key_by_instant(_call(step.name, step.key, record))
 
 
 def _encoded(step: ReduceStep, key: Any) -> bytes:

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from heronry.api.errors import TopologyError
+from heronry.connect.acked import Row
 from heronry.connect.pgoutput import FIELDS
-from heronry.connect.polling import PollingSource, Range, Reader, Row, rows_of
+from heronry.connect.polling import PollingSource, Range, Reader, rows_of
 
 COMPONENTS = {
     "redis": "heronry.connect.redis_source:RedisStream",

@@ -9,14 +9,17 @@ there are none: whoever may write to a folder there is trusted to keep to its ru
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from heronry.streamlet.endpoints import FileSource, is_url
 
 LOOK_SECONDS = 0.2
+log = logging.getLogger(__name__)
 
 
 class Seen(NamedTuple):
@@ -73,17 +76,23 @@ def whole_name(source: FileSource, name: str) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Of a file or folder: it is not seen."""
-    return name.startswith((".", "_"))
+    """Return True for a file or folder that no engine reads; Hadoop copies under names ``NAME._COPYING_``."""
+    return name.startswith((".", "_")) or name.endswith("._COPYING_")
 
 
 class LocalTree:
-    """On this machine."""
+    """Files on this machine, also behind links to files, as at URLs.
+
+    ``skipped``: what the last listing has left out, path → why. Folders behind links are left out, for what they hold
+    may lie in the tree under another name, or around the link.
+    """
 
     look_seconds, appended = LOOK_SECONDS, True
 
-    def __init__(self, source: FileSource) -> None:
-        self._root = Path(source.path)
+    def __init__(self, source: FileSource, *, quiet: bool = False) -> None:
+        self._root, self._quiet = Path(source.path), quiet
+        self._told: set[str] = set()
+        self.skipped: dict[str, str] = {}
 
     def listed(self) -> Listing | None:
         """See Tree; sizes are not looked at."""
@@ -91,12 +100,28 @@ class LocalTree:
             return {"": Seen(0)}
         if not self._root.is_dir():
             return None
-        found = {}
-        for place, folders, names in os.walk(self._root):
-            folders[:] = sorted(name for name in folders if not is_hidden(name))
-            below = Path(place).relative_to(self._root)
-            found.update({(below / name).as_posix(): Seen(0) for name in names if not is_hidden(name)})
+        self.skipped = {}
+        found = {name: Seen(0) for name in self._below(str(self._root), "")}
+        for path, why in self.skipped.items():
+            if path not in self._told and not self._quiet:
+                self._told.add(path)
+                log.warning("%s is not read: it is %s", path, why)
         return found
+
+    def _below(self, folder: str, prefix: str) -> Iterator[str]:
+        """Yield the names of the files in a folder and its folders, each behind ``prefix``."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+            for entry in entries:
+                if is_hidden(entry.name):
+                    continue
+                if entry.is_file():
+                    yield prefix + entry.name
+                elif entry.is_dir(follow_symlinks=False):
+                    yield from self._below(entry.path, f"{prefix}{entry.name}/")
+                elif entry.is_symlink():
+                    self.skipped[entry.path] = "a link to a folder" if entry.is_dir() else "a link to nothing"
+                else:
+                    self.skipped[entry.path] = "neither a file nor a folder"
 
     def size(self, name: str) -> int:
         """See Tree."""

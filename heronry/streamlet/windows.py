@@ -116,6 +116,12 @@ def to_ms(value: Any, unit: str = "s") -> int:
 
 
 def hour_folder(time_ms: int) -> str:
-    """``date=2026-11-21/hour=07``: where a record of this time lies in a folder partitioned by event hour."""
-    moment = _EPOCH + dt.timedelta(milliseconds=time_ms - time_ms % HOUR_MS)
+    """``date=2026-11-21/hour=07``: where a record of this time lies in a folder partitioned by event hour.
+
+    Raises EventTimeError outside the years 1 to 9999.
+    """
+    try:
+        moment = _EPOCH + dt.timedelta(milliseconds=time_ms - time_ms % HOUR_MS)
+    except OverflowError:
+        raise EventTimeError(f"event time {time_ms} ms is outside the years 1 to 9999") from None
     return f"date={moment:%Y-%m-%d}/hour={moment:%H}"

@@ -21,7 +21,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from heron_runtime.model.settings import MiB
+from heron_runtime.telemetry.sketches import check_sketches
 from heron_runtime.telemetry.totals import ProcessTotals
+from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
 
 MAX_PROCESSES = 1024
@@ -73,7 +75,15 @@ class Collection:
         """Learn a report that a process sent; False if it tells nothing new or is beyond a bound."""
         self.received += 1
         process = self._find(report)
-        if process is None or not process.totals.take_new(report):
+        if process is None:
+            return False
+        before = process.totals.recent.get(report.incarnation)
+        try:
+            check_sketches(report.sketches, before.sketches if before is not None else {})
+        except MalformedMessage:
+            self.refused += 1
+            return False
+        if not process.totals.take_new(report):
             return False
         process.totals.fold()
         self._changed(process)

@@ -198,9 +198,9 @@ def _since(data: bytes, before: bytes) -> dict[int, float]:
 
 
 def _exceptions(before: ProcessMetrics | None, now: ProcessMetrics) -> Iterator[Event]:
-    counted = {(e.class_name, e.traceback): e.count for e in before.exceptions} if before is not None else {}
+    counted = {e.kind: e.count for e in before.exceptions} if before is not None else {}
     for each in now.exceptions:
-        grown = each.count - counted.get((each.class_name, each.traceback), 0)
+        grown = each.count - counted.get(each.kind, 0)
         if grown > 0:
             yield Event(
                 round(each.last_time * 1000), EXCEPTION, now.container, now.component, now.instance, grown,

@@ -69,16 +69,24 @@ class JsonLinesSink:
         self._path = context.launch.metrics_dir / f"metrics-{context.container}.jsonl"
         self._max_bytes = setting(context.launch.settings, Keys.HERON_METRICS_JSONLINES_MAX_BYTES)
         self._version = context.restored  # what an earlier run saved stands in the file already
+        self._writing: tuple[int, asyncio.Task[None]] | None = None  # up to a version
         await asyncio.to_thread(self._path.parent.mkdir, parents=True, exist_ok=True)
 
     async def flush(self) -> None:
         """Append the new reports. Raises OSError."""
-        version = self._context.metrics.version
-        reports = self._context.metrics.newest(self._version)
-        if not reports:
-            return
-        text = "".join(as_line(r, self._context.launch.topology) + "\n" for r in reports)
-        await asyncio.to_thread(append, self._path, text.encode(), self._max_bytes)
+        if self._writing is None:
+            version = self._context.metrics.version
+            reports = self._context.metrics.newest(self._version)
+            if not reports:
+                return
+            text = "".join(as_line(r, self._context.launch.topology) + "\n" for r in reports)
+            write = asyncio.to_thread(append, self._path, text.encode(), self._max_bytes)
+            self._writing = version, asyncio.create_task(write)
+        version, writing = self._writing
+        # A flush that is given up leaves its thread at work. The next one waits for it, and writes nothing twice.
+        await asyncio.wait([writing])
+        self._writing = None
+        writing.result()
         self._version = version
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state import paths, store_of
+from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import PublishMetrics, PublishReply
@@ -71,8 +72,8 @@ class TopologyMasterSink:
         await asyncio.to_thread(self._store.close)
 
     async def _find(self) -> None:
-        node = await asyncio.to_thread(self._store.get, paths.master(self._context.launch.topology))
-        location = codec.MASTER_LOCATION.decode(node.data) if node is not None else None
+        path = paths.master(self._context.launch.topology)
+        location = decoded(path, await asyncio.to_thread(self._store.get, path), codec.MASTER_LOCATION)
         if location is not None and location == self._location:
             return
         if self._channel is not None:

@@ -1,0 +1,1 @@
+"""Core of the stream manager: pure state machines without threads, clocks or sockets."""

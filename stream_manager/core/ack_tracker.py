@@ -1,24 +1,24 @@
-"""The XOR tracker of one local spout task: which of its tuple trees are complete (seed 004; protocols 1).
+"""XOR tracker of one local spout task: which of its tuple trees are complete (Toshniwal et al. 2014, section 3.2).
 
-Theory of operation. A root lives in a *slot* of a ring of two columns: ``owner`` (the whole 64-bit root, 0 when free)
+A root lives in a *slot* of a ring of two columns: ``owner`` (the whole 64-bit root, 0 when free)
 and ``xor`` (the XOR of all edge keys heard of so far). The slot of a root is the low bits of its 32-bit sequence
 number, so the roots of one Init, which are consecutive, fill one or two slices: an Init costs a handful of array
 operations whatever its length. An ack column finds its slots by the same mask; comparing ``owner`` with the root tells
 a live root from a late one (settled, expired, or of another incarnation) without any table.
 
-A slot that a newer root needs while an older one still lives there is taken: the old root moves to ``overflow``, a
-plain dict. So memory follows the number of *live* roots, never the span from the oldest to the newest: one stuck root
-while millions pass costs one dict entry. The ring doubles while more than half of it would be live, up to
-``max_slots``. Above ``max_live`` roots the rest of an Init is refused and comes back as failed at once; a spout never
-gets there, since ``topology.max.spout.pending`` has a smaller maximum, and at that a spout waits.
+If a newer root needs the slot of an older live root, the older one moves to ``overflow``, a plain dict. So memory
+follows the number of *live* roots, never the span from the oldest to the newest: one stuck root while millions pass
+costs one dict entry. The ring doubles while more than half of it would be live, up to ``max_slots``. Above ``max_live``
+roots the rest of an Init is refused and fails at once. A spout never reaches that, since ``topology.max.spout.pending``
+has a smaller maximum, and at that a spout waits.
 
 Expiry: ``buckets`` sets of roots; each rotation expires the oldest set. With a rotation every T/(n-1), n the number of
 buckets, a root expires no earlier than T and no later than T(1 + 1/(n-1)) plus the distance of n ticks, since a
 rotation never comes early, waits for the next tick, and one tick rotates one bucket at most.
 
-A sequence number may be used again only when its root is settled; the spout's pending table sees to that.
+A sequence number may be reused only after its root is settled; the pending table of the spout ensures that.
 
-Everything is a column: ``bytes`` of little-endian uint64 come in, numpy arrays of settled roots go out.
+Input columns are ``bytes`` of little-endian uint64; results are numpy arrays of settled roots.
 """
 
 from __future__ import annotations
@@ -43,14 +43,18 @@ _UINT64 = np.dtype("<u8")
 
 
 def column(data: bytes) -> Column:
-    """Little-endian bytes as a read-only column, without a copy."""
+    """Return little-endian bytes as a read-only column, without a copy."""
     return np.frombuffer(data, _UINT64)
 
 
 def refuse_zero(roots: Column) -> None:
-    """Root 0 would be taken for a free slot. Raises ValueError."""
+    """Reject root 0, which marks a free slot.
+
+    Raises:
+        ValueError: A root is 0.
+    """
     if not roots.all():
-        raise ValueError("root 0 is no root")
+        raise ValueError("root 0 is not a valid root")
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ class _Range:
 
 
 class AckTracker:
-    """The roots of one spout task. ``timeout_ms`` None means that roots never expire."""
+    """Roots of one spout task. ``timeout_ms`` None means that roots never expire."""
 
     def __init__(
         self,
@@ -91,16 +95,16 @@ class AckTracker:
 
     @property
     def slots(self) -> int:
-        """The ring's size."""
+        """Size of the ring."""
         return self._slots
 
     @property
     def overflow(self) -> int:
-        """How many live roots have lost their slot to a newer one."""
+        """Number of live roots that have lost their slot to a newer one."""
         return len(self._overflow)
 
     def begin(self, incarnation: int) -> int:
-        """The spout's process said hello. A new incarnation forgets the older roots; returns how many."""
+        """Start an incarnation of the spout. A new one forgets the older roots. Return their number."""
         if incarnation == self.incarnation:
             return 0
         forgotten, self.incarnation = self.live, incarnation
@@ -112,8 +116,14 @@ class AckTracker:
         return forgotten
 
     def init(self, first_root: int, xors: bytes) -> tuple[Column, Column]:
-        """Open the roots ``first_root``, + 1, …. Returns (complete at once, refused): roots without copies; roots too
-        many. Raises ValueError for roots of another task or incarnation."""
+        """Open the roots ``first_root``, ``first_root`` + 1, ….
+
+        Returns:
+            Roots that are complete at once since they have no copies, and roots above ``max_live``, which are refused.
+
+        Raises:
+            ValueError: The roots are of another task or incarnation.
+        """
         if self.incarnation is None or root_base(self.task, self.incarnation) != first_root & ~SEQUENCE_MASK:
             raise ValueError(f"init of root {first_root:#018x} at the tracker of task {self.task}.{self.incarnation}")
         keys = column(xors)
@@ -133,7 +143,11 @@ class AckTracker:
         return self.fail(rootless), refused
 
     def ack(self, roots: Column, xors: Column) -> Column:
-        """XOR ``xors`` into ``roots`` (which may repeat); those that are complete now. Raises ValueError for root 0."""
+        """XOR ``xors`` into ``roots``, which may repeat. Return the roots that are complete now.
+
+        Raises:
+            ValueError: A root is 0.
+        """
         refuse_zero(roots)
         slots = (roots & self._mask).view(np.int64)
         distinct = len(roots) < 2 or bool((roots[1:] > roots[:-1]).all())
@@ -160,7 +174,11 @@ class AckTracker:
         return _joined(complete, elsewhere)
 
     def fail(self, roots: Column) -> Column:
-        """Close these roots; those that were still open, each once. Raises ValueError for root 0."""
+        """Close roots. Return those that were still open, each once.
+
+        Raises:
+            ValueError: A root is 0.
+        """
         refuse_zero(roots)
         slots = (roots & self._mask).view(np.int64)
         hit = self._owner[slots] == roots
@@ -180,7 +198,7 @@ class AckTracker:
         return _joined(closed, elsewhere)
 
     def tick(self, now_ms: int) -> Column:
-        """Rotate one bucket if it is time; the roots that expired."""
+        """Rotate one bucket if it is due. Return the roots that have expired."""
         if self._interval_ms is None or now_ms < self._rotate_at_ms:
             return NO_ROOTS
         self._rotate_at_ms = now_ms + self._interval_ms
@@ -204,7 +222,7 @@ class AckTracker:
             for root in [*owners.tolist(), *self._overflow]:
                 assert any(_within(root, r) for bucket in self._buckets for r in bucket), "every live root expires"
 
-    # Below: the ring.
+    # Ring
 
     def _allocate(self, slots: int) -> None:
         self._slots = slots
@@ -230,7 +248,7 @@ class AckTracker:
             done += count
 
     def _displace(self, slot: int, owners: Column, first_root: int) -> None:
-        """Older roots give up their slots and live on in the overflow table. A root opened again is replaced."""
+        """Move older roots from their slots to the overflow table. A root that is opened again is replaced."""
         occupied = np.flatnonzero(owners)
         values = self._xor[slot + occupied]
         for index, value in zip(occupied.tolist(), values.tolist(), strict=True):
@@ -244,7 +262,7 @@ class AckTracker:
         owner, xor = self._owner, self._xor
         self._allocate(self._slots * 2)
         old = np.flatnonzero(owner)
-        # Two roots that had different slots have different slots in a larger ring too.
+        # Two roots that had different slots have different slots in a larger ring as well.
         slots = (owner[old] & self._mask).view(np.int64)
         self._owner[slots] = owner[old]
         self._xor[slots] = xor[old]
@@ -268,7 +286,7 @@ class AckTracker:
         self.live -= len(complete)
         return complete
 
-    # Below: expiry.
+    # Expiry
 
     def _remember(self, first_root: int, count: int) -> None:
         if self._interval_ms is None:
@@ -298,7 +316,7 @@ class AckTracker:
         return (root & ~SEQUENCE_MASK) | ((root + distance) & SEQUENCE_MASK)
 
     def _roots(self, first: int, count: int) -> Column:
-        """``count`` roots from ``first`` on."""
+        """Return ``count`` roots, starting with ``first``."""
         sequences = np.arange(root_sequence(first), root_sequence(first) + count, dtype=np.uint64) & _SEQUENCE_MASK
         return sequences | np.uint64(first & ~SEQUENCE_MASK)
 

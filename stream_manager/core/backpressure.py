@@ -1,14 +1,14 @@
-"""Backpressure: which tasks and links cause it, and which spouts pause for it (seed 001 §5.4; protocols 3.2).
+"""Backpressure: the tasks and links that cause it, and the spouts that pause (Kulkarni et al. 2015, section 5.4).
 
-Causes are a set, not events. This stream manager *owns* the causes of its own buffers: a destination queue (a local
-instance, or a remote task's queue here) or a peer link as a whole. The set is numbered: ``announce`` gives what changed
-since the last announcement, ``whole`` the set itself, which goes out on every connect, with the heartbeat after a
-change and with each one while there are causes, so that a change that was missed is repaired within a second
-(``PeerProtocol`` says when else). A peer's set goes when its link or its incarnation goes.
+Causes are a set, not events. A stream manager *owns* the causes of its own buffers: a destination queue (of a local
+instance or of a remote task) or the link of a peer as a whole. The set is numbered. ``take_change`` returns the
+difference to the last announcement. ``announced`` returns the whole set, which is sent on every connect, with the
+heartbeat after a change, and with every heartbeat while there are causes, so that a missed change is repaired within a
+second. The set of a peer is removed with its link or its incarnation.
 
-A spout is paused exactly when the union of all sets, restricted to its scope, is not empty. Scope ``upstream``: causes
-its tuples can come to; scope ``topology``: all, as in the paper. A stream manager that hears of nobody pauses all
-of its own spouts; that is a cause it does not tell others.
+A spout is paused exactly while the union of all sets, restricted to its scope, is not empty. Scope ``upstream``
+contains the causes that tuples of the spout can reach; scope ``topology`` contains all, as in the paper. A stream
+manager without contact to any other process pauses its own spouts; it does not announce that cause.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ TOPOLOGY_SCOPE = "topology"
 
 
 def is_slow(now_bytes: int, was_slow: bool, high: int, low: int) -> bool:
-    """The hysteresis: slow from the high mark up until below the low one."""
+    """Return True from the high mark until the value falls below the low mark."""
     return now_bytes >= high or (was_slow and now_bytes > low)
 
 
 class BackpressureCauses:
-    """All causes this stream manager knows of."""
+    """Causes of this stream manager and of its peers."""
 
     def __init__(self, container: int) -> None:
         self.own: dict[Cause, None] = {}
         self.partitioned = False
-        self.revision = 0  # of all that is known; grows with each change
-        self.started = 0  # own causes so far
-        self.initiated_ms = 0  # time with own causes
-        self.slow_ms: dict[Cause, int] = {}  # own causes to the time they have lasted in all
+        self.revision = 0  # increases with each change
+        self.started = 0  # number of own causes so far
+        self.initiated_ms = 0  # time during which there were own causes
+        self.slow_ms: dict[Cause, int] = {}  # own cause to its total duration
         self._partition = Cause(CauseKind.LINK, "", 0, container, 0)
         self._announced: dict[Cause, None] = {}
         self._number = 0
@@ -48,7 +48,7 @@ class BackpressureCauses:
         self._timed: frozenset[Cause] = frozenset()
 
     def set_slow(self, cause: Cause, slow: bool) -> None:
-        """This buffer is (no longer) over its mark."""
+        """Add or remove an own cause."""
         if slow and cause not in self.own:
             self.own[cause] = None
             self.started += 1
@@ -57,8 +57,8 @@ class BackpressureCauses:
             del self.own[cause]
             self.revision += 1
 
-    def announce(self) -> CauseChange | None:
-        """Start and Stop: what has changed since the last call, or None."""
+    def take_change(self) -> CauseChange | None:
+        """Return the own causes that began and ended since the last call, or None."""
         if self.own == self._announced:
             return None
         start = tuple(cause for cause in self.own if cause not in self._announced)
@@ -67,17 +67,17 @@ class BackpressureCauses:
         self._number += 1
         return CauseChange(self._number, start, stop)
 
-    def whole(self) -> CauseSet:
-        """The set as it was last announced."""
+    def announced(self) -> CauseSet:
+        """Return the own causes as last announced."""
         return CauseSet(self._number, tuple(self._announced))
 
     def peer_set(self, container: int, message: CauseSet) -> None:
-        """A peer's whole set replaces what was known of it."""
+        """Replace the causes of a peer."""
         self._peers[container] = (message.number, dict.fromkeys(message.causes))
         self.revision += 1
 
     def peer_change(self, container: int, message: CauseChange) -> None:
-        """A peer's difference; one that does not follow on what is known waits for the next whole set."""
+        """Apply a change to the causes of a peer. A change that does not follow the last number is ignored."""
         number, causes = self._peers.get(container, (-1, {}))
         if message.number != number + 1:
             return
@@ -87,32 +87,32 @@ class BackpressureCauses:
         self._peers[container] = (message.number, causes)
         self.revision += 1
 
-    def peer_gone(self, container: int) -> None:
-        """The link or the incarnation has gone, and its causes with it."""
+    def remove_peer(self, container: int) -> None:
+        """Remove the causes of a peer whose link or incarnation has ended."""
         self._peers.pop(container, None)
         self.revision += 1
 
     def union(self) -> tuple[Cause, ...]:
-        """Every cause of everyone, own ones first."""
+        """Return all causes, own causes first."""
         found = dict(self.own)
         for _, (_, causes) in sorted(self._peers.items()):
             found.update(causes)
         return tuple(found)
 
     def set_partitioned(self, partitioned: bool) -> None:
-        """True from when the lease has passed without a word of the master or a peer, until the next one."""
+        """Set whether the lease has passed without a message from the topology master or a peer."""
         if partitioned != self.partitioned:
             self.partitioned = partitioned
             self.revision += 1
 
     def causes_for(self, spout: str, current: CurrentPlan) -> tuple[Cause, ...]:
-        """Why this spout component is paused; empty if it is not."""
+        """Return the causes that pause a spout component; empty if it is not paused."""
         everywhere, routes = current.scope == TOPOLOGY_SCOPE, current.routes
         causes = tuple(cause for cause in self.union() if everywhere or routes.reaches(spout, cause))
         return (*causes, self._partition) if self.partitioned else causes
 
     def pass_time(self, elapsed_ms: int) -> None:
-        """Charge the time since the last call to the own causes that stood then and stand now."""
+        """Add the time since the last call to the own causes that existed throughout."""
         self.initiated_ms += elapsed_ms if self.own else 0
         for cause in self.own:
             if cause in self._timed:
@@ -120,11 +120,11 @@ class BackpressureCauses:
         self._timed = frozenset(self.own)
 
     def set_routes(self, routes: PlanRoutes) -> None:
-        """A new plan: tasks it no longer has are not timed any more."""
+        """Forget the durations of tasks that have left the plan."""
         self.slow_ms = {cause: ms for cause, ms in self.slow_ms.items() if cause.task in routes.where or not cause.task}
 
     def totals(self, routes: PlanRoutes) -> dict[str, float]:
-        """Counters, by metric name."""
+        """Return counters by metric name."""
         found: dict[str, float] = {
             "__server/__time_spent_back_pressure_initiated": self.initiated_ms,
             "__back_pressure_starts": self.started,
@@ -139,37 +139,45 @@ class BackpressureCauses:
     def check(self) -> None:
         """Assert every invariant."""
         assert self._announced.keys() == self.own.keys(), "own causes are announced by the end of each event"
-        assert self._partition not in self.union(), "a partition is not told to others"
+        assert self._partition not in self.union(), "a partition is not announced"
 
 
 QUIET_MS = 30_000
 LONGEST_MS = 300_000
-MAX_CAUSES = 8  # of an episode; the time of others is told as that of one without a name
+MAX_CAUSES = 8  # named per episode; the time of further causes is added up without a name
 MAX_WAITING = 64
 
 
 @dataclass(slots=True)
 class BackpressureEpisode:
-    """Of one spout component. Times are milliseconds of the core's clock; a cause to for how long it stood while the
-    spout was paused (None: of those beyond ``MAX_CAUSES``)."""
+    """Pauses of one spout component that lie close together. Times are milliseconds of the core's clock.
+
+    Attributes:
+        spout: The component.
+        began_ms: Start of its first pause.
+        ended_ms: End of its last pause.
+        pauses: Number of pauses.
+        paused_ms: Total duration of the pauses.
+        causes: Cause to its duration within the pauses. None stands for the causes beyond ``MAX_CAUSES``.
+    """
 
     spout: str
     began_ms: int
-    ended_ms: int  # the end of its last pause
+    ended_ms: int
     pauses: int = 0
     paused_ms: int = 0
     causes: dict[Cause | None, int] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
-        """In words, the longest cause first."""
+        """Return a description, the longest cause first."""
         times = "once" if self.pauses == 1 else f"{self.pauses} times"
         span = (self.ended_ms - self.began_ms) / 1000
         causes = ", ".join(f"{cause or 'others'} {ms / 1000:.1f} s" for cause, ms in self._ordered())
         return f"paused {times} for {self.paused_ms / 1000:.1f} s of {span:.1f} s: {causes}"
 
     def detail(self, utc_ms: float) -> str:
-        """As JSON. ``utc_ms``: what is added to the core's clock to make it milliseconds since 1970."""
+        """Return the episode as JSON. ``utc_ms`` is added to the core's clock to get milliseconds since 1970."""
         causes = [
             {**(asdict(cause) if cause is not None else {"kind": "others"}), "ms": ms} for cause, ms in self._ordered()
         ]
@@ -187,11 +195,20 @@ class BackpressureEpisode:
 @dataclass(slots=True)
 class _Open:
     episode: BackpressureEpisode
-    standing: tuple[Cause, ...] = ()  # empty while the spout goes on
+    standing: tuple[Cause, ...] = ()  # empty while the spout is not paused
 
 
 class BackpressureEpisodes:
-    """Of the spouts of one container."""
+    """Record of backpressure for the history: pauses of spouts, combined into episodes.
+
+    Backpressure flaps: a queue fills, its spouts pause, it drains, and they resume, several times a second. So the
+    pauses of one spout component are combined into an *episode*. It ends when the spout has not been paused for
+    ``QUIET_MS``, or after ``LONGEST_MS``; then the next one begins if the spout is still paused. A container thus
+    records at most two episodes per minute and spout component.
+
+    Durations are precise to one tick. At most ``MAX_WAITING`` finished episodes are kept until ``take``; older ones are
+    dropped.
+    """
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
@@ -200,11 +217,11 @@ class BackpressureEpisodes:
 
     @property
     def idle(self) -> bool:
-        """True if time need not be told: no episode is under way."""
+        """True if no episode is open, so ``observe`` may be skipped."""
         return not self._open
 
-    def look(self, now_ms: int, paused: Mapping[str, tuple[Cause, ...]]) -> None:
-        """The causes of each spout component that is told to pause, from now on."""
+    def observe(self, now_ms: int, paused: Mapping[str, tuple[Cause, ...]]) -> None:
+        """Record the causes of each spout component that is paused from now on."""
         elapsed, self._looked_ms = now_ms - self._looked_ms, now_ms
         for spout in [*self._open]:
             self._pass(self._open[spout], elapsed, now_ms)
@@ -220,13 +237,13 @@ class BackpressureEpisodes:
             found.standing = causes
 
     def take(self) -> list[BackpressureEpisode]:
-        """Those that are over since the last call, in the order in which they ended."""
+        """Return the episodes that have ended since the last call, in the order of their end."""
         over, self._over = [*self._over], deque(maxlen=MAX_WAITING)
         return over
 
     def end(self, now_ms: int) -> None:
-        """The process ends, and with it every episode."""
-        self.look(now_ms, {})
+        """End all episodes: the process stops."""
+        self.observe(now_ms, {})
         self._over.extend(found.episode for found in self._open.values())
         self._open.clear()
 

@@ -1,7 +1,7 @@
-"""Who is connected: the one table of local instances and peers, each with its outgoing link and what it may send here.
+"""Table of local instances and peers, each with its outgoing link and its credit.
 
-A connection is a number given by the shell. The table alone says whose it is; a number that is not in it belongs to a
-connection that has ended or been replaced, and whatever still comes of that changes nothing.
+A connection is a number that the shell assigns. A number that is not in the table belongs to a connection that has
+ended or been replaced; messages that still arrive on it are ignored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from stream_manager.core.links import Link, LinkTraffic
 
 
 class ProtocolViolation(Exception):
-    """The other end has broken a rule; its connection is ended and the reason logged."""
+    """The remote end has violated the protocol. Its connection is ended and the reason logged."""
 
 
 class SequenceFault(ProtocolViolation):
-    """A packet was lost or came twice."""
+    """A packet was lost or duplicated."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,11 @@ class Neighbour:
     traffic_in: LinkTraffic = field(default_factory=LinkTraffic)
 
     def accept(self, packet: Packet) -> None:
-        """Check the number and count the packet. Raises SequenceFault."""
+        """Check the sequence number of a packet and count it.
+
+        Raises:
+            SequenceFault: The packet is not the next one.
+        """
         if packet.sequence != self.expected:
             raise SequenceFault(f"packet {packet.sequence} instead of {self.expected}")
         self.expected += 1
@@ -48,7 +52,7 @@ class Neighbour:
 
 @dataclass(slots=True, eq=False)
 class LocalInstance(Neighbour):
-    """The instance of one task of this container."""
+    """Instance of one task of this container."""
 
     task: int = field(kw_only=True)
     upload: CreditGrant = field(kw_only=True)
@@ -61,20 +65,20 @@ class LocalInstance(Neighbour):
 
 @dataclass(slots=True, eq=False)
 class Peer(Neighbour):
-    """The stream manager of another container."""
+    """Stream manager of another container."""
 
     container: int = field(kw_only=True)
-    accepted: bool = False  # it is the one the plan names
-    grants: dict[int, CreditGrant] = field(default_factory=dict)  # local task to what it may send for that
+    accepted: bool = False  # the plan names this incarnation
+    grants: dict[int, CreditGrant] = field(default_factory=dict)  # local task to the credit for it
 
 
 class ConnectionTable:
-    """All neighbours of one stream manager, whether the plan knows them yet or not."""
+    """All neighbours of one stream manager, including those that its plan does not contain yet."""
 
     def __init__(self, upload_window: int, peer_window: int) -> None:
         self.instances: dict[int, LocalInstance] = {}  # by task
         self.peers: dict[int, Peer] = {}  # by container
-        self.dirty: dict[Neighbour, None] = {}  # whose link has got something to send
+        self.dirty: dict[Neighbour, None] = {}  # neighbours whose link has something to send
         self._upload_window = upload_window
         self._peer_window = peer_window
         self._open: dict[int, Neighbour] = {}  # by connection
@@ -83,7 +87,7 @@ class ConnectionTable:
         ] = {}  # totals of peers that left, by container
 
     def instance(self, task: int) -> LocalInstance:
-        """The instance of a task, known or new."""
+        """Return the instance of a task; create it if it is unknown."""
         found = self.instances.get(task)
         if found is None:
             upload = CreditGrant(self._upload_window, 0, task, open_now=False)
@@ -91,7 +95,7 @@ class ConnectionTable:
         return found
 
     def peer(self, container: int) -> Peer:
-        """The peer of a container, known or new."""
+        """Return the peer of a container; create it if it is unknown."""
         found = self.peers.get(container)
         if found is None:
             found = self.peers[container] = Peer(Link(container=container), container=container)
@@ -100,50 +104,50 @@ class ConnectionTable:
         return found
 
     def remove_peer(self, container: int) -> Peer:
-        """Remove the peer of a container that has left the plan. If it returns, its totals go on."""
+        """Remove the peer of a container that has left the plan. If it returns, its totals continue."""
         peer = self.peers.pop(container)
         self._gone[container] = peer.traffic_in, peer.link.traffic_out, peer.link.lost
         return peer
 
     def grant(self, peer: Peer, task: int) -> CreditGrant:
-        """What the peer may send for a local task."""
+        """Return the credit of a peer for a local task; create it if needed."""
         return peer.grants.setdefault(task, CreditGrant(self._peer_window, peer.container, task))
 
     def at(self, connection: int) -> Neighbour | None:
-        """Whose connection this is now."""
+        """Return the neighbour that a connection belongs to, or None if it has ended."""
         return self._open.get(connection)
 
     def connect(self, neighbour: Neighbour, connection: int, incarnation: int, generation: int) -> None:
-        """A new connection, which begins with packet 1. The older one must have ended."""
+        """Assign a new connection, which begins with packet 1. The previous one must have ended."""
         neighbour.connection, neighbour.incarnation = connection, incarnation
         neighbour.generation = generation
         neighbour.expected = 1
         self._open[connection] = neighbour
 
     def disconnect(self, neighbour: Neighbour) -> None:
-        """The connection has ended, or ends now. Idempotent."""
+        """Remove the connection of a neighbour. Idempotent."""
         if neighbour.connection is not None:
             del self._open[neighbour.connection]
             neighbour.connection = None
             neighbour.data_open = False
 
     def take_dirty(self) -> list[Neighbour]:
-        """Whose link has got something to send since the last call."""
+        """Return the neighbours whose link has received something to send since the last call."""
         dirty = list(self.dirty)
         self.dirty.clear()
         return dirty
 
     def all(self) -> list[Neighbour]:
-        """Instances, then peers."""
+        """Return all instances, then all peers."""
         return [*self.instances.values(), *self.peers.values()]
 
     def check(self, high: int, largest_frame: int) -> None:
         """Assert every invariant; the high mark and the largest frame seen bound each queue."""
         connected = {n.connection: n for n in self.all() if n.connection is not None}
-        assert connected == self._open, "every connection is one neighbour's, and of one that is known"
+        assert connected == self._open, "every connection belongs to one known neighbour"
         assert all(task == i.task == i.link.task for task, i in self.instances.items()), "instances are found by task"
         assert all(c == p.container == p.link.container for c, p in self.peers.items()), "peers are found by container"
-        assert not self.dirty, "what an event has queued is announced by its end"
+        assert not self.dirty, "links with work are woken by the end of each event"
         windows = (self._upload_window, self._peer_window)
         bound = memory_bound(high, *windows, largest_frame, len(self.instances), len(self.peers))
         for neighbour in self.all():

@@ -1,6 +1,10 @@
-"""Facts that reach the core, but for packets: those come by ``StreamManager.packet``, since they are many.
+"""Events that the core receives, and effects that it requests.
 
-``connection`` is the number that the shell gave a connection when its first message came.
+The shell passes each event to ``StreamManager.handle`` and runs the returned effects in order, before the next event.
+Packets are not events: they are many, so they reach the core through ``StreamManager.packet``.
+
+``connection`` is the number that the shell assigned when the first message of a connection arrived. An effect for a
+connection that has ended does nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +18,17 @@ from heron_runtime.wire.master import FromMaster, ToMaster
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Peers can reach this stream manager at this port."""
+    """The server for peers listens on this port."""
 
     port: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOpened:
-    """An instance has said hello on its control stream, or a peer, whoever opened the channel.
+    """An instance or a peer has sent its hello on a control stream.
 
-    ``said``: the generation that the own hello has named to the peer.
+    Attributes:
+        said: The generation that this stream manager named in its own hello to the peer.
     """
 
     connection: int
@@ -33,7 +38,7 @@ class ConnectionOpened:
 
 @dataclass(frozen=True, slots=True)
 class PeerRejected:
-    """A peer has answered a hello by telling this stream manager to leave."""
+    """A peer has answered the hello of this stream manager with ``Leave``."""
 
     container: int
     reason: str
@@ -41,14 +46,14 @@ class PeerRejected:
 
 @dataclass(frozen=True, slots=True)
 class DataStreamOpened:
-    """The data stream of this connection is there."""
+    """The data stream of a connection has been opened."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class ControlReceived:
-    """A message on the control stream, after the hello."""
+    """A message has arrived on a control stream after the hello."""
 
     connection: int
     message: InstanceControl | PeerControl
@@ -56,7 +61,7 @@ class ControlReceived:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
-    """A stream of this connection has ended; ``malformed``: by a message that could not be decoded."""
+    """A stream of a connection has ended. ``malformed``: because a message could not be decoded."""
 
     connection: int
     malformed: bool = False
@@ -64,7 +69,7 @@ class ConnectionEnded:
 
 @dataclass(frozen=True, slots=True)
 class PlanLoaded:
-    """The plan that was on disk, and the epoch it was heard with."""
+    """A plan and its epoch have been loaded from disk at the start."""
 
     plan: PhysicalPlan
     epoch: int
@@ -72,12 +77,12 @@ class PlanLoaded:
 
 @dataclass(frozen=True, slots=True)
 class MasterConnected:
-    """There is a stream to the topology master."""
+    """The stream to the topology master has been opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class MasterMessage:
-    """The topology master says something."""
+    """A message of the topology master has arrived."""
 
     message: FromMaster
 
@@ -89,8 +94,11 @@ class MasterDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passes (``now_ms`` is monotonic). To be told each 100 ms or so, 500 ms while ``idle``, after reading what
-    waits."""
+    """Time has passed; ``now_ms`` is monotonic.
+
+    The shell sends one every 100 ms, or every 500 ms while ``StreamManager.is_idle``, after it has read what waits in
+    its sockets.
+    """
 
     now_ms: int
 
@@ -102,7 +110,7 @@ Event = ConnectionEvent | MasterEvent | Listening | PeerRejected | Tick
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """Send on the control stream."""
+    """Send a message on the control stream of a connection."""
 
     connection: int
     message: InstanceControl | PeerControl
@@ -110,14 +118,14 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class WakeLink:
-    """There is a packet to write on the data stream."""
+    """A packet waits to be written on the data stream of a connection."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndConnection:
-    """End a connection, once what was sent to it is out; say why."""
+    """End a connection after its queued control messages have been written. ``reason`` is logged."""
 
     connection: int
     reason: str
@@ -125,21 +133,21 @@ class EndConnection:
 
 @dataclass(frozen=True, slots=True)
 class SendToMaster:
-    """Send to the master, if it is there."""
+    """Send a message to the topology master if it is connected."""
 
     message: ToMaster
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveMaster:
-    """The master that speaks is deposed: leave it and look for the acting one."""
+    """Disconnect from a topology master whose epoch is outdated and look for the leader."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlanAccepted:
-    """A new plan holds: store it, and connect to the peers of ``call`` (the others connect to us)."""
+    """Store a new plan and connect to the peers in ``call``. The other peers connect to this stream manager."""
 
     plan: PhysicalPlan
     epoch: int
@@ -148,14 +156,14 @@ class PlanAccepted:
 
 @dataclass(frozen=True, slots=True)
 class EpochRaised:
-    """A higher epoch than ever: store it."""
+    """Store a higher epoch."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopReplaced:
-    """Another stream manager has taken this place: end."""
+    """Stop the process: another stream manager has replaced it."""
 
     reason: str
 
@@ -164,16 +172,16 @@ Effect = SendMessage | WakeLink | EndConnection | SendToMaster | LeaveMaster | P
 
 
 class EffectBuffer:
-    """What one event leads to, in order. Shared by the parts of the core and emptied at the end of each event."""
+    """Effects of one event, in order. The parts of the core share it, and each event ends by emptying it."""
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
 
     def add(self, *effects: Effect) -> None:
-        """Do these next."""
+        """Append effects."""
         self._effects.extend(effects)
 
     def take(self) -> list[Effect]:
-        """All effects since the last call."""
+        """Return the effects since the last call and clear the buffer."""
         effects, self._effects = self._effects, []
         return effects

@@ -1,50 +1,53 @@
-"""Frames, acks and fails to the link that leads to their task; marks, bounds and the credit that hangs on them.
+"""Data path of the stream manager: frames, acks and fails go to the link of their task.
 
-The heart of the data path: one dictionary look-up finds who a task is reached through, local or not; one push queues
-the frame. Only a queue that crosses a mark costs more. ``ConnectionTable.dirty`` collects who has got something to send
-and ``renewals`` the credit that has fallen due, until the end of the event turns both into effects.
+One dictionary look-up finds the link of a task, local or remote, and one push queues the frame. Only a queue that
+crosses a water mark costs more. ``ConnectionTable.dirty`` collects the neighbours that have something to send, and
+``due_grants`` the credit to renew, until the end of the event turns both into effects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.control import TaskCredit
 from heron_runtime.wire.data import Ack, Fail, Frame, Packet, Reason
+from stream_manager.core.ack_tracker import column
 from stream_manager.core.backpressure import BackpressureCauses, is_slow
 from stream_manager.core.connections import ConnectionTable, LocalInstance, Neighbour, Peer
 from stream_manager.core.credit import CreditGrant
 from stream_manager.core.links import DestinationQueue, Link
-from stream_manager.core.plan import PlanRoutes, roots_by_spout, tracked_count
+from stream_manager.core.plan import PlanRoutes
 from stream_manager.core.trackers import AckTrackers, roots_of
 
 
 class FrameForwarder:
-    """Routes by the newest plan over the links of this container."""
+    """Routes frames, acks and fails by the newest plan over the links of one container."""
 
     def __init__(
         self, container: int, connections: ConnectionTable, trackers: AckTrackers, causes: BackpressureCauses
     ) -> None:
-        self.high = 1  # both marks come with the plan
+        self.high = 1  # high and low water mark, set by the plan
         self.low = 0
-        self.blocked: set[int] = set()  # tasks whose queue here is over its bound
+        self.blocked: set[int] = set()  # tasks whose queue is over its bound
         self.moved_tuples = 0
         self.moved_frames = 0
-        self.stale: dict[int, int] = {}  # stream to tuples of generations that were over
+        self.stale: dict[int, int] = {}  # stream to dropped tuples of closed generations
         self.largest_frame = 0
         self._container = container
         self._renewals: dict[CreditGrant, None] = {}
-        self._through: dict[int, Neighbour] = {}  # who a task is reached through
+        self._through: dict[int, Neighbour] = {}  # task to the neighbour that leads to it
         self._component: dict[int, str] = {}
         self._connections = connections
         self._trackers = trackers
         self._causes = causes
 
     def set_routes(self, routes: PlanRoutes) -> None:
-        """A new plan. What local instances have queued for a task that lives elsewhere now goes there, in order."""
+        """Apply a new plan. Frames queued by local instances for a task that has moved follow it, in order."""
         config, connections = routes.plan.topology.config, self._connections
         self.high = setting(config, Keys.TOPOLOGY_BACKPRESSURE_HIGH_WATERMARK_BYTES)
         self.low = min(self.high, setting(config, Keys.TOPOLOGY_BACKPRESSURE_LOW_WATERMARK_BYTES))
@@ -61,7 +64,7 @@ class FrameForwarder:
                     self.forward(frame, weight, grant)
 
     def drop_queued(self) -> None:
-        """Another generation is in force: what is queued for whomever ends here, and holds nobody up any more."""
+        """Drop all queued frames: another generation has begun."""
         for neighbour in self._connections.all():
             link = neighbour.link
             for task in link.destinations:
@@ -71,16 +74,23 @@ class FrameForwarder:
             self._observe_link(link)
 
     def drop(self, frame: Frame, weight: int, grant: CreditGrant | None) -> None:
-        """In place of ``forward``: a frame of a generation that is over ends here, and the restore makes up for it."""
+        """Drop a frame of a closed generation. The restore repeats it."""
         self.stale[frame.stream] = self.stale.get(frame.stream, 0) + frame.count
         if grant is not None:
             grant.use(weight)
             self._renewals[grant] = None
 
     def forward(self, frame: Frame, weight: int, grant: CreditGrant | None) -> None:
-        """To the link of its task; ``grant`` is that of the peer it came from, ``None`` for a local instance. A frame
-        whose task is gone ends here: its roots fail and its untracked tuples are counted. So does one of a peer for a
-        task that has left this container: what its source sends by the newer plan would overtake it on a detour."""
+        """Queue a frame on the link of its task.
+
+        A frame for an unknown task is dropped: its roots fail and its untracked tuples are counted. So is the frame of
+        a peer for a task that has left this container, since frames sent by the newer plan would overtake it.
+
+        Args:
+            frame: The frame.
+            weight: Its weight.
+            grant: Credit of the peer that sent it, or None for a local instance.
+        """
         neighbour = self._through.get(frame.destination_task)
         if neighbour is None or (grant is not None and neighbour.link.container):
             self._end(frame, weight, grant)
@@ -96,17 +106,25 @@ class FrameForwarder:
             self._observe_link(link)
 
     def ack(self, message: Ack) -> None:
-        """To the tracker of the spout task, here or at a peer. Raises ProtocolViolation."""
+        """Pass an ack to the tracker of its spout task, here or at a peer.
+
+        Raises:
+            ProtocolViolation: The ack is malformed.
+        """
         neighbour = self._through.get(message.task)
         if isinstance(neighbour, Peer):
-            roots_of(message)  # here: there it would end the link that all share
+            roots_of(message)  # checked here: at the peer a malformed ack would end the shared link
             neighbour.link.settlements.ack(message.task, message.roots, message.xors)
             self._connections.dirty[neighbour] = None
         else:
             self._trackers.ack(message)
 
     def fail(self, message: Fail) -> None:
-        """To the tracker of the spout task, here or at a peer. Raises ProtocolViolation."""
+        """Pass a fail to the tracker of its spout task, here or at a peer.
+
+        Raises:
+            ProtocolViolation: The fail is malformed.
+        """
         neighbour = self._through.get(message.task)
         if isinstance(neighbour, Peer):
             roots_of(message)
@@ -116,7 +134,7 @@ class FrameForwarder:
             self._trackers.fail(message)
 
     def next_packet(self, neighbour: Neighbour) -> Packet | None:
-        """Hand over the next packet; see ``Link.next_packet``."""
+        """Return the next packet for a neighbour, or None; see ``Link.next_packet``."""
         link = neighbour.link
         found = link.next_packet()
         if found is None:
@@ -131,18 +149,18 @@ class FrameForwarder:
         return packet
 
     def open(self, neighbour: Neighbour) -> None:
-        """Packets may go."""
+        """Open the link of a neighbour."""
         neighbour.link.open()
         self._connections.dirty[neighbour] = None
         self._observe_all(neighbour.link)
 
     def close(self, neighbour: Neighbour) -> None:
-        """No more packets. What a connection of a generation takes with it is stale: the next one makes up for it."""
+        """Close the link of a neighbour. The restore repeats the frames lost with a connection of a generation."""
         neighbour.link.close(self.stale if neighbour.generation else None)
         self._observe_all(neighbour.link)
 
     def credit(self, neighbour: Neighbour, limits: Iterable[TaskCredit]) -> None:
-        """The other end takes frames for these tasks."""
+        """Apply credit from the other end."""
         link = neighbour.link
         for limit in limits:
             link.grant(limit.task, limit.limit_bytes, limit.taken_bytes)
@@ -150,34 +168,34 @@ class FrameForwarder:
         if link.weight >= self.high:
             self._observe_link(link)
 
-    def used(self, grant: CreditGrant) -> None:
-        """Some of this credit is used up."""
+    def mark_used(self, grant: CreditGrant) -> None:
+        """Check at the end of the event whether this credit is to be renewed."""
         self._renewals[grant] = None
 
-    def due(self) -> list[CreditGrant]:
-        """The credit to look at: what was used or unblocked since the last call."""
+    def take_due_grants(self) -> list[CreditGrant]:
+        """Return the credit that was used or unblocked since the last call."""
         renewals, self._renewals = self._renewals, {}
         return list(renewals)
 
     def may_renew(self, instance: LocalInstance) -> bool:
-        """False while a destination the instance feeds is over its bound."""
+        """Return False while a destination of the instance is over its bound."""
         return self.blocked.isdisjoint(instance.fed)
 
     def drop_peer(self, peer: Peer) -> None:
-        """The plan has no such container any more."""
+        """Remove the causes of a peer that has left the plan."""
         peer.link.pressed = False
         self._causes.set_slow(self._link_cause(peer.link), False)
 
     def check(self) -> None:
         """Assert every invariant."""
-        assert not self._renewals, "what credit is due is given by the end of each event"
+        assert not self._renewals, "credit is renewed by the end of each event"
         for neighbour in dict.fromkeys(self._through.values()):
             neighbour.link.check()
         own = self._causes.own
         for task, neighbour in self._through.items():
             link = neighbour.link
             table = self._connections.peers if link.container else self._connections.instances
-            assert table.get(link.container or task) is neighbour, "tasks are reached through known neighbours"
+            assert table.get(link.container or task) is neighbour, "each task has a known neighbour"
             queue = link.destinations.get(task)
             over = queue is not None and queue.weight > 2 * self.high
             assert (task in self.blocked) == over, "tasks over their bound are known"
@@ -186,7 +204,7 @@ class FrameForwarder:
                 assert (bool(own) and self._cause(task) in own) == queue.pressed, "a slow queue is a cause"
 
     def _observe_all(self, link: Link) -> None:
-        """The link was opened or closed, which changes who is slow. A task that has moved waits on another one."""
+        """Compare all queues of a link with their marks, after it was opened or closed."""
         for queue in link.destinations.values():
             neighbour = self._through.get(queue.task)
             if neighbour is not None and neighbour.link is link:
@@ -194,7 +212,7 @@ class FrameForwarder:
         self._observe_link(link)
 
     def _observe_link(self, link: Link) -> None:
-        """Compare what waits for a peer's link as a whole with its marks."""
+        """Compare the weight queued for the link of a peer with its marks."""
         if not link.container:
             return
         slow = is_slow(link.sendable_weight(), link.pressed, self.high, self.low)
@@ -203,7 +221,7 @@ class FrameForwarder:
             self._causes.set_slow(self._link_cause(link), slow)
 
     def _observe(self, link: Link, queue: DestinationQueue) -> None:
-        # A link that is down is itself the cause: nothing is known of the tasks behind it.
+        # A closed link is itself the cause: the state of the tasks behind it is unknown.
         slow = is_slow(queue.weight, queue.pressed, self.high, self.low) and (link.is_open or not link.container)
         if slow != queue.pressed:
             queue.pressed = slow
@@ -244,3 +262,21 @@ class FrameForwarder:
         component = self._component.get(frame.destination_task, "")
         for spout, roots in roots_by_spout(frame):
             self.fail(Fail(spout, roots, Reason(FailKind.MOVED, component, frame.destination_task)))
+
+
+def roots_by_spout(frame: Frame) -> list[tuple[int, bytes]]:
+    """Return the distinct roots of a frame, grouped by the spout task that opened them."""
+    if not frame.roots:
+        return []
+    roots = np.unique(column(frame.roots))
+    tasks = roots >> np.uint64(48)
+    starts = np.flatnonzero(np.diff(tasks, prepend=np.uint64(0)) != 0)  # tasks count from 1
+    groups = np.split(roots, starts[1:])
+    return [(int(group[0]) >> 48, group.tobytes()) for group in groups]
+
+
+def tracked_count(frame: Frame) -> int:
+    """Return the number of tuples of a frame that belong to at least one root."""
+    if not frame.offsets:
+        return frame.count if frame.roots else 0
+    return int(np.count_nonzero(np.diff(np.frombuffer(frame.offsets, "<u4"))))

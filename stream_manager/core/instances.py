@@ -1,4 +1,4 @@
-"""The side of the stream manager that faces its local instances: hellos, packets, upload credit, plans, pauses."""
+"""Protocol with the local instances: hellos, packets, upload credit, plans and pauses."""
 
 from __future__ import annotations
 
@@ -22,44 +22,38 @@ from heron_runtime.wire.control import (
 )
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.master import InstanceInfo
-from stream_manager.core.backpressure import BackpressureCauses, BackpressureEpisodes
-from stream_manager.core.connections import ConnectionTable, LocalInstance, ProtocolViolation
-from stream_manager.core.credit import CreditGrant, TupleWeights
-from stream_manager.core.events import EffectBuffer, EndConnection, SendMessage
-from stream_manager.core.forwarding import FrameForwarder
-from stream_manager.core.plan import CurrentPlan, GenerationState, PlanRoutes
-from stream_manager.core.trackers import AckTrackers
+from stream_manager.core.backpressure import BackpressureEpisodes
+from stream_manager.core.connections import LocalInstance, ProtocolViolation
+from stream_manager.core.credit import CreditGrant
+from stream_manager.core.events import EndConnection, SendMessage
+from stream_manager.core.plan import CurrentPlan, PlanRoutes
+from stream_manager.core.state import StreamManagerState
 
 
 class InstanceProtocol:
-    """Speaks with the instances of one container. ``hello`` is what each of them is told first."""
+    """Handles the messages of the local instances and sends them credit, plans and pauses.
 
-    def __init__(
-        self,
-        hello: StreamManagerHello,
-        connections: ConnectionTable,
-        flow: FrameForwarder,
-        tracking: AckTrackers,
-        pressure: BackpressureCauses,
-        weights: TupleWeights,
-        generation: GenerationState,
-        effects: EffectBuffer,
-    ) -> None:
-        self.paused_ms = 0  # time with a spout told to pause
+    Args:
+        state: Shared state of the stream manager.
+        hello: First message to each instance.
+    """
+
+    def __init__(self, state: StreamManagerState, hello: StreamManagerHello) -> None:
+        self.paused_ms = 0  # time during which a local spout was paused
         self.episodes = BackpressureEpisodes()
-        self.clock_ms = 0  # of the episodes: the time that has passed
+        self.clock_ms = 0  # clock of the episodes
         self._hello = hello
-        self._connections = connections
-        self._forwarder = flow
-        self._trackers = tracking
-        self._causes = pressure
-        self._weights = weights
-        self._generation = generation
-        self._effects = effects
-        self._revision = -1  # of the pressure when the spouts were last told; -1: tell them
+        self._connections = state.connections
+        self._forwarder = state.forwarder
+        self._trackers = state.trackers
+        self._causes = state.causes
+        self._weights = state.weights
+        self._generation = state.generation
+        self._effects = state.effects
+        self._revision = -1  # of the causes when the spouts last received them; -1: send them again
 
     def connect(self, connection: int, hello: InstanceHello, current: CurrentPlan) -> None:
-        """A new connection; it replaces an older one of the same task, unless it comes from an older process."""
+        """Accept a hello. Replaces an older connection of the task; rejects a hello of an older process."""
         instance = self._connections.instance(hello.task)
         if hello.incarnation < (instance.incarnation or 0):
             reason = "another process has taken this task"
@@ -87,7 +81,7 @@ class InstanceProtocol:
         self._send_plan(instance, current)
 
     def open_data(self, instance: LocalInstance) -> None:
-        """The data stream is there."""
+        """Open the link if the connection belongs to the current generation."""
         over = self._closed_reason(instance.generation)
         if instance.connection is not None and over:
             self._effects.add(EndConnection(instance.connection, f"{instance}: {over}"))
@@ -97,7 +91,7 @@ class InstanceProtocol:
         self._open_or_close(instance)
 
     def disconnected(self, instance: LocalInstance) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         if instance.connection is not None:
             self._generation.record_ended(instance)
         self._connections.disconnect(instance)
@@ -107,8 +101,11 @@ class InstanceProtocol:
         self._forwarder.close(instance)
 
     def control(self, instance: LocalInstance, message: InstanceControl | PeerControl) -> None:
-        """Whatever an instance says after its hello: that it takes frames, is at one for long, or how it stands in its
-        generation. Raises ProtocolViolation."""
+        """Handle a control message: credit, the duration of a long call, or the report of a stateful task.
+
+        Raises:
+            ProtocolViolation: The message is not for a stream manager.
+        """
         if isinstance(message, InCall):
             instance.in_call_ms = message.milliseconds
             return
@@ -118,14 +115,18 @@ class InstanceProtocol:
         if not isinstance(message, Credit):
             raise ProtocolViolation(f"{type(message).__name__} is not for stream managers")
         self._forwarder.credit(instance, [TaskCredit(instance.task, message.limit_bytes, 0, message.taken_bytes)])
-        self._weights.tell(instance.task, message.tuple_weight)
+        self._weights.update(instance.task, message.tuple_weight)
 
     def packet(self, instance: LocalInstance, packet: Packet) -> None:
-        """Take a packet. Raises ProtocolViolation; what came before the fault in the packet is done."""
+        """Handle a packet.
+
+        Raises:
+            ProtocolViolation: The packet breaks a rule. The parts before the violation have been handled.
+        """
         task, flow = instance.task, self._forwarder
         instance.accept(packet)
         if packet.verdicts:
-            raise ProtocolViolation("only trackers give verdicts")
+            raise ProtocolViolation("verdicts are sent by trackers only")
         for init in packet.inits:
             self._trackers.init(task, init)
         for ack in packet.acks:
@@ -146,29 +147,29 @@ class InstanceProtocol:
             traffic.bytes += frame.size_bytes()
             fed.add(frame.destination_task)
             forward(frame, weight, None)
-        flow.used(upload)
+        flow.mark_used(upload)
 
     def renew(self, grant: CreditGrant) -> None:
-        """Give upload credit if half of it is used up and nothing the instance feeds is over its bound."""
+        """Renew upload credit if half of it is used and no destination of the instance is over its bound."""
         instance = self._connections.instance(grant.task)
         if instance.connection is not None and self._forwarder.may_renew(instance) and grant.renewal() is not None:
             self._send_credit(instance)
 
     def report_taken(self) -> None:
-        """What has been taken since it was told last."""
+        """Send to each instance how much of its frames was taken, where that has changed."""
         for instance in self._connections.instances.values():
             if instance.upload.taken != instance.upload.told:
                 self._send_credit(instance)
 
     def apply_plan(self, before: PlanRoutes, current: CurrentPlan) -> None:
-        """There is a new plan. Instances of tasks that lived here and do so no more are told to leave."""
+        """Send a new plan to the instances. Tasks that have left this container are asked to leave."""
         for task in sorted(set(before.local_tasks).difference(current.routes.local_tasks)):
             gone = self._connections.instance(task)
             if gone.connection is not None:
-                reason = f"the plan has no {gone} in this container any more"
+                reason = f"{gone} has left this container"
                 self._effects.add(SendMessage(gone.connection, Leave(reason)), EndConnection(gone.connection, reason))
                 self.disconnected(gone)
-            gone.link.settlements.drop_verdicts()  # nobody of that life is there to hear them
+            gone.link.settlements.drop_verdicts()  # the process that opened the roots is gone
         for instance in self._connections.instances.values():
             if instance.task not in current.routes.local_spouts:
                 instance.sent_causes = None
@@ -176,13 +177,13 @@ class InstanceProtocol:
             self._send_plan(instance, current)
 
     def send_command(self) -> None:
-        """The master wants something else."""
+        """Send the current checkpoint command to all instances."""
         for instance in self._connections.instances.values():
             if instance.connection is not None:
                 self._effects.add(SendMessage(instance.connection, self._generation.command))
 
     def send_weights(self, tasks: Collection[int], current: CurrentPlan) -> None:
-        """The weight of these tasks has changed: tell those who may send to them."""
+        """Send the changed weights of tasks to the instances that may send tuples to them."""
         for task in current.routes.local_tasks:
             instance = self._connections.instance(task)
             read = [reader for reader in current.routes.readers(task) if reader in tasks]
@@ -190,7 +191,7 @@ class InstanceProtocol:
                 self._effects.add(SendMessage(instance.connection, self._task_weights(read)))
 
     def pause_spouts(self, current: CurrentPlan) -> None:
-        """Tell the spouts whose causes have changed."""
+        """Pause or resume the spouts whose causes have changed."""
         if self._revision == self._causes.revision:
             return
         self._revision = self._causes.revision
@@ -202,11 +203,11 @@ class InstanceProtocol:
         self._observe_episodes(current.routes)
 
     def has_paused_spouts(self) -> bool:
-        """True if any local spout is told to pause."""
+        """Return True if a local spout is paused."""
         return any(instance.sent_causes for instance in self._connections.instances.values())
 
     def pass_time(self, elapsed_ms: int, routes: PlanRoutes) -> None:
-        """Charge the time if a spout is told to pause."""
+        """Advance the clocks of pauses and episodes."""
         paused = self.has_paused_spouts()
         self.paused_ms += elapsed_ms if paused else 0
         self.clock_ms += elapsed_ms
@@ -214,15 +215,15 @@ class InstanceProtocol:
             self._observe_episodes(routes)
 
     def _observe_episodes(self, routes: PlanRoutes) -> None:
-        """Which components are paused, for the history."""
+        """Record which components are paused, for the history."""
         instances = self._connections.instances.values()
         paused = {
             routes.component[i.task]: i.sent_causes for i in instances if i.sent_causes and i.task in routes.component
         }
-        self.episodes.look(self.clock_ms, paused)
+        self.episodes.observe(self.clock_ms, paused)
 
     def connected_instances(self, routes: PlanRoutes) -> tuple[InstanceInfo, ...]:
-        """Who is connected, for the master."""
+        """Return the connected instances, as the topology master receives them."""
         return tuple(
             InstanceInfo(i.task, routes.component.get(i.task, ""), i.pid, i.incarnation or 0)
             for _, i in sorted(self._connections.instances.items())
@@ -234,7 +235,7 @@ class InstanceProtocol:
         for instance in self._connections.instances.values():
             told = instance.sent_causes is not None
             here = instance.connection is not None and instance.task in current.routes.local_spouts
-            assert told == here, "every spout that is connected is told whether to pause, and nobody else"
+            assert told == here, "exactly the connected spouts know whether they are paused"
         for spout in self._spouts(current.routes):
             assert spout.sent_causes == self._causes_of(spout, current), "paused if and only if there are causes"
 
@@ -242,18 +243,18 @@ class InstanceProtocol:
         if instance.connection is not None and instance.task in current.routes.local_tasks:
             self._revision = -1
             readers = current.routes.readers(instance.task)
-            if readers:  # first, so that nothing is emitted before
+            if readers:  # first, so that the instance emits nothing before it has them
                 self._effects.add(SendMessage(instance.connection, self._task_weights(readers)))
             self._effects.add(SendMessage(instance.connection, PlanUpdate(current.routes.plan, current.epoch)))
-            if self._generation.command.generation:  # after the plan, which may be of the generation that it speaks of
+            if self._generation.command.generation:  # after the plan of the generation it refers to
                 self._effects.add(SendMessage(instance.connection, self._generation.command))
 
     def _closed_reason(self, generation: int) -> str:
-        """Why a connection of this generation is not opened. One of another generation only listens."""
+        """Return why a connection of this generation stays closed, or an empty string."""
         return self._generation.closed_reason() if generation == self._generation.plan_generation else ""
 
     def _open_or_close(self, instance: LocalInstance) -> None:
-        """Frames go to an instance while its connection is of the generation that is carried."""
+        """Open the link if its connection belongs to the generation that is carried, else close it."""
         carried = instance.generation == self._generation.carried_generation
         if instance.link.is_open and not carried:
             self._forwarder.close(instance)
@@ -270,7 +271,7 @@ class InstanceProtocol:
         return TaskWeights(tuple(TaskWeight(task, self._weights.of(task)) for task in tasks))
 
     def _spouts(self, routes: PlanRoutes) -> list[LocalInstance]:
-        """Those that are connected, and so have the plan."""
+        """Return the connected local spouts."""
         spouts = [self._connections.instance(task) for task in routes.local_spouts]
         return [spout for spout in spouts if spout.connection is not None]
 

@@ -1,4 +1,4 @@
-"""What a stream manager says of its links: totals and gauges under the names of the registry."""
+"""Totals and gauges of the links of a stream manager, by metric name, and its bottleneck task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHAT = (
 
 
 def link_totals(connections: ConnectionTable, routes: PlanRoutes) -> dict[str, float]:
-    """Traffic and losses since the process began."""
+    """Return traffic and losses since the start of the process."""
     found: dict[str, float] = {}
     for neighbour in connections.all():
         name = _name(neighbour, routes)
@@ -36,12 +36,12 @@ def link_totals(connections: ConnectionTable, routes: PlanRoutes) -> dict[str, f
 
 
 def stale_totals(dropped: Mapping[int, int], routes: PlanRoutes) -> dict[str, float]:
-    """Tuples on their way when their generation ended, by component and stream."""
+    """Return the dropped tuples of closed generations, by component and stream."""
     return {keyed("__stale_generation", *_stream(number, routes)): tuples for number, tuples in dropped.items()}
 
 
 def link_gauges(connections: ConnectionTable, routes: PlanRoutes, weights: TupleWeights) -> dict[str, float]:
-    """Who is connected, and what waits for whom."""
+    """Return the number of connections and the size of their queues."""
     instances, peers = connections.instances.values(), connections.peers.values()
     return {
         "__peers_connected": sum(peer.link.is_open for peer in peers),
@@ -56,7 +56,7 @@ def link_gauges(connections: ConnectionTable, routes: PlanRoutes, weights: Tuple
 
 
 def queue_seconds(connections: ConnectionTable, weights: TupleWeights) -> dict[int, float]:
-    """For each task with a queue here, how long it will take for what waits in it."""
+    """Return for each task with a queue here the duration of the work that waits in it, in seconds."""
     return {
         task: seconds_of(sum(frame.count for frame, _, _ in queue.frames) * weights.of(task))
         for neighbour in connections.all()
@@ -65,7 +65,7 @@ def queue_seconds(connections: ConnectionTable, weights: TupleWeights) -> dict[i
 
 
 def find_bottleneck(connections: ConnectionTable, weights: TupleWeights, routes: PlanRoutes) -> Holder:
-    """The task that most waits for, as far as it is seen from here."""
+    """Return the task with the most seconds of work queued here, or in one call of user code."""
     found = [
         Holder(routes.component.get(task, ""), task, seconds)
         for task, seconds in queue_seconds(connections, weights).items()

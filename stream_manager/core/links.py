@@ -1,15 +1,15 @@
-"""What waits for one link: to a local instance, or to a peer.
+"""Queues for one link to a local instance or a peer: frames, settlements and control messages.
 
-Theory of operation. A link has one *destination* queue per task it leads to (an instance's link has one, a peer's link
-one for each task over there) and one queue of settlements. ``next_packet`` is asked for whenever the previous write has
-ended, so whatever came meanwhile shares a packet: settlements first, since they need no credit and must not wait, then
-frames, one from each destination in turn, from those that have credit. Frames of one destination leave in the order in
-which they came, so order is kept per (source task, destination task). Bounds, credit and packets count frames by
-weight: their bytes or, for slow tasks, the time their work takes (``heron_runtime/model/weights.py``).
+A link has one *destination queue* per task (one for an instance, one per remote task for a peer) and one queue of
+settlements (acks, fails and verdicts). ``Link.next_packet`` is called when the previous write has ended, so everything
+that arrived meanwhile shares a packet: settlements first, since they need no credit, then one frame from each
+destination with credit in turn. The frames of one destination leave in the order of their arrival, which keeps order
+per (source task, destination task). Bounds, credit and packets count frames by weight: their bytes or, for slow tasks,
+the duration of their work (``heron_runtime/model/weights.py``).
 
-Credit, sequence numbers and the account of what was handed over begin anew with each connection. Frames that were
-handed over and not yet known to be taken when a connection ends are lost and counted
-(``heron_runtime/model/handed_over.py``); what is queued goes on the next connection.
+Credit, sequence numbers and the account of unconfirmed frames restart with each connection. Frames that were sent and
+not confirmed when a connection ends are lost and counted (``heron_runtime/model/handed_over.py``). Queued frames leave
+on the next connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PACKET_BYTES = MiB
 
 
 class LinkTraffic:
-    """What has gone one way, all connections so far."""
+    """Totals of one direction over all connections so far."""
 
     __slots__ = ("acks", "bytes", "fails", "frames", "packets", "tuples")
 
@@ -37,7 +37,7 @@ class LinkTraffic:
         self.packets = self.frames = self.tuples = self.bytes = self.acks = self.fails = 0
 
     def count(self, packet: Packet) -> None:
-        """Add a packet; the bytes of its frames are counted by whoever looks at them one by one."""
+        """Count a packet. The caller adds the bytes of its frames."""
         self.packets += 1
         self.frames += len(packet.frames)
         self.tuples += sum([frame.count for frame in packet.frames])
@@ -46,7 +46,7 @@ class LinkTraffic:
 
 
 class DestinationQueue:
-    """The frames for one task, and the credit its far end has given."""
+    """Frames queued for one task, and the credit that the remote end has granted."""
 
     __slots__ = ("frames", "in_turn", "limit", "pressed", "sent", "task", "unconfirmed", "weight")
 
@@ -58,16 +58,15 @@ class DestinationQueue:
         self.limit = 0
         self.unconfirmed = HandedOver()
         self.in_turn = False
-        self.pressed = False  # over the high mark, and not yet below the low one
+        self.pressed = False  # above the high mark and not yet below the low one
 
     def sendable_weight(self) -> int:
-        """What is queued and has credit."""
+        """Return the queued weight that has credit."""
         return max(0, min(self.weight, self.limit - self.sent))
 
 
 class Link:
-    """The outgoing side of one connection after another to the same far end: a local instance (``task``) or, when
-    ``container`` is not 0, a peer."""
+    """Outgoing side of the connections to one local instance (``task``) or to one peer (``container`` is not 0)."""
 
     def __init__(self, task: int = 0, container: int = 0) -> None:
         self.task = task
@@ -76,22 +75,22 @@ class Link:
         self.settlements = SettlementQueue()
         self.destinations: dict[int, DestinationQueue] = {}
         self.weight = 0  # of frames
-        self.pressed = False  # the link as a whole is over its mark
-        self.marked: dict[DestinationQueue, None] = {}  # queues that are pressed or over their bound
-        self.lost: dict[int, int] = {}  # stream to tuples, all connections so far
+        self.pressed = False  # the link as a whole is above its mark
+        self.marked: dict[DestinationQueue, None] = {}  # queues that are above their mark or over their bound
+        self.lost: dict[int, int] = {}  # stream to tuples lost, over all connections
         self.traffic_out = LinkTraffic()
         self._turns: deque[DestinationQueue] = deque()
         self._sequence = 0
 
     def destination(self, task: int) -> DestinationQueue:
-        """The queue for one task."""
+        """Return the queue of a task; create it if needed."""
         found = self.destinations.get(task)
         if found is None:
             found = self.destinations[task] = DestinationQueue(task)
         return found
 
     def push(self, frame: Frame, weight: int, grant: CreditGrant | None) -> DestinationQueue:
-        """Queue a frame of that weight; ``grant`` is told when the frame leaves."""
+        """Queue a frame. ``grant`` is charged when the frame leaves."""
         queue = self.destination(frame.destination_task)
         queue.frames.append((frame, weight, grant))
         queue.weight += weight
@@ -100,8 +99,13 @@ class Link:
         return queue
 
     def grant(self, task: int, limit: int, taken: int = 0) -> None:
-        """The far end's word: frames to ``task`` may be sent while what was sent is below ``limit``; of what was sent
-        on this connection so much is ``taken``."""
+        """Apply credit from the remote end.
+
+        Args:
+            task: Destination task.
+            limit: Frames may be sent while the weight sent on this connection is below it.
+            taken: Weight of this connection that the remote end has used.
+        """
         queue = self.destination(task)
         queue.unconfirmed.take(taken)
         if limit > queue.limit:
@@ -109,11 +113,11 @@ class Link:
             self._take_turn(queue)
 
     def open(self) -> None:
-        """The data stream is there."""
+        """Allow packets: the data stream is open."""
         self.is_open = True
 
     def close(self, lost: dict[int, int] | None = None) -> None:
-        """The connection has ended: count what is lost with it (in ``lost``, else in its own), keep what is queued."""
+        """Stop packets: the connection has ended. Counts the frames lost with it in ``lost`` or in the own total."""
         self.is_open = False
         self._sequence = 0
         self._turns.clear()
@@ -123,13 +127,16 @@ class Link:
             queue.in_turn = False
 
     def has_work(self) -> bool:
-        """True if ``next_packet`` would give one."""
+        """Return True if ``next_packet`` would return a packet."""
         return self.is_open and (bool(self.settlements) or bool(self._turns))
 
     def next_packet(self, max_bytes: int = PACKET_BYTES) -> tuple[Packet, list[CreditGrant]] | None:
-        """The next packet, of a weight of at most ``max_bytes``, or one frame, and the grants whose frames are in it.
+        """Return the next packet and the grants of its frames, or None.
 
-        Calling it hands the packet over: it must be written to the stream exactly once.
+        The caller must write the packet to the stream exactly once.
+
+        Args:
+            max_bytes: Largest weight of a packet. A single frame may exceed it.
         """
         if not self.has_work():
             return None
@@ -143,7 +150,7 @@ class Link:
         return packet, grants
 
     def withdraw(self, task: int) -> Iterator[tuple[Frame, int, CreditGrant | None]]:
-        """Take all queued frames of a task back, in order: the task has moved."""
+        """Remove and yield all queued frames of a task, in order."""
         queue = self.destinations.get(task)
         if queue is None:
             return
@@ -154,21 +161,21 @@ class Link:
         self.marked.pop(queue, None)
         queue.pressed = False
         queue.weight = 0
-        frames, queue.frames = queue.frames, deque()  # the credit stays: the task may come back
+        frames, queue.frames = queue.frames, deque()  # the credit stays: the task may return
         yield from frames
 
     def waiting_bytes(self) -> int:
-        """How much is queued, by weight, without a credit or with; 0 if there is nothing to send now."""
+        """Return the queued weight, with or without credit; 0 if no packet can be sent now."""
         return self.settlements.bytes + self.weight if self.has_work() else 0
 
     def sendable_weight(self) -> int:
-        """What waits for the link itself, rather than for a task behind it."""
+        """Return the weight that waits for the link rather than for a task behind it."""
         if not self.is_open:
             return self.weight
         return sum(queue.sendable_weight() for queue in self.destinations.values())
 
     def size_bytes(self) -> int:
-        """The memory that the queued frames take."""
+        """Return the size of the queued frames in memory."""
         return sum(frame.size_bytes() for queue in self.destinations.values() for frame, _, _ in queue.frames)
 
     def check(self) -> None:
@@ -185,7 +192,7 @@ class Link:
                 assert queue.in_turn == ready, f"a destination is in turn if it has frames and credit: {queue.task}"
                 assert queue.in_turn == (queue in self._turns), "the turn is marked"
         assert self.weight == weight, "the weight is counted"
-        assert in_turn == len(self._turns), "nobody else is in turn, and nobody twice"
+        assert in_turn == len(self._turns), "each destination with a turn stands in the rotation once"
 
     def _take_turn(self, queue: DestinationQueue) -> None:
         if not queue.in_turn and queue.frames and queue.sent < queue.limit:
@@ -193,7 +200,7 @@ class Link:
             self._turns.append(queue)
 
     def _fill(self, packet: Packet, room: int, empty: bool) -> list[CreditGrant]:
-        """Frames in turn while they fit; the first one always does when the packet is empty."""
+        """Add frames in turn while they fit. The first frame always fits into an empty packet."""
         grants: dict[CreditGrant, None] = {}
         turns, frames = self._turns, packet.frames
         while turns:
@@ -228,7 +235,11 @@ K = TypeVar("K")
 
 
 class SettlementQueue:
-    """The queue. Each column is kept as the chunks it came in and joined once, when it leaves."""
+    """Acks, fails and verdicts that wait for a link.
+
+    They are combined per task, cut to fit packets, and need no credit. Each column is kept in the chunks it arrived in
+    and joined once, when it leaves.
+    """
 
     def __init__(self) -> None:
         self._acks: dict[int, list[tuple[bytes, bytes]]] = {}
@@ -240,31 +251,31 @@ class SettlementQueue:
         return self.bytes > 0
 
     def ack(self, task: int, roots: bytes, xors: bytes) -> None:
-        """For the tracker of ``task``."""
+        """Queue acks for the tracker of ``task``."""
         chunks = self._acks.setdefault(task, [])
         for start in range(0, len(roots), CHUNK_BYTES):
             chunks.append((roots[start : start + CHUNK_BYTES], xors[start : start + CHUNK_BYTES]))
         self.bytes += 2 * len(roots)
 
     def fail(self, task: int, roots: bytes, reason: Reason) -> None:
-        """For the tracker of ``task``."""
-        if len(self._fails) >= MAX_REASONS:  # texts are for reading; their number is bounded
+        """Queue fails for the tracker of ``task``."""
+        if len(self._fails) >= MAX_REASONS:  # bounds the number of distinct texts
             reason = Reason(reason.kind, reason.component, reason.task)
         self._add(self._fails.setdefault((task, reason), []), roots)
 
     def verdict(self, task: int, roots: bytes, reason: Reason | None) -> None:
-        """For the spout task itself; no reason means complete."""
+        """Queue verdicts for a spout task. ``reason`` None means complete."""
         if reason is not None and len(self._verdicts) >= MAX_REASONS:
             reason = Reason(reason.kind, reason.component, reason.task)
         self._add(self._verdicts.setdefault((task, reason), []), roots)
 
     def drop_verdicts(self) -> None:
-        """Forget the verdicts: the spout's process is gone."""
+        """Remove the verdicts: the process of the spout is gone."""
         self.bytes -= sum(len(chunk) for chunks in self._verdicts.values() for chunk in chunks)
         self._verdicts.clear()
 
     def fill(self, packet: Packet, room: int) -> int:
-        """Move what fits into ``room`` bytes to ``packet``; returns the room that is left."""
+        """Move settlements of up to ``room`` bytes to ``packet``. Return the remaining room."""
         for task in list(self._acks):
             chunks = self._acks[task]
             taken, room = _take([2 * len(roots) for roots, _ in chunks], room)
@@ -322,7 +333,7 @@ def _text_bytes(reason: Reason | None) -> int:
 
 
 def _take(sizes: list[int], room: int) -> tuple[int, int]:
-    """How many of the chunks fit, and the room that is left."""
+    """Return how many chunks fit into ``room``, and the remaining room."""
     room -= _ITEM_OVERHEAD_BYTES
     taken = 0
     for size in sizes:
@@ -337,7 +348,15 @@ MAX_CHANGES = 64
 
 
 class ControlOutbox:
-    """A queue for one control stream."""
+    """Queue of one control stream: the newest message of each kind replaces older ones, and credit is merged.
+
+    The queue is bounded whatever the remote end does: one message of each kind, one limit and weight per task, and the
+    changes of the cause set since the last whole set.
+
+    A plan follows the weights that its tasks need, and a checkpoint command follows its plan, so these two move to the
+    end when they replace an older message. They are rare. Credit and weights keep the place of the message they
+    replace, so that frequent ones are not delayed.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[Any, Any] = {}
@@ -346,10 +365,10 @@ class ControlOutbox:
         return bool(self._waiting)
 
     def put(self, message: Any) -> None:
-        """Queue a message. It takes the place of the older message it replaces, unless it has to follow others."""
+        """Queue a message and remove the older message that it replaces."""
         waiting = self._waiting
         if isinstance(message, CauseChange):
-            # Differences are numbered and must all arrive, or none: beyond the bound the next whole set repairs it.
+            # Changes are numbered and must all arrive or none: above the bound, the next whole set repairs it.
             if sum(isinstance(key, tuple) for key in waiting) < MAX_CHANGES:
                 waiting[CauseChange, message.number] = message
         elif isinstance(message, CauseSet):
@@ -369,12 +388,12 @@ class ControlOutbox:
             waiting[type(message)] = message
 
     def take(self) -> Any:
-        """The next message to send, None when there is none."""
+        """Return the next message to send, or None."""
         return self._waiting.pop(next(iter(self._waiting))) if self._waiting else None
 
 
 def peer_credit(grants: Iterable[CreditGrant], weight_of: Callable[[int], int]) -> PeerCredit:
-    """What a peer may send, as a message; ``weight_of`` gives what a tuple weighs for a task."""
+    """Return a credit message for a peer. ``weight_of`` returns the weight of one tuple for a task."""
     told = sorted(grants, key=lambda grant: grant.task)
     for grant in told:
         grant.told = grant.taken

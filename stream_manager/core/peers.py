@@ -1,4 +1,4 @@
-"""The side of the stream manager that faces its peers: hellos, who is the right one, credit for local tasks, causes."""
+"""Protocol with the stream managers of other containers: hellos, acceptance, credit and backpressure causes."""
 
 from __future__ import annotations
 
@@ -14,42 +14,38 @@ from heron_runtime.wire.control import (
     PeerHello,
 )
 from heron_runtime.wire.data import Packet
-from stream_manager.core.backpressure import BackpressureCauses
-from stream_manager.core.connections import ConnectionTable, Peer, ProtocolViolation
-from stream_manager.core.credit import CreditGrant, TupleWeights
-from stream_manager.core.events import EffectBuffer, EndConnection, SendMessage, StopReplaced
-from stream_manager.core.forwarding import FrameForwarder
+from stream_manager.core.connections import Peer, ProtocolViolation
+from stream_manager.core.credit import CreditGrant
+from stream_manager.core.events import EndConnection, SendMessage, StopReplaced
 from stream_manager.core.links import peer_credit
-from stream_manager.core.plan import CurrentPlan, GenerationState, PlanRoutes
+from stream_manager.core.plan import CurrentPlan, PlanRoutes
+from stream_manager.core.state import StreamManagerState
 
-FEW_PEERS = 4  # are told at each heartbeat
+CAUSE_SETS_PER_HEARTBEAT = 4  # at least, while there are no causes
 
 
 class PeerProtocol:
-    """Speaks with the peers of one stream manager. A peer is *accepted* when it is the one the plan names; a newer one
-    waits for its plan to come, an older one is told to leave."""
+    """Handles the messages of peers and sends them credit and causes.
 
-    def __init__(
-        self,
-        connections: ConnectionTable,
-        flow: FrameForwarder,
-        pressure: BackpressureCauses,
-        weights: TupleWeights,
-        generation: GenerationState,
-        effects: EffectBuffer,
-    ) -> None:
-        self._connections = connections
-        self._forwarder = flow
-        self._causes = pressure
-        self._weights = weights
-        self._generation = generation
-        self._effects = effects
-        self._repaired = 0  # the number of the set that every peer was told whole at a heartbeat
-        self._last_told = 0  # whose turn it was
+    A peer is *accepted* when the plan names its incarnation. A newer incarnation waits for its plan; an older one is
+    asked to leave.
+    """
+
+    def __init__(self, state: StreamManagerState) -> None:
+        self._connections = state.connections
+        self._forwarder = state.forwarder
+        self._causes = state.causes
+        self._weights = state.weights
+        self._generation = state.generation
+        self._effects = state.effects
+        self._repaired = 0  # number of the cause set that all peers have received at a heartbeat
+        self._last_told = 0  # container that received the set last
 
     def connect(self, connection: int, hello: PeerHello, said: int, routes: PlanRoutes) -> None:
-        """A new connection; it replaces an older one, unless it comes from an older stream manager, or one of the two
-        stood in another generation when it said hello: whoever has called calls again."""
+        """Accept a hello. Replaces an older connection; rejects an older incarnation or another generation.
+
+        The caller of a rejected connection reconnects.
+        """
         peer = self._connections.peer(hello.container)
         if peer.connection is not None and (peer.incarnation or 0) > hello.incarnation:
             self._reject_outdated(connection, peer)
@@ -64,29 +60,33 @@ class PeerProtocol:
             self._effects.add(EndConnection(peer.connection, f"{peer}: replaced by a newer connection"))
             self.disconnected(peer)
         if peer.incarnation != hello.incarnation:
-            self._causes.peer_gone(peer.container)
+            self._causes.remove_peer(peer.container)
         self._connections.connect(peer, connection, hello.incarnation, hello.generation)
         self._accept_if_named(peer, routes)
 
     def open_data(self, peer: Peer) -> None:
-        """The data stream is there."""
+        """Open the link of an accepted peer."""
         peer.data_open = True
         if not self._end_if_closed(peer):
             self._open(peer)
 
     def disconnected(self, peer: Peer) -> None:
-        """The connection has ended, and the peer's causes with it."""
+        """Remove a connection that has ended, and the causes of the peer."""
         self._connections.disconnect(peer)
         self._suspend(peer)
-        self._causes.peer_gone(peer.container)
+        self._causes.remove_peer(peer.container)
 
     def control(self, peer: Peer, message: InstanceControl | PeerControl) -> None:
-        """Whatever a peer says after its hello. Raises ProtocolViolation."""
+        """Handle a control message.
+
+        Raises:
+            ProtocolViolation: The message is not for a stream manager.
+        """
         match message:
             case PeerCredit():
                 self._forwarder.credit(peer, message.tasks)
                 for task in message.tasks:
-                    self._weights.tell(task.task, task.tuple_weight)
+                    self._weights.update(task.task, task.tuple_weight)
             case CauseSet():
                 self._causes.peer_set(peer.container, message)
             case CauseChange():
@@ -94,14 +94,18 @@ class PeerProtocol:
             case Leave():
                 self._effects.add(StopReplaced(f"{peer}: {message.reason}"))
             case _:
-                raise ProtocolViolation(f"{type(message).__name__} after the hello")
+                raise ProtocolViolation(f"{type(message).__name__} is not for stream managers")
 
     def packet(self, peer: Peer, packet: Packet) -> None:
-        """Take a packet. Raises ProtocolViolation; what came before the fault in the packet is done."""
+        """Handle a packet.
+
+        Raises:
+            ProtocolViolation: The packet breaks a rule. The parts before the violation have been handled.
+        """
         flow, grants, traffic = self._forwarder, peer.grants, peer.traffic_in
         peer.accept(packet)
         if packet.inits or packet.verdicts:
-            raise ProtocolViolation("inits and verdicts stay within a container")
+            raise ProtocolViolation("inits and verdicts are not sent between containers")
         for ack in packet.acks:
             flow.ack(ack)
         for fail in packet.fails:
@@ -115,41 +119,42 @@ class PeerProtocol:
             flow.forward(frame, weight, grant)
 
     def renew(self, grant: CreditGrant) -> None:
-        """Give credit if half of it is used up."""
+        """Renew credit if half of it is used."""
         peer = self._connections.peers.get(grant.container)
         known = peer is not None and peer.accepted and peer.grants.get(grant.task) is grant
         if peer is not None and known and grant.renewal() is not None:
             self._send(peer, peer_credit([grant], self._weights.of))
 
     def send_weights(self, tasks: Collection[int], routes: PlanRoutes) -> None:
-        """The weight of these tasks has changed: tell every peer of those that live here, with what it may send."""
+        """Send the changed weights of local tasks to the peers, together with their credit."""
         here = [task for task in tasks if routes.where.get(task) == routes.container]
         for peer in self._connections.peers.values():
             if peer.accepted:
                 self._grant(peer, [task for task in here if task in peer.grants])
 
     def report_taken(self) -> None:
-        """What has been taken since it was told last."""
+        """Send to each peer how much of its frames was taken, where that has changed."""
         for peer in self._connections.peers.values():
             if peer.accepted:
                 self._grant(peer, [task for task, grant in peer.grants.items() if grant.taken != grant.told])
 
     def announce_causes(self) -> None:
-        """StartBackPressure and StopBackPressure to every peer, if the own causes have changed."""
-        change = self._causes.announce()
+        """Send to all peers which causes of this container began and ended (Kulkarni et al. 2015, section 5.4)."""
+        change = self._causes.take_change()
         if change is not None:
             self._send_all(change)
 
     def announce_all_causes(self, turns: int) -> None:
-        """The whole set, at a heartbeat: to every peer after a change and while there are causes, so that what was
-        missed is repaired; else to some in turn, so that each hears from us once in ``turns`` heartbeats.
+        """Send the whole cause set at a heartbeat, so that a missed change is repaired.
 
-        With k containers k(k-1) messages for each heartbeat were nearly all that an idle mesh did.
+        After a change and while there are causes all peers receive it. Otherwise a part of the peers does, so that each
+        hears from this stream manager once in ``turns`` heartbeats: k containers would else send k(k-1) messages per
+        heartbeat, which is nearly all the work of an idle mesh.
         """
-        whole = self._causes.whole()
+        whole = self._causes.announced()
         told = [peer for _, peer in sorted(self._connections.peers.items()) if peer.accepted]
         if not whole.causes and whole.number == self._repaired:
-            number = max(FEW_PEERS, -(-len(told) // turns))
+            number = max(CAUSE_SETS_PER_HEARTBEAT, -(-len(told) // turns))
             later = [peer for peer in told if peer.container > self._last_told]
             told = (later + told[: len(told) - len(later)])[:number]
             self._last_told = told[-1].container if told else 0
@@ -158,12 +163,12 @@ class PeerProtocol:
             self._send(peer, whole)
 
     def apply_plan(self, before: PlanRoutes, routes: PlanRoutes) -> None:
-        """A new plan, once it is routed by: who goes, who is still the right one, who waited for it."""
+        """Apply a new plan: remove, suspend and accept peers."""
         for container in before.peers:
             if container not in routes.peers:
                 peer = self._connections.remove_peer(container)
                 if peer.connection is not None:
-                    self._effects.add(EndConnection(peer.connection, f"{peer} is not in the plan any more"))
+                    self._effects.add(EndConnection(peer.connection, f"{peer} has left the plan"))
                 self.disconnected(peer)
                 self._forwarder.drop_peer(peer)
         for container in routes.peers:
@@ -181,10 +186,12 @@ class PeerProtocol:
     def check(self, current: CurrentPlan) -> None:
         """Assert every invariant."""
         for peer in self._connections.peers.values():
-            assert peer.link.is_open == (peer.accepted and peer.data_open), "only peers of the plan get packets"
+            assert peer.link.is_open == (peer.accepted and peer.data_open), "only accepted peers receive packets"
             assert not (peer.accepted or peer.data_open) or peer.connection is not None, "an accepted peer is connected"
             named = current.routes.plan.stream_manager(peer.container)
-            assert not peer.accepted or (named is not None and named.incarnation == peer.incarnation), "it is the one"
+            assert not peer.accepted or (named is not None and named.incarnation == peer.incarnation), (
+                "an accepted peer is named by the plan"
+            )
         for container in current.routes.peers:
             assert container in self._connections.peers, "peers of the plan are known"
 
@@ -200,9 +207,9 @@ class PeerProtocol:
             return
         if self._end_if_closed(peer):
             return
-        self.announce_causes()  # to the others, so that the whole set below is up to date
+        self.announce_causes()  # to the other peers, so that the set below is current
         peer.accepted = True
-        self._send(peer, self._causes.whole())
+        self._send(peer, self._causes.announced())
         for grant in peer.grants.values():
             grant.restart(open_now=True)
         self._grant(peer, routes.local_tasks)
@@ -213,7 +220,7 @@ class PeerProtocol:
         self._effects.add(SendMessage(connection, Leave(reason)), EndConnection(connection, reason))
 
     def _end_if_closed(self, peer: Peer) -> bool:
-        """End a connection that comes too late for its generation."""
+        """End the connection of a peer whose generation is closed; return True if it is."""
         over = self._generation.closed_reason()
         if peer.connection is not None and over:
             self._effects.add(EndConnection(peer.connection, f"{peer}: {over}"))

@@ -1,30 +1,28 @@
-"""Where each task lives and what each spout can reach: a plan, seen from one container.
+"""Physical plan as one container sees it, and the generation whose connections carry frames.
 
-Made anew for each plan and never changed, so a packet is routed by one plan from its first frame to its last. Whoever
-needs the plan in force gets it as an argument, in the ``CurrentPlan`` of the stream manager.
+``PlanRoutes`` is built for each plan and never changed, so one plan routes a packet from its first frame to its last.
+Functions that need the current plan receive it as an argument (``CurrentPlan``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish, TaskReport
 from heron_runtime.model.generations import Phase, stream_manager_of, task_place
 from heron_runtime.model.plan import NO_PLAN, PackingPlan, PhysicalPlan, StreamManagerInfo
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire.data import Frame
 from heron_runtime.wire.master import PlaceReport
-from stream_manager.core.ack_tracker import column
 from stream_manager.core.connections import ConnectionTable, LocalInstance, Neighbour
 
-EMPTY_PLAN = PhysicalPlan(NO_PLAN, 0, TopologyDefinition("", ""), PackingPlan(""))  # before the first plan
+#: In use before the first plan arrives.
+EMPTY_PLAN = PhysicalPlan(NO_PLAN, 0, TopologyDefinition("", ""), PackingPlan(""))
+NONE_CARRIED = -1
 
 
 class PlanRoutes:
-    """The tables of one plan for one container."""
+    """Routing tables of one plan for one container."""
 
     def __init__(self, plan: PhysicalPlan, container: int) -> None:
         self.plan = plan
@@ -41,23 +39,23 @@ class PlanRoutes:
         }
 
     def reaches(self, spout: str, cause: Cause) -> bool:
-        """True if tuples of this spout component can come to what is slow."""
+        """Return True if tuples of a spout component can reach a cause."""
         reach = self._reach.get(spout, frozenset())
         if cause.kind is CauseKind.TASK:
             return cause.component in reach
         return not reach.isdisjoint(self._hosted.get(cause.peer, frozenset()))
 
     def readers(self, task: int) -> tuple[int, ...]:
-        """The tasks that this one may send tuples to."""
+        """Return the tasks that a task may send tuples to."""
         return self._readers.get(self.component.get(task, ""), ())
 
     def instance_name(self, task: int) -> str:
-        """The instance's name, or ``task_<N>`` when the plan does not know it."""
+        """Return the name of an instance, or ``task_<N>`` if the plan does not contain it."""
         return self.plan.instance_name(task) if task in self.where else f"task_{task}"
 
 
 def _readers(plan: PhysicalPlan) -> dict[str, tuple[int, ...]]:
-    """By component, the tasks of every component that reads one of its streams."""
+    """Return for each component the tasks of the components that read one of its streams."""
     tasks: dict[str, list[int]] = {}
     for task in plan.tasks():
         tasks.setdefault(plan.component_of(task), []).append(task)
@@ -70,52 +68,49 @@ def _readers(plan: PhysicalPlan) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class CurrentPlan:
-    """What a stream manager goes by, replaced as a whole: the highest epoch heard, the newest plan's routes, and which
-    causes pause a spout."""
+    """Newest plan of a stream manager. Replaced as a whole.
+
+    Attributes:
+        epoch: Highest epoch of a topology master seen so far.
+        routes: Routing tables of the plan.
+        scope: Which causes pause a spout (``topology.backpressure.scope``).
+    """
 
     epoch: int
     routes: PlanRoutes
     scope: str = ""
 
 
-def roots_by_spout(frame: Frame) -> list[tuple[int, bytes]]:
-    """The distinct roots of a frame's tuples, grouped by the spout task that opened them."""
-    if not frame.roots:
-        return []
-    roots = np.unique(column(frame.roots))
-    tasks = roots >> np.uint64(48)
-    starts = np.flatnonzero(np.diff(tasks, prepend=np.uint64(0)) != 0)  # tasks count from 1
-    groups = np.split(roots, starts[1:])
-    return [(int(group[0]) >> 48, group.tobytes()) for group in groups]
-
-
-def tracked_count(frame: Frame) -> int:
-    """How many tuples of a frame hang on at least one root."""
-    if not frame.offsets:
-        return frame.count if frame.roots else 0
-    return int(np.count_nonzero(np.diff(np.frombuffer(frame.offsets, "<u4"))))
-
-
-NONE_CARRIED = -1
-
-
 class GenerationState:
-    """What one stream manager goes by, and what it has to say of it."""
+    """Generation of a stateful topology: which connections carry frames, and what is reported about it.
+
+    A frame carries no generation number; the *connection* does. The hello of an instance names its generation, and so
+    do both hellos of two peers. Frames are carried while that is the generation of the plan. With a plan of another
+    generation the stream manager drops its queues, reads from instances of older generations without forwarding their
+    frames, and ends the connections to peers, which reconnect.
+
+    The first connection of a generation that ends loses frames that are not sent again. It is reported as ``lost``, and
+    no further connection of that generation is opened. The same holds if the plan names another process in this place:
+    a restarted stream manager finds such a plan on its disk and carries nothing until the next one.
+
+    Generation 0 belongs to topologies without state: connections come and go, and only the progress of updates is
+    reported.
+    """
 
     def __init__(self, info: StreamManagerInfo, connections: ConnectionTable) -> None:
-        self.plan_generation = 0  # by the plan
-        self.carried_generation = 0  # whose frames are carried; NONE_CARRIED: nobody's
-        self.loss_reason = ""  # why nothing opens in it any more
-        self.command = NO_WISH  # what the master has said last; it stays in force while there is none
+        self.plan_generation = 0  # generation that the plan names
+        self.carried_generation = 0  # generation whose frames are carried, or NONE_CARRIED
+        self.loss_reason = ""  # why no further connection of it is opened
+        self.command = NO_WISH  # last checkpoint command; it holds while there is no master
         self._place = stream_manager_of(info.container)
         self._incarnation = info.incarnation
         self._connections = connections
         self._peers: tuple[int, ...] = ()
         self._own = TaskReport(0)
-        self._reported = True  # the master has heard all reports as they are
+        self._reported = True  # the master has received all current reports
 
     def apply_plan(self, routes: PlanRoutes) -> bool:
-        """A new plan; True if it is for other connections than before to carry frames."""
+        """Apply a new plan. Return True if other connections than before carry frames."""
         generation, before = routes.plan.generation, self.carried_generation
         self._peers = routes.peers
         if generation.number != self.plan_generation:
@@ -130,36 +125,37 @@ class GenerationState:
         return self.carried_generation != before
 
     def mismatch_reason(self, *generations: int) -> str:
-        """Why hellos that name these generations do not go together; empty if they do."""
+        """Return why hellos with these generations do not match the plan, or an empty string."""
         other = next((number for number in generations if number != self.plan_generation), None)
         return "" if other is None else f"generation {other} was named, and {self.plan_generation} is in force here"
 
     def closed_reason(self) -> str:
-        """Why nothing opens in the generation in force any more; empty if it may."""
+        """Return why no further connection of this generation is opened, or an empty string."""
         return f"generation {self.plan_generation} is over: {self.loss_reason}" if self.loss_reason else ""
 
     def record_ended(self, neighbour: Neighbour) -> None:
-        """A connection that carried frames, or was about to, has ended."""
+        """Record that a connection that carried frames has ended."""
         if self.plan_generation and neighbour.generation == self.plan_generation:
             self.loss_reason = self.loss_reason or f"the connection to {neighbour} ended"
 
     def set_command(self, command: CheckpointWish) -> bool:
-        """What the master wants; True if that is news. One that has no generation yet says nothing."""
+        """Store the command of the topology master. Return True if it has changed.
+
+        A command of generation 0 is empty and ignored.
+        """
         news = bool(command.generation) and command != self.command
         if news:
             self.command = command
         return news
 
     def set_report(self, instance: LocalInstance, report: TaskReport | None) -> None:
-        """An instance's word, which is kept with its connection; None: that has ended."""
+        """Store the report of a task, or None when its connection has ended."""
         if instance.report != report:
             instance.report = report
             self._reported = False
 
-    # What the master is told.
-
     def has_unreported_changes(self) -> bool:
-        """True if a report has changed since the master was told last."""
+        """Return True if a report has changed since ``take_reports``."""
         if not self.plan_generation:
             return not self._reported
         restored = self.carried_generation == self.plan_generation and not self.loss_reason and self._all_open()
@@ -170,7 +166,7 @@ class GenerationState:
         return not self._reported
 
     def take_reports(self) -> tuple[PlaceReport, ...]:
-        """All reports as they are, its own first where state is kept; the master hears them now."""
+        """Return all reports. The first is that of the stream manager if the topology has state."""
         self.has_unreported_changes()
         self._reported = True
         own = (PlaceReport(self._place, self._incarnation, self._own),) if self.plan_generation else ()
@@ -186,14 +182,14 @@ class GenerationState:
     def check(self) -> None:
         """Assert every invariant."""
         assert self.carried_generation in (self.plan_generation, NONE_CARRIED), (
-            "no other generation is carried than the plan's"
+            "only the generation of the plan is carried"
         )
-        assert self.plan_generation or not self.loss_reason, "where state is not kept nothing is over"
+        assert self.plan_generation or not self.loss_reason, "a topology without state has no closed generation"
         for neighbour in self._connections.all():
             carried = neighbour.generation == self.carried_generation
-            assert carried or not neighbour.link.is_open, f"{neighbour} hears frames of another generation"
+            assert carried or not neighbour.link.is_open, f"{neighbour} receives frames of another generation only"
         for instance in self._connections.instances.values():
-            assert instance.report is None or instance.connection is not None, "reports go with their connections"
+            assert instance.report is None or instance.connection is not None, "a report is removed with its connection"
 
     def _all_open(self) -> bool:
         peers = self._connections.peers

@@ -1,19 +1,15 @@
-"""The stream manager: facts in, effects out (seed 001 §5.4; protocols 1 to 3 and 5).
+"""Core of the stream manager: events in, effects out (Kulkarni et al. 2015, section 5.3).
 
-Theory of operation. ``handle`` takes one event, ``packet`` one packet, ``next_packet`` gives the next one to write;
-each changes the state and returns what is to be done, in order. Within one packet the order is inits, acks, fails,
-frames: a root is open before any copy of its tuples has left, so acks commute from then on.
+``StreamManager.handle`` takes one event and ``packet`` one packet; ``next_packet`` returns the next one to write. Each
+changes the state and returns effects, in order. A packet is handled in the order inits, acks, fails, frames: a root is
+open before a copy of its tuples leaves, so acks commute from then on.
 
-Time comes by ``Tick`` only, and counts only while ticks come: a step of more than a second counts as one second, and
-expiry rests a while after it, so that a stream manager that was stopped first reads what waits in its sockets; where
-every tick is that late it does not rest for ever. Its own
-pause fails no tuple and pauses no spout.
+Time advances by ``Tick`` only. A step of more than a second counts as one second, and no root expires for a while after
+it, so that a stream manager that was stopped first reads what waits in its sockets: its own pause fails no tuple and
+pauses no spout. If every tick is late, roots expire nevertheless.
 
-Who owns what: ``connections`` the neighbours with their links and credit (``links``, ``settlements``, ``credit``),
-``tracking`` the roots (``ack_tracker``), ``flow`` which neighbour a task is reached through, ``pressure`` the causes,
-``weights`` what a tuple weighs for each task,
-``standing`` what all of them go by (``routing``). ``local`` and ``mesh`` speak with instances and peers and own nothing
-but what they have said. Where state is kept ``generation`` says whose connections carry frames, and reports it.
+The state is in ``StreamManagerState`` (see there). ``InstanceProtocol`` and ``PeerProtocol`` handle the messages of
+instances and peers.
 """
 
 from __future__ import annotations
@@ -44,25 +40,33 @@ from stream_manager.core.instances import InstanceProtocol
 from stream_manager.core.link_metrics import find_bottleneck, link_gauges, link_totals, stale_totals
 from stream_manager.core.peers import PeerProtocol
 from stream_manager.core.plan import EMPTY_PLAN, CurrentPlan, GenerationState, PlanRoutes
+from stream_manager.core.state import StreamManagerState
 from stream_manager.core.trackers import AckTrackers
 
 LONGEST_STEP_MS = 1000
-MOST_TURNS = 10  # heartbeats from one word to a peer to the next, where there is nothing to say
-REST_MS = 2000  # no root expires so soon after a pause of our own
-MOST_LATE_TICKS = 5  # in a row: then they are no pauses, this is how slow the machine is, and roots must expire
+MAX_HEARTBEATS_BETWEEN_SETS = 10  # to one peer, while there are no causes
+REST_MS = 2000  # no root expires so soon after a late tick
+MAX_LATE_TICKS = 5  # in a row; after more of them the machine is slow, and roots expire nevertheless
 
 T = TypeVar("T")
 
 
 class StreamManager:
-    """One container's stream manager. ``settings`` are the operator's ``heron.*`` keys; ``now_ms`` is monotonic."""
+    """Stream manager of one container.
+
+    Args:
+        topology_id: Id of the topology.
+        info: Container, address and incarnation of this stream manager.
+        settings: ``heron.*`` settings of the operator.
+        now_ms: Monotonic time.
+    """
 
     def __init__(self, topology_id: str, info: StreamManagerInfo, settings: Mapping[str, Any], now_ms: int) -> None:
         self.topology_id = topology_id
         self.info = info
         self.container = info.container
         self.current = CurrentPlan(0, PlanRoutes(EMPTY_PLAN, info.container))
-        self.violations = 0  # of the protocol, by others
+        self.violations = 0  # protocol violations of other processes
         self.sequence_faults = 0
         self.connections = ConnectionTable(
             setting(settings, Keys.HERON_STREAMMGR_UPLOAD_WINDOW_BYTES),
@@ -74,30 +78,26 @@ class StreamManager:
         self.generation = GenerationState(info, self.connections)
         self.forwarder = FrameForwarder(info.container, self.connections, self.trackers, self.causes)
         self._effects = e.EffectBuffer()
-        hello = StreamManagerHello(PROTOCOL_VERSION, topology_id, info.container, info.incarnation)
-        self.instances = InstanceProtocol(
-            hello, self.connections, self.forwarder, self.trackers, self.causes, self.weights, self.generation,
-            self._effects,
-        )  # fmt: skip
-        self.peers = PeerProtocol(
-            self.connections, self.forwarder, self.causes, self.weights, self.generation, self._effects
+        state = StreamManagerState(
+            self.connections, self.forwarder, self.trackers, self.causes, self.weights, self.generation, self._effects
         )
+        hello = StreamManagerHello(PROTOCOL_VERSION, topology_id, info.container, info.incarnation)
+        self.instances = InstanceProtocol(state, hello)
+        self.peers = PeerProtocol(state)
         self._lease_ms = int(1000 * setting(settings, Keys.HERON_STREAMMGR_PARTITION_LEASE_SECS))
         self._heartbeat_ms = setting(settings, Keys.HERON_HEARTBEAT_INTERVAL_MS)
-        # Who hears of us alone hears often enough not to think itself cut off.
-        self._turns = max(1, min(MOST_TURNS, self._lease_ms // (3 * self._heartbeat_ms)))
+        # A peer that hears from this stream manager alone must hear often enough to keep its lease.
+        self._turns = max(1, min(MAX_HEARTBEATS_BETWEEN_SETS, self._lease_ms // (3 * self._heartbeat_ms)))
         self._wall_ms = now_ms
-        self._now_ms = now_ms  # counts only while ticks come
+        self._now_ms = now_ms  # advances by ticks only
         self._expire_from_ms = now_ms
-        self._late_ticks = 0  # one behind the other
+        self._late_ticks = 0  # in a row
         self._heartbeat_at_ms = now_ms
-        self._contact_ms = now_ms  # last word of a master or an accepted peer
+        self._contact_ms = now_ms  # last message of a topology master or an accepted peer
         self._is_master_connected = False
 
-    # What happens.
-
     def handle(self, event: e.Event) -> list[e.Effect]:
-        """Take a fact; returns what is to be done, in order."""
+        """Handle an event. Return the effects in order."""
         match event:
             case e.Tick(now_ms):
                 self._tick(now_ms)
@@ -128,52 +128,53 @@ class StreamManager:
         return self._finish()
 
     def packet(self, connection: int, packet: Packet) -> list[e.Effect]:
-        """A packet has come on this connection."""
+        """Handle a packet of a connection. Return the effects in order."""
         self._dispatch(connection, packet, self.instances.packet, self.peers.packet)
         return self._finish()
 
     def next_packet(self, connection: int) -> tuple[Packet | None, list[e.Effect]]:
-        """The next packet to write on this connection, if any. It is handed over by this call."""
+        """Return the next packet to write on a connection, or None, and the effects in order.
+
+        The caller must write the packet exactly once.
+        """
         neighbour = self.connections.at(connection)
         packet = None if neighbour is None else self.forwarder.next_packet(neighbour)
         return packet, self._finish()
 
-    # What others want to know.
-
     def peer_hello(self) -> PeerHello:
-        """What this stream manager says first to a peer."""
+        """Return the first message to a peer."""
         epoch = self.current.epoch
         incarnation, generation = self.info.incarnation, self.generation.plan_generation
         return PeerHello(PROTOCOL_VERSION, self.topology_id, self.container, incarnation, epoch, generation)
 
     def instance_connection(self, task: int, incarnation: int) -> int | None:
-        """The connection of an instance, if it is of this incarnation."""
+        """Return the connection of an instance of this incarnation, or None."""
         instance = self.connections.instances.get(task)
         return instance.connection if instance is not None and instance.incarnation == incarnation else None
 
     def peer_connection(self, container: int, incarnation: int, generation: int) -> int | None:
-        """The connection of a peer, if it is of this incarnation and generation."""
+        """Return the connection of a peer of this incarnation and generation, or None."""
         peer = self.connections.peers.get(container)
         wanted = peer is not None and (peer.incarnation, peer.generation) == (incarnation, generation)
         return peer.connection if peer is not None and wanted else None
 
     @property
     def version(self) -> PlanVersion:
-        """Of the newest plan."""
+        """Version of the newest plan."""
         return self.current.routes.plan.version
 
     def is_idle(self) -> bool:
-        """True if nothing here depends on time but heartbeats."""
+        """Return True if only heartbeats depend on time."""
         return not self.causes.own and not self.instances.has_paused_spouts() and not self.trackers.live
 
     def is_linked(self) -> bool:
-        """True if there is a plan and every peer that is registered in it has an open link."""
+        """Return True if there is a plan and the link of each registered peer is open."""
         registered = {info.container for info in self.current.routes.plan.stream_managers}
         peers = [self.connections.peers[c] for c in self.current.routes.peers if c in registered]
         return self.version != NO_PLAN and all(peer.link.is_open for peer in peers)
 
     def totals(self) -> dict[str, float]:
-        """Counters since the process began, by metric name."""
+        """Return counters since the start of the process, by metric name."""
         routes = self.current.routes
         found = {
             "__sequence_faults": self.sequence_faults,
@@ -189,7 +190,7 @@ class StreamManager:
         return {name: float(value) for name, value in found.items()}
 
     def gauges(self) -> dict[str, float]:
-        """What is now, by metric name."""
+        """Return gauges by metric name."""
         found = {
             "__tracked_roots": self.trackers.live,
             "__plan_number": self.version.number,
@@ -203,7 +204,7 @@ class StreamManager:
         self.check_control()
 
     def check_control(self) -> None:
-        """Assert every invariant but those of the trackers, which take long."""
+        """Assert every invariant except those of the trackers, which take long."""
         self.connections.check(self.forwarder.high, self.forwarder.largest_frame)
         self.forwarder.check()
         self.causes.check()
@@ -212,8 +213,8 @@ class StreamManager:
         self.generation.check()
         self.instances.check(self.current)
         self.peers.check(self.current)
-        assert self.current.epoch >= self.version.epoch, "no plan of a master that was never heard of"
-        assert not self._effects.take(), "effects are handed over by the end of each event"
+        assert self.current.epoch >= self.version.epoch, "the epoch of the plan is known"
+        assert not self._effects.take(), "effects are returned by the end of each event"
 
     # Connections.
 
@@ -231,9 +232,7 @@ class StreamManager:
 
     def _rejection_reason(self, hello: InstanceHello | PeerHello) -> str:
         if hello.protocol != PROTOCOL_VERSION:
-            return (
-                f"protocol {hello.protocol} is spoken; this stream manager speaks {PROTOCOL_VERSION}: use one release"
-            )
+            return f"protocol version {hello.protocol} does not match {PROTOCOL_VERSION}: use one release everywhere"
         if hello.topology_id != self.topology_id:
             return f"this is topology {self.topology_id}, not {hello.topology_id}"
         if isinstance(hello, PeerHello) and hello.container == self.container:
@@ -249,7 +248,7 @@ class StreamManager:
     def _dispatch(
         self, connection: int, what: T, local: Callable[[LocalInstance, T], None], mesh: Callable[[Peer, T], None]
     ) -> None:
-        """Hand over what a neighbour has sent. One that breaks a rule loses its connection."""
+        """Pass a message to the protocol of its neighbour. A violation ends the connection."""
         neighbour = self.connections.at(connection)
         try:
             if isinstance(neighbour, LocalInstance):
@@ -275,7 +274,7 @@ class StreamManager:
     # Plans and the master.
 
     def _apply_plan(self, plan: PhysicalPlan, epoch: int) -> None:
-        """Go by this plan, unless it is older than what was heard, or of another topology."""
+        """Apply a plan, unless it is outdated or belongs to another topology."""
         before = self.current
         if plan.topology.id != self.topology_id or epoch < before.epoch:
             return
@@ -296,7 +295,7 @@ class StreamManager:
         self._effects.add(e.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
         self.instances.apply_plan(before.routes, self.current)
         self.peers.apply_plan(before.routes, routes)
-        if plan.standstill is Standstill.SETTLING:  # spouts are silent until the master has heard of all
+        if plan.standstill is Standstill.SETTLING:  # spouts stay silent until all tasks have reported
             self._send_heartbeat()
 
     def _master_connected(self) -> None:
@@ -304,13 +303,13 @@ class StreamManager:
         instances = self.instances.connected_instances(self.current.routes)
         register = Register(PROTOCOL_VERSION, self.topology_id, self.info, instances, self.version, self.current.epoch)
         self._effects.add(e.SendToMaster(register))
-        if self.generation.plan_generation:  # a new master learns how everybody stands in its own epoch
+        if self.generation.plan_generation:  # a new leader receives all reports in its own epoch
             self._send_heartbeat()
 
     def _master_message(self, message: FromMaster) -> None:
         epoch = self.current.epoch
         if message.epoch < epoch:
-            self._effects.add(e.LeaveMaster(f"its epoch {message.epoch} is over; {epoch} was heard"))
+            self._effects.add(e.LeaveMaster(f"epoch {message.epoch} is outdated; the current one is {epoch}"))
         elif isinstance(message, Leave):
             self._effects.add(e.StopReplaced(f"topology master: {message.reason}"))
         else:
@@ -324,13 +323,13 @@ class StreamManager:
                 self._apply_plan(message.plan, message.epoch)
 
     def _raise_epoch(self, epoch: int) -> None:
-        """The highest epoch that anybody speaks of is kept."""
+        """Store an epoch if it is higher than the current one."""
         if epoch > self.current.epoch:
             self.current = replace(self.current, epoch=epoch)
             self._effects.add(e.EpochRaised(epoch))
 
     def _send_heartbeat(self) -> None:
-        """A heartbeat: when it is time, when an instance comes or goes, and when a report changes."""
+        """Send a heartbeat: periodically, when an instance connects or disconnects, and when a report changes."""
         if self._is_master_connected:
             causes, instances = tuple(self.causes.own), self.instances.connected_instances(self.current.routes)
             flow, epoch = self._flow(), self.current.epoch
@@ -339,28 +338,28 @@ class StreamManager:
             self._effects.add(e.SendToMaster(beat))
 
     def _flow(self) -> Flow:
-        """Whether tuples get through, and who holds them up."""
+        """Return whether tuples are acked, and the bottleneck."""
         here = find_bottleneck(self.connections, self.weights, self.current.routes)
         return Flow(self.trackers.live, self.trackers.stalled_ms(self._now_ms), here)
 
     # Time.
 
     def _tick(self, wall_ms: int) -> None:
-        """Expiry, heartbeats, the lease."""
+        """Advance the time: expire roots, check the lease, send heartbeats."""
         step = wall_ms - self._wall_ms
         self._wall_ms = wall_ms
         self._late_ticks = self._late_ticks + 1 if step > LONGEST_STEP_MS else 0
         if self._late_ticks:
             step = LONGEST_STEP_MS
-            if self._late_ticks <= MOST_LATE_TICKS:
+            if self._late_ticks <= MAX_LATE_TICKS:
                 self._expire_from_ms = self._now_ms + step + REST_MS
         self._now_ms += step
         self.causes.pass_time(step)
         self.instances.pass_time(step, self.current.routes)
         if self._now_ms >= self._expire_from_ms:
             self.trackers.tick(self._now_ms)
-        # The lease runs from the last word, not from the end of a connection: a silent master is no contact.
-        # Where the plan names no peers there is nobody to be cut off from (docs/decisions/lone-container.md).
+        # The lease starts with the last message, not with the end of a connection: a silent master is not a contact.
+        # Without peers in the plan there is no partition (docs/decisions/lone-container.md).
         silent = self._now_ms - self._contact_ms >= self._lease_ms
         self.causes.set_partitioned(silent and bool(self.current.routes.peers))
         if self._now_ms >= self._heartbeat_at_ms:
@@ -372,8 +371,8 @@ class StreamManager:
             self._send_heartbeat()
 
     def _finish(self) -> list[e.Effect]:
-        """What every event ends with: credit, announcements, pauses, and the links that have work."""
-        for grant in self.forwarder.due():
+        """Finish an event: renew credit, announce causes, pause spouts, wake links. Return the effects."""
+        for grant in self.forwarder.take_due_grants():
             (self.peers if grant.container else self.instances).renew(grant)
         changed = self.weights.take_changed()
         if changed:

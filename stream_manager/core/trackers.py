@@ -1,4 +1,4 @@
-"""The trackers of all local spouts; their verdicts go to the links of the spouts."""
+"""Ack trackers of all local spouts. Their verdicts are queued on the links of the spouts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ TOO_MANY = Reason(
 
 
 def timed_out(holder: Holder) -> Reason:
-    """Why a root expired, in one line."""
+    """Return the reason for expired roots; ``holder`` is the bottleneck that the topology master reports."""
     if not holder.component:
-        text = "no queue is long: a bolt has not acked it yet, or it was lost with a process"
+        text = "not acked within the message timeout; no queue is long, so a bolt still holds it or a process lost it"
         return Reason(FailKind.TIMEOUT, message=text)
     return Reason(FailKind.TIMEOUT, holder.component, holder.task, f"most waits for {holder}")
 
 
 def roots_of(message: Ack | Fail) -> Column:
-    """The roots of a message; looked at before it goes anywhere. Raises ProtocolViolation."""
+    """Return the roots of a message.
+
+    Raises:
+        ProtocolViolation: A root is 0.
+    """
     roots = column(message.roots)
     try:
         refuse_zero(roots)
@@ -35,7 +39,7 @@ def roots_of(message: Ack | Fail) -> Column:
 
 
 class AckTrackers:
-    """One tracker per local spout task."""
+    """One ``AckTracker`` per local spout task."""
 
     def __init__(self, buckets: int, connections: ConnectionTable) -> None:
         self._trackers: dict[int, AckTracker] = {}
@@ -44,26 +48,26 @@ class AckTrackers:
         self.completed = 0
         self.failed = 0
         self.expired = 0
-        self._unacked_since_ms: int | None = None  # since when roots are open and none was acked
+        self._unacked_since_ms: int | None = None  # when roots were open and none has been acked since
         self._completed_seen = 0
-        self._open_ms = 0  # when roots were open last
+        self._open_ms = 0  # last time at which roots were open
         self._timeout_ms: int | None = None
-        self.holder = NOBODY  # the task that most waits for, as the master says
-        self._late = 0  # for tasks without a tracker, or of trackers that are gone
+        self.holder = NOBODY  # bottleneck task, as the topology master reports it
+        self._late = 0  # acks and fails for tasks without a tracker, or of removed trackers
         self._buckets = buckets
 
     @property
     def late(self) -> int:
-        """Acks and fails of unknown roots."""
+        """Number of acks and fails of unknown roots."""
         return self._late + sum(tracker.late for tracker in self._trackers.values())
 
     @property
     def live(self) -> int:
-        """Roots in flight."""
+        """Number of roots in flight."""
         return sum(tracker.live for tracker in self._trackers.values())
 
     def set_routes(self, routes: PlanRoutes, now_ms: int) -> None:
-        """A new plan: there may be other local spouts."""
+        """Apply a new plan: create and remove trackers."""
         config, spouts = routes.plan.topology.config, routes.local_spouts
         timeout_ms: int | None = None
         if setting(config, Keys.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS):
@@ -75,20 +79,24 @@ class AckTrackers:
             if task not in self._trackers:
                 tracker = self._trackers[task] = AckTracker(task, timeout_ms, self._buckets, now_ms)
                 incarnation = self._connections.instance(task).incarnation
-                if incarnation is not None:  # its hello came before the plan
+                if incarnation is not None:  # its hello arrived before the plan
                     tracker.begin(incarnation)
 
     def begin(self, task: int, incarnation: int) -> None:
-        """The task's process said hello."""
+        """Start a new incarnation of a spout task. Its older roots are forgotten."""
         tracker = self._trackers.get(task)
         if tracker is not None:
             tracker.begin(incarnation)
 
     def init(self, task: int, message: Init) -> None:
-        """New roots, from the spout task itself. Raises ProtocolViolation."""
+        """Open new roots.
+
+        Raises:
+            ProtocolViolation: The task is not a local spout, or the roots are not of its incarnation.
+        """
         tracker = self._trackers.get(task)
         if tracker is None:
-            raise ProtocolViolation(f"task {task} opens roots but is no spout of this container")
+            raise ProtocolViolation(f"task {task} opens roots but is not a spout of this container")
         try:
             complete, refused = tracker.init(message.first_root, message.xors)
         except ValueError as error:
@@ -98,7 +106,11 @@ class AckTrackers:
         self._fail(task, refused, TOO_MANY)
 
     def ack(self, message: Ack) -> None:
-        """Acks for a local spout task, or for one that is nowhere. Raises ProtocolViolation."""
+        """Apply acks. Those for unknown spout tasks are counted as late.
+
+        Raises:
+            ProtocolViolation: A root is 0.
+        """
         tracker = self._trackers.get(message.task)
         if tracker is None:
             self._late += len(message.roots) // 8
@@ -106,7 +118,11 @@ class AckTrackers:
             self._complete(message.task, tracker.ack(roots_of(message), column(message.xors)))
 
     def fail(self, message: Fail) -> None:
-        """Fails for a local spout task, or for one that is nowhere. Raises ProtocolViolation."""
+        """Apply fails. Those for unknown spout tasks are counted as late.
+
+        Raises:
+            ProtocolViolation: A root is 0.
+        """
         tracker = self._trackers.get(message.task)
         if tracker is None:
             self._late += len(message.roots) // 8
@@ -114,20 +130,20 @@ class AckTrackers:
             self._fail(message.task, tracker.fail(roots_of(message)), message.reason)
 
     def verdict(self, task: int, roots: bytes, reason: Reason | None) -> None:
-        """To the spout task itself; no reason means complete."""
+        """Queue verdicts for a spout task. ``reason`` None means complete."""
         instance = self._connections.instance(task)
         instance.link.settlements.verdict(task, roots, reason)
         self._connections.dirty[instance] = None
 
     def stalled_ms(self, now_ms: int) -> int:
-        """For how long no root was acked while some were open; 0 below the message timeout, or without one."""
+        """Return how long no root was acked while some were open; 0 below the message timeout or without one."""
         if self._unacked_since_ms is None or self._timeout_ms is None:
             return 0
         unacked_ms = now_ms - self._unacked_since_ms
         return unacked_ms if unacked_ms >= self._timeout_ms else 0
 
     def _note_flow(self, now_ms: int) -> None:
-        """Roots that are opened in place of expired ones wait on with them; a rest as long as a timeout ends it."""
+        """Update since when no root has been acked. A rest as long as the message timeout resets it."""
         if self.completed != self._completed_seen:
             self._completed_seen, self._unacked_since_ms = self.completed, None
         if self.live:
@@ -138,7 +154,7 @@ class AckTrackers:
             self._unacked_since_ms = None
 
     def tick(self, now_ms: int) -> None:
-        """Let roots expire."""
+        """Expire roots."""
         self._note_flow(now_ms)
         for task, tracker in self._trackers.items():
             expired = tracker.tick(now_ms)
@@ -147,7 +163,7 @@ class AckTrackers:
                 self._fail(task, expired, timed_out(self.holder))
 
     def totals(self) -> dict[str, float]:
-        """Counters, by metric name."""
+        """Return counters by metric name."""
         return {
             "__roots_opened": self.opened,
             "__roots_completed": self.completed,

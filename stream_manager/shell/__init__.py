@@ -1,0 +1,1 @@
+"""Shell of the stream manager: process, connections, files."""

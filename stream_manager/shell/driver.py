@@ -1,14 +1,13 @@
-"""Streams to instances (framed) and peers (gRPC) as the core sees them: numbered connections, pumps that write, loops
-that read.
+"""Driver of the core: numbered connections to instances and peers, and the effects that the core requests.
 
-A connection is two streams, control and data; when either ends, both do. Each stream has one writer (a *pump*) with one
-write in flight, which is never cancelled, since that would end the call under the packets before it. What queues up
-during a write goes with the next one.
+A connection consists of a control stream and a data stream; when one ends, both do. Each stream has one writer (a
+*pump*) with one write in flight. A write is never cancelled, since that would end the call before earlier packets have
+left. What is queued during a write leaves with the next one.
 
-Each of k containers has k - 1 peers, and what its tasks send, and ack, comes a little for each of them at a time: at a
-given load packets would grow with the square of k, and a packet costs as much as a hundred tuples. So data packets
-*gather*: they leave at a distance that grows with the number of peers, to them and to the instances that hear from them
-all, unless enough has come together. One that comes after a rest leaves at once. Without peers nothing waits.
+The traffic of a container is spread over its k - 1 peers, so the number of packets at a given load would grow with the
+square of k, and a packet costs as much as a hundred tuples. Data packets are therefore *spaced*: the gap between two
+packets of a stream grows with the number of peers, unless enough data is queued. A packet after a rest leaves
+immediately. Without peers there is no gap.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from stream_manager.core.stream_manager import StreamManager
 
 FAREWELL_SECONDS = 1.0
 MALFORMED = "malformed message"
-GATHERED_BYTES = 16 * 1024  # so much is worth a packet
+ENOUGH_BYTES = 16 * 1024  # of queued data: the packet leaves without a gap
 GAP_SECONDS_EACH_PEER = 0.0015
 LONGEST_GAP_SECONDS = 0.005
 
@@ -58,7 +57,10 @@ log = logging.getLogger(__name__)
 
 
 class PacketPump:
-    """Writes what ``take`` gives as fast as the stream takes it. After ``close`` it writes what is left and ends."""
+    """Writes the messages that ``take`` returns as fast as the stream accepts them.
+
+    After ``close`` it writes what is left and ends.
+    """
 
     def __init__(self, take: Callable[[], Any | None]) -> None:
         self._take = take
@@ -66,16 +68,16 @@ class PacketPump:
         self._closing = False
 
     def wake(self) -> None:
-        """There may be something."""
+        """Look for messages."""
         self._work.set()
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """End after the remaining messages."""
         self._closing = True
         self._work.set()
 
     async def run(self, write: Write) -> None:
-        """Write until closed. Raises what ``write`` raises."""
+        """Write until closed. Exceptions of ``write`` are passed on."""
         while True:
             message = self._take()
             if message is not None:
@@ -89,26 +91,31 @@ class PacketPump:
 
 @dataclass(frozen=True)
 class Spacing:
-    """``gap`` gives the least seconds from packet to packet, ``waiting_bytes`` what there is for the next one."""
+    """Limits of a ``SpacedPump``.
+
+    Attributes:
+        gap: Returns the least seconds between two packets.
+        waiting_bytes: Returns the bytes queued for the next packet.
+    """
 
     gap: Callable[[], float]
     waiting_bytes: Callable[[], int]
 
 
 class SpacedPump(PacketPump):
-    """A pump whose messages gather."""
+    """Pump that leaves a gap between two messages, unless enough is queued."""
 
     def __init__(self, take: Callable[[], Any | None], gathering: Spacing) -> None:
         super().__init__(take)
         self._gathering = gathering
         self._loop = asyncio.get_running_loop()
-        self._due = 0.0  # the next message may leave then
+        self._due = 0.0  # when the next message may leave
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """There may be something."""
+        """Look for messages."""
         seconds = self._due - self._loop.time()
-        if seconds <= 0 or self._gathering.waiting_bytes() >= GATHERED_BYTES:
+        if seconds <= 0 or self._gathering.waiting_bytes() >= ENOUGH_BYTES:
             self._go()
         elif self._timer is None:
             self._timer = self._loop.call_later(seconds, self._go)
@@ -120,7 +127,7 @@ class SpacedPump(PacketPump):
         self._work.set()
 
     async def run(self, write: Write) -> None:
-        """Write until closed. Raises what ``write`` raises."""
+        """Write until closed. Exceptions of ``write`` are passed on."""
         try:
             while not self._closing:
                 await self._work.wait()
@@ -138,7 +145,13 @@ class SpacedPump(PacketPump):
 
 
 class Connection:
-    """Control and data stream to one neighbour. ``gone(reason)`` is called once, when the first of them ends."""
+    """Control and data stream to one neighbour.
+
+    Args:
+        number: Number by which the core knows the connection.
+        who: Name of the neighbour in log messages.
+        gone: Called once with the reason, when the first stream ends.
+    """
 
     def __init__(self, number: int, who: str, gone: Callable[[str], None]) -> None:
         self.number = number
@@ -150,13 +163,13 @@ class Connection:
         self._gone = gone
 
     def send(self, message: Any) -> None:
-        """On the control stream (see ``ControlOutbox`` for what replaces what)."""
+        """Queue a message on the control stream (``ControlOutbox``)."""
         if not self.ended.done():
             self._outbox.put(message)
             self.control.wake()
 
     def end(self, reason: str) -> None:
-        """End both streams, after what was sent on the control stream. The first reason counts."""
+        """End both streams after the queued control messages. Only the first call has an effect."""
         if self.ended.done():
             return
         self.ended.set_result(reason)
@@ -177,7 +190,7 @@ class Connection:
                 self.end(_why(reader) or _why(writer) or "closed by the other end")
                 if not writer.done():
                     await asyncio.wait({writer}, timeout=FAREWELL_SECONDS)
-            finally:  # also when this is cancelled in the farewell: the call is over, what they wait for will not come
+            finally:  # also if this is cancelled meanwhile: the call has ended
                 for task in (reader, writer):
                     task.cancel()
                 await asyncio.gather(reader, writer, return_exceptions=True)
@@ -188,8 +201,8 @@ async def _read_all(read: Read, handle: Callable[[Any], None]) -> None:
         message = await read()
         if message is EOF or message is grpc.aio.EOF:
             return
-        if message is None:  # what the read of a gRPC client gives for bytes that cannot be decoded
-            raise MalformedMessage("a message that cannot be decoded")
+        if message is None:  # a gRPC client returns it for bytes that cannot be decoded
+            raise MalformedMessage("a message cannot be decoded")
         handle(message)
 
 
@@ -206,22 +219,22 @@ def _why(task: asyncio.Future[None]) -> str:
     if isinstance(error, LinkLost):
         return str(error)
     if not isinstance(error, grpc.RpcError | grpc.aio.BaseError | asyncio.InvalidStateError):
-        log.error("unexpected fault of a stream", exc_info=error)
+        log.error("unexpected exception of a stream", exc_info=error)
     return f"{type(error).__name__}: {error}"
 
 
 def now_ms() -> int:
-    """The monotonic clock."""
+    """Return monotonic time in milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
 class CoreDriver:
-    """Owns the core. Everything runs on one loop, so the core needs no lock."""
+    """Passes events to the core and runs its effects. All of it runs on one event loop, so the core needs no lock."""
 
     def __init__(self, core: StreamManager) -> None:
         self.core = core
         self.connections: dict[int, Connection] = {}
-        self.reports = Waiting()  # of the instances, for the metrics manager
+        self.reports = Waiting()  # metrics reports of the instances, for the metrics manager
         self.stop = asyncio.Event()
         self.replaced = False
         self._numbers = itertools.count(1)
@@ -235,27 +248,27 @@ class CoreDriver:
         }
 
     def on(self, kind: type[Effect], do: Callable[[Any], None]) -> None:
-        """Who does the effects of this kind."""
+        """Set the function that runs the effects of one kind."""
         self._do[kind] = do
 
     def handle(self, event: Event) -> None:
-        """Tell the core, and do what it wants."""
+        """Pass an event to the core and run its effects."""
         self._act(self.core.handle(event))
 
     def connect(self, who: str) -> Connection:
-        """A new connection, with its number."""
+        """Create a connection and assign its number."""
         number = next(self._numbers)
         connection = self.connections[number] = Connection(number, who, partial(self._ended, number, who))
         log.info("%s: connected", who)
         return connection
 
     def without_data(self, number: int | None) -> Connection | None:
-        """The connection of this number, if it is open and has no data stream yet."""
+        """Return a connection that is open and has no data stream yet, or None."""
         connection = None if number is None else self.connections.get(number)
         return None if connection is None or connection.data is not None else connection
 
     async def control(self, connection: Connection, stream: Any) -> None:
-        """Run the control stream of a connection."""
+        """Run the control stream of a connection until it ends."""
 
         def heard(message: Any) -> None:
             if isinstance(message, ProcessMetrics):
@@ -266,7 +279,7 @@ class CoreDriver:
         await connection.converse(stream, heard, connection.control)
 
     async def data(self, connection: Connection, stream: Any) -> None:
-        """Run the data stream of a connection."""
+        """Run the data stream of a connection until it ends."""
         number = connection.number
         pump = connection.data = self._pump(number)
         self.handle(DataStreamOpened(number))
@@ -277,18 +290,18 @@ class CoreDriver:
         await connection.converse(stream, arrived, pump)
 
     def _pump(self, number: int) -> PacketPump:
-        """Of the data stream: its packets gather."""
+        """Return the pump of a data stream."""
         take, neighbour = partial(self._next_packet, number), self.core.connections.at(number)
         if neighbour is not None:
             return SpacedPump(take, Spacing(self._gap, neighbour.link.waiting_bytes))
         return PacketPump(take)
 
     def _gap(self) -> float:
-        """Seconds from packet to packet on one stream."""
+        """Return the least seconds between two packets of one stream."""
         return min(LONGEST_GAP_SECONDS, GAP_SECONDS_EACH_PEER * len(self.core.current.routes.peers))
 
     def _act(self, effects: list[Effect]) -> None:
-        """Do these, in order. What they lead to is done after them."""
+        """Run effects in order. The effects that they lead to run after them."""
         self._todo.extend(effects)
         if self._acting:
             return
@@ -316,7 +329,7 @@ class CoreDriver:
             connection.end(effect.reason)
 
     def _replaced(self, effect: StopReplaced) -> None:
-        log.warning("told to leave: %s", effect.reason)
+        log.warning("stopping, since another stream manager has taken over: %s", effect.reason)
         self.replaced = True
         self.stop.set()
 

@@ -1,5 +1,8 @@
-"""Keeps one connection to a target: at once when it moves, and again with a growing delay while nobody answers, or
-a smaller one while the two ends are not of one mind yet."""
+"""gRPC connections to the stream managers of other containers and to the topology master.
+
+Of two stream managers the one with the lower container number connects to the other. The topology master is found
+through the state store, or at its last address while the store is unavailable.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ from stream_manager.shell.driver import Connection, CoreDriver
 
 BACKOFF_MIN_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 2.0
-REFUSED_MIN_SECONDS = 0.05  # a plan is on its way to one of the two ends
+REFUSED_MIN_SECONDS = 0.05  # one of the two ends will receive its plan soon
 REFUSED_MAX_SECONDS = 0.4
 
 T = TypeVar("T")
@@ -46,8 +49,16 @@ log = logging.getLogger(__name__)
 
 
 class Dialer(Generic[T]):
-    """``connect`` runs one connection from its first to its last message and is False if nobody answered. While it
-    runs, ``connection`` is what it has opened, and it says ``refused`` if that was not to be."""
+    """Keeps one connection to a target.
+
+    It connects immediately when the target changes, and again with a growing delay while the target does not answer.
+    The delay is shorter after a refusal, since both ends then only differ in their plan.
+
+    Args:
+        who: Name of the target in log messages.
+        connect: Runs one connection from its first to its last message; returns False if there was no answer. While it
+            runs it sets ``connection``, and it calls ``refused`` if one of the ends refused the connection.
+    """
 
     def __init__(self, who: str, connect: Callable[[T], Awaitable[bool]]) -> None:
         self.connection: Connection | None = None
@@ -59,13 +70,13 @@ class Dialer(Generic[T]):
         self._refused = False
 
     def set_target(self, target: T | None) -> bool:
-        """Go there instead; False if it is the same place."""
+        """Set the target. Return False if it is unchanged."""
         if target == self._target:
             return False
         self._target = target
         self._moved.set()
         if self.connection is not None:
-            self.connection.end(f"{self._who} is to be called anew")
+            self.connection.end(f"{self._who} has a new address or generation")
         return True
 
     async def run(self) -> None:
@@ -86,15 +97,15 @@ class Dialer(Generic[T]):
             self._moved.clear()
 
     def refused(self) -> None:
-        """The connection that runs is of no use to one of its ends; the next one may be, soon."""
+        """Record that one of the ends has refused the current connection."""
         self._refused = True
 
     def answered(self) -> None:
-        """The next fault is worth a line in the log."""
+        """Record an answer, so that the next failure is logged again."""
         self._fault = ""
 
     def failed(self, fault: str) -> None:
-        """Log a fault once, not at every attempt."""
+        """Log a failure once, not at each attempt."""
         if fault != self._fault:
             self._fault = fault
             log.warning("%s: %s", self._who, fault)
@@ -106,9 +117,9 @@ GENERATION_KEY = "heronry-generation"
 HELLO_SECONDS = 10.0
 
 
-async def start_peer_server(host: CoreDriver, identity: Identity, address: str) -> tuple[grpc.aio.Server, int]:
-    """Serve peers on a free port of ``address``. Returns the server and the port."""
-    service = _PeerService(host)
+async def start_peer_server(driver: CoreDriver, identity: Identity, address: str) -> tuple[grpc.aio.Server, int]:
+    """Serve peers on a free port of ``address``. Return the server and the port."""
+    service = _PeerService(driver)
     handler = PEER_SERVICE.handler(Control=service.control, Data=service.data)
     server, port = make_server(identity, f"{address}:0", [handler])
     await server.start()
@@ -116,8 +127,8 @@ async def start_peer_server(host: CoreDriver, identity: Identity, address: str) 
 
 
 class _PeerService:
-    def __init__(self, host: CoreDriver) -> None:
-        self._host = host
+    def __init__(self, driver: CoreDriver) -> None:
+        self._driver = driver
 
     async def control(self, _: Any, context: grpc.aio.ServicerContext) -> None:
         try:
@@ -126,23 +137,23 @@ class _PeerService:
             hello = None
         if not isinstance(hello, PeerHello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of a peer is PeerHello")
-        connection = self._host.connect(_who(hello))
-        us = self._host.core.peer_hello()
+        connection = self._driver.connect(_who(hello))
+        us = self._driver.core.peer_hello()
         connection.send(us)
-        self._host.handle(ConnectionOpened(connection.number, hello, us.generation))
-        await self._host.control(connection, context)
+        self._driver.handle(ConnectionOpened(connection.number, hello, us.generation))
+        await self._driver.control(connection, context)
 
     async def data(self, _: Any, context: grpc.aio.ServicerContext) -> None:
         who = _metadata_numbers(context, CONTAINER_KEY, INCARNATION_KEY, GENERATION_KEY)
-        connection = self._host.without_data(self._host.core.peer_connection(*who))
+        connection = self._driver.without_data(self._driver.core.peer_connection(*who))
         if connection is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "say hello on a control stream first")
             return
-        await self._host.data(connection, context)
+        await self._driver.data(connection, context)
 
 
 def _metadata_numbers(context: grpc.aio.ServicerContext, *keys: str) -> list[int]:
-    """These metadata as numbers, 0 for what is missing or no number."""
+    """Return metadata as numbers; 0 for missing or invalid ones."""
     metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
     return [int(text) if (text := metadata.get(key, "")).isdecimal() else 0 for key in keys]
 
@@ -153,30 +164,30 @@ def _who(hello: PeerHello) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PeerTarget:
-    """Where a peer is. What belongs to another generation needs a connection of its own."""
+    """Address of a peer and the generation of the connection to it."""
 
     info: StreamManagerInfo
     generation: int
 
 
 class PeerConnector:
-    """Keeps a connection to one peer with a higher container number."""
+    """Keeps the connection to one peer with a higher container number."""
 
-    def __init__(self, host: CoreDriver, identity: Identity, container: int) -> None:
-        self._host = host
+    def __init__(self, driver: CoreDriver, identity: Identity, container: int) -> None:
+        self._driver = driver
         self._identity = identity
         self._container = container
         self._dialer = Dialer(f"container {container}", self._connect)
         self.run = self._dialer.run
 
     def set_plan(self, plan: PhysicalPlan) -> None:
-        """A new plan: go where it says the peer is, and again when it begins another generation."""
+        """Apply a new plan: connect to the address it names, and again when a generation begins."""
         info = plan.stream_manager(self._container)
         self._dialer.set_target(None if info is None else PeerTarget(info, plan.generation.number))
 
     async def _connect(self, target: PeerTarget) -> bool:
-        """One connection from hello to end. False if there was no hello."""
-        us = self._host.core.peer_hello()
+        """Run one connection. Return False if the peer did not answer with a hello."""
+        us = self._driver.core.peer_hello()
         keys = (CONTAINER_KEY, us.container), (INCARNATION_KEY, us.incarnation), (GENERATION_KEY, us.generation)
         metadata = self._identity.metadata(*((key, str(value)) for key, value in keys if value))
         async with make_channel(f"{target.info.host}:{target.info.port}", self._identity) as channel:
@@ -191,20 +202,20 @@ class PeerConnector:
                 return False
             if not isinstance(hello, PeerHello) or hello.container != self._container:
                 if isinstance(hello, Leave):
-                    self._host.handle(PeerRejected(self._container, hello.reason))
-                self._dialer.failed(f"it answers {hello}")
+                    self._driver.handle(PeerRejected(self._container, hello.reason))
+                self._dialer.failed(f"unexpected answer {hello}")
                 return False
             self._dialer.answered()
-            self._dialer.connection = connection = self._host.connect(_who(hello))
-            self._host.handle(ConnectionOpened(connection.number, hello, us.generation))
+            self._dialer.connection = connection = self._driver.connect(_who(hello))
+            self._driver.handle(ConnectionOpened(connection.number, hello, us.generation))
             if connection.ended.done():
                 self._dialer.refused()
             try:
                 if not connection.ended.done():
                     data = PEER_SERVICE.call(channel, "Data")(metadata=metadata)
                     await asyncio.gather(
-                        self._host.control(connection, stream),
-                        self._host.data(connection, data),
+                        self._driver.control(connection, stream),
+                        self._driver.data(connection, data),
                     )
             finally:
                 connection.end("the connector has ended")
@@ -213,7 +224,12 @@ class PeerConnector:
 
 
 class MasterWatcher:
-    """Follows the master's node in the state store; ``found`` gets each new location and its bytes."""
+    """Watches the location of the topology master in the state store.
+
+    Args:
+        launch: Launch file of the container.
+        found: Called with each new location and its encoded form.
+    """
 
     def __init__(self, launch: Launch, found: Callable[[MasterLocation, bytes], None]) -> None:
         self._launch = launch
@@ -221,7 +237,7 @@ class MasterWatcher:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Watch until cancelled; a store that is away is asked again."""
+        """Watch until cancelled. Retries while the state store is unavailable."""
         loop = asyncio.get_running_loop()
         store = store_of(self._launch)
         path = paths.master(self._launch.topology)
@@ -243,7 +259,7 @@ class MasterWatcher:
                     delay = BACKOFF_MIN_SECONDS
                     await self._changed.wait()
                 except StoreError as error:
-                    log.warning("state store: %s; going on with what is known", error)
+                    log.warning("state store: %s; using the last known location", error)
                     await asyncio.sleep(delay)
                     delay = min(2 * delay, BACKOFF_MAX_SECONDS)
         finally:
@@ -254,7 +270,7 @@ class MasterWatcher:
         self._changed.clear()
         node = await asyncio.to_thread(store.get, path)
         if node is None:
-            return  # between two masters; the last one may come back to its place
+            return  # no leader at the moment; the last one may return
         try:
             location = MASTER_LOCATION.decode(node.data)
         except MalformedMessage as error:
@@ -265,23 +281,23 @@ class MasterWatcher:
 
 
 class MasterClient:
-    """Keeps a stream to the master: registers, sends what the core says, hands it what the master says."""
+    """Keeps the stream to the topology master: registers, sends heartbeats, passes its messages to the core."""
 
-    def __init__(self, host: CoreDriver, identity: Identity) -> None:
-        self._host = host
+    def __init__(self, driver: CoreDriver, identity: Identity) -> None:
+        self._driver = driver
         self._identity = identity
         self._dialer = Dialer("topology master", self._connect)
         self.run = self._dialer.run
-        host.on(SendToMaster, self._tell)
-        host.on(LeaveMaster, self._refuse)
+        driver.on(SendToMaster, self._tell)
+        driver.on(LeaveMaster, self._refuse)
 
     def set_location(self, location: MasterLocation) -> None:
-        """The master is here now."""
+        """Set the location of the topology master."""
         if self._dialer.set_target(location):
             log.info("topology master: %s:%d, epoch %d", location.host, location.port, location.epoch)
 
     async def _connect(self, location: MasterLocation) -> bool:
-        """One connection. True if the master said anything."""
+        """Run one connection. Return True if a message has arrived."""
         heard = False
 
         def handle(message: FromMaster) -> None:
@@ -290,12 +306,12 @@ class MasterClient:
                 log.info("topology master: registered")
             heard = True
             self._dialer.answered()
-            self._host.handle(MasterMessage(message))
+            self._driver.handle(MasterMessage(message))
 
         async with make_channel(f"{location.host}:{location.port}", self._identity) as channel:
             stream = MASTER_SERVICE.call(channel, "StreamManager")(metadata=self._identity.metadata())
             self._dialer.connection = connection = Connection(0, "topology master", self._gone)
-            self._host.handle(MasterConnected())
+            self._driver.handle(MasterConnected())
             try:
                 await connection.converse(stream, handle, connection.control)
             finally:
@@ -305,7 +321,7 @@ class MasterClient:
 
     def _gone(self, reason: str) -> None:
         self._dialer.failed(reason)
-        self._host.handle(MasterDisconnected())
+        self._driver.handle(MasterDisconnected())
 
     def _tell(self, effect: SendToMaster) -> None:
         if self._dialer.connection is not None:

@@ -1,4 +1,4 @@
-"""The stream manager's process: builds core and shell, runs until it is told to stop, and cleans up behind itself."""
+"""Process of the stream manager: builds core and shell, runs until it is stopped, and removes its files."""
 
 from __future__ import annotations
 
@@ -38,20 +38,23 @@ from stream_manager.shell.instance_server import InstanceServer
 
 TICK_SECONDS = 0.1
 IDLE_TICK_SECONDS = 0.5  # a wake-up costs more than the tick itself
-GC_THRESHOLD = 50_000  # packets make garbage that counting frees; cycles are rare
+GC_THRESHOLD = 50_000  # reference counting frees packets; cycles are rare
 
 log = logging.getLogger(__name__)
 
 
 class StreamManagerProcess:
-    """One stream manager with its servers and clients. ``start`` serves; ``stopped`` is set when it should end."""
+    """One stream manager with its servers and clients.
+
+    ``stopped`` is set when the process should end.
+    """
 
     def __init__(self, launch: Launch, container: int) -> None:
         self.launch = launch
         self.container = container
         self._identity = identity_of(launch)
         self._file = PlanFile(Path(launch.runtime_dir, f"stream_manager-{container}.plan"), launch.topology_id)
-        # Incarnations grow, so that peers can tell a newer stream manager from an older one.
+        # Incarnations increase, so that peers can distinguish a newer stream manager from an older one.
         self._incarnation = max(time.time_ns() // 1_000_000, self._file.memory.incarnation + 1)
         self._servers: list[grpc.aio.Server] = []
         self._patience_seconds = setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) / 2
@@ -62,33 +65,38 @@ class StreamManagerProcess:
         self._keeps_history = setting(launch.settings, Keys.HERON_HISTORY_ENABLED)
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
         info = StreamManagerInfo(container, launch.host, 0, self._incarnation, os.getpid())
-        self.host = CoreDriver(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
+        self.driver = CoreDriver(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
         key_of = partial(instance_key, launch.secret(), launch.topology_id, container)
-        self._instances = InstanceServer(self.host, key_of)
-        self.reporter = Reporter(launch, container, self._collect, self.host.reports)
+        self._instances = InstanceServer(self.driver, key_of)
+        self.reporter = Reporter(launch, container, self._collect, self.driver.reports)
 
     @property
     def core(self) -> StreamManager:
         """The core."""
-        return self.host.core
+        return self.driver.core
 
     @property
     def stopped(self) -> asyncio.Event:
-        """Set when it should end."""
-        return self.host.stop
+        """Event that is set when the process should end."""
+        return self.driver.stop
 
     @property
     def phase(self) -> Phase:
-        """RUNNING with a plan and links to all registered peers."""
+        """``RUNNING`` with a plan and links to all registered peers."""
         return Phase.RUNNING if self._servers and self.core.is_linked() else Phase.STARTING
 
     async def start(self) -> None:
-        """Listen, recall the last plan, look for master and peers. Raises OSError, RuntimeError (no port)."""
-        self.host.on(PlanAccepted, self._plan_accepted)
-        self.host.on(EpochRaised, lambda effect: self._file.update(epoch=effect.epoch))
-        # The port is part of what the core says of itself, so the peers' server comes first.
-        peers, port = await start_peer_server(self.host, self._identity, self.launch.bind_host)
-        self.host.handle(Listening(port))
+        """Listen, load the last plan, and connect to the topology master and the peers.
+
+        Raises:
+            OSError: A socket cannot be created.
+            RuntimeError: No port is free.
+        """
+        self.driver.on(PlanAccepted, self._plan_accepted)
+        self.driver.on(EpochRaised, lambda effect: self._file.update(epoch=effect.epoch))
+        # The core reports its port, so the server for peers starts first.
+        peers, port = await start_peer_server(self.driver, self._identity, self.launch.bind_host)
+        self.driver.handle(Listening(port))
         path = self.launch.stream_manager_socket(self.container)
         self._servers = [peers]
         await self._instances.start(path)
@@ -97,7 +105,7 @@ class StreamManagerProcess:
             user.share(path, TALKED_THROUGH)
         self._file.update(incarnation=self._incarnation)
         self._recall()
-        master = MasterClient(self.host, self._identity)
+        master = MasterClient(self.driver, self._identity)
         if self._last_master is not None:
             master.set_location(self._last_master)
 
@@ -115,21 +123,27 @@ class StreamManagerProcess:
         log.info("listening on %s and %s:%d", path, self.launch.host, port)
 
     def replaced(self) -> bool:
-        """Once stopped: true if another stream manager has taken this place. Raises what a part has raised."""
+        """Return, once stopped, whether another stream manager has taken over.
+
+        Raises:
+            BaseException: A part of the process has failed with it.
+        """
         if self._fault is not None:
             raise self._fault
-        return self.host.replaced
+        return self.driver.replaced
 
     async def stop(self) -> None:
-        """End every connection and stop listening, after the instances, which end at the same time: what they say last
-        is taken. Idempotent."""
-        await self._instances.stop(0.0 if self.host.replaced else self._patience_seconds)
+        """End all connections and stop listening. Idempotent.
+
+        Instances stop at the same time. Their streams end first, so that their last messages are read.
+        """
+        await self._instances.stop(0.0 if self.driver.replaced else self._patience_seconds)
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in list(self.host.connections.values()):
-            connection.end("the stream manager stops")
+        for connection in list(self.driver.connections.values()):
+            connection.end("the stream manager is stopping")
         servers, self._servers = self._servers, []
         await asyncio.gather(*(server.stop(0.2) for server in servers))
         if self._keeps_history:
@@ -148,10 +162,10 @@ class StreamManagerProcess:
                 self._last_master = MASTER_LOCATION.decode(memory.master)
             if memory.plan:
                 plan = PHYSICAL_PLAN.decode(memory.plan)
-                log.info("recalling plan %s from disk", plan.version)
-                self.host.handle(PlanLoaded(plan, memory.epoch))
+                log.info("loading plan %s from disk", plan.version)
+                self.driver.handle(PlanLoaded(plan, memory.epoch))
         except MalformedMessage as error:
-            log.warning("what was kept on disk is of no use: %s", error)
+            log.warning("stream_manager-%d.plan: ignored, cannot be decoded: %s", self.container, error)
 
     def _plan_accepted(self, effect: PlanAccepted) -> None:
         plan, epoch = effect.plan, effect.epoch
@@ -159,7 +173,7 @@ class StreamManagerProcess:
         self._file.update(plan=PHYSICAL_PLAN.encode(plan), epoch=epoch)
         for container in effect.call:
             if container not in self._connectors:
-                connector = self._connectors[container] = PeerConnector(self.host, self._identity, container)
+                connector = self._connectors[container] = PeerConnector(self.driver, self._identity, container)
                 self._spawn(connector.run(), f"connector to {container}")
         for connector in self._connectors.values():
             connector.set_plan(plan)
@@ -170,21 +184,21 @@ class StreamManagerProcess:
         self._tasks.append(task)
 
     def _part_ended(self, task: asyncio.Task[None]) -> None:
-        """The parts run until they are cancelled; one that ends by a fault ends the process."""
+        """Stop the process if one of its parts has failed. Parts run until they are cancelled."""
         if not task.cancelled() and task.exception() is not None:
             self._fault = task.exception()
-            self.host.stop.set()
+            self.driver.stop.set()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(IDLE_TICK_SECONDS if self.core.is_idle() else TICK_SECONDS)
-            await asyncio.sleep(0)  # what has come by now is read first
-            self.host.handle(Tick(now_ms()))
+            await asyncio.sleep(0)  # messages that have arrived are read first
+            self.driver.handle(Tick(now_ms()))
 
     def _collect(self) -> ProcessMetrics:
         for name, total in self.core.totals().items():
             before = self._counted.get(name)
-            if before is None or total > before:  # a 0 is told once: whoever waits for a first fault must see it begin
+            if before is None or total > before:  # 0 is reported once, so that a counter exists before its first event
                 self._telemetry.count(name, total - (before or 0.0))
                 self._counted[name] = total
         for name, value in self.core.gauges().items():
@@ -194,7 +208,7 @@ class StreamManagerProcess:
         return self._telemetry.report(time.time())
 
     def _tell_pressure(self) -> None:
-        """To the history: the episodes of pressure that are over."""
+        """Record the finished backpressure episodes in the history."""
         local = self.core.instances
         utc_ms = time.time() * 1000 - local.clock_ms
         for each in local.episodes.take():
@@ -204,7 +218,7 @@ class StreamManagerProcess:
 
 
 class SavedPlan(msgspec.Struct, omit_defaults=True):
-    """The file. ``plan`` and ``master`` are records as the state store has them, empty if there was none."""
+    """Content of the plan file. ``plan`` and ``master`` are encoded as in the state store; empty if unknown."""
 
     topology_id: str = ""
     incarnation: int = 0
@@ -214,14 +228,18 @@ class SavedPlan(msgspec.Struct, omit_defaults=True):
 
 
 class PlanFile:
-    """``<runtime folder>/stream_manager-<N>.plan``, closed to user code, replaced as a whole at each change."""
+    """File ``<runtime folder>/stream_manager-<N>.plan``, which user code cannot read. Each change replaces it.
+
+    It holds the newest plan and its epoch, the location of the topology master, and the last incarnation, so that a
+    restarted stream manager works without state store and topology master.
+    """
 
     def __init__(self, path: Path, topology_id: str) -> None:
         self._path = path
         self.memory = self._read(topology_id)
 
     def update(self, **fields: object) -> None:
-        """Change fields and write. A disk that refuses is logged; the process runs on."""
+        """Change fields and write the file. A write error is logged and does not stop the process."""
         changed = msgspec.structs.replace(self.memory, **fields)
         if changed == self.memory:
             return
@@ -233,7 +251,7 @@ class PlanFile:
                 file.write(msgspec.msgpack.encode(changed))
             os.replace(temporary, self._path)
         except OSError as error:
-            log.error("the plan is not kept on disk: %s", error)
+            log.error("%s: cannot be written: %s", self._path, error)
 
     def _read(self, topology_id: str) -> SavedPlan:
         try:
@@ -241,6 +259,6 @@ class PlanFile:
         except FileNotFoundError:
             return SavedPlan(topology_id)
         except (OSError, *UNREADABLE) as error:
-            log.warning("%s is of no use: %s", self._path, error)
+            log.warning("%s: ignored, cannot be read: %s", self._path, error)
             return SavedPlan(topology_id)
         return memory if memory.topology_id == topology_id else SavedPlan(topology_id)

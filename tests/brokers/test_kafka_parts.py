@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kafka_mock import KafkaMock
 
 from heronry.connect.kafka_sink import ID, KafkaSink
 from heronry.connect.kafka_source import KafkaTopics
+from heronry.connect.polling import Range, rows_of
 from heronry.connect.settings import BadConfig, ConnectError
 
 _numbers = itertools.count(1)
@@ -85,6 +87,25 @@ def test_a_source_goes_on_from_its_position(brokers: KafkaMock, topic: str) -> N
     assert time_ms > 1_700_000_000_000
     keyed[f"{topic}/2"] = 23  # a restore takes it back
     assert read(brokers, topic, keyed) == [["23"], ["24"], ["more"]]
+
+
+def test_a_range_behind_the_end_of_a_topic_made_again_begins_at_its_first_message(
+    brokers: KafkaMock, topic: str
+) -> None:
+    brokers.add(topic, *(b"%d" % n for n in range(10)))
+    split, fields = f"{topic}/0", ("value",)
+    with closing(KafkaTopics.reader(brokers.config(topics=[topic]), fields, "r")) as reader:
+        with pytest.raises(ConnectError, match="ends at offset 10, and 50 were read"):
+            reader.bounds(split, 50)
+        with pytest.raises(ConnectError, match="ends at offset 10, and 50 were read"):
+            reader.read(split, 50, 10)
+    config = brokers.config(topics=[topic], removed="skip")
+    with closing(KafkaTopics.reader(config, fields, "r")) as reader:
+        assert reader.bounds(split, 50) == Range(split, 0, 10)
+        rows = [row for piece in rows_of(reader, Range(split, 50, 10)) for row in piece]
+        assert rows == [[str(n)] for n in range(10)]
+        assert reader.bounds(split, 10) is None
+        assert reader.bounds(f"{topic}/1", 50) == Range(f"{topic}/1", 0, 0), "so that the next range begins at 0"
 
 
 def test_a_source_that_begins_with_what_is_new_keeps_that_place(brokers: KafkaMock, topic: str) -> None:

@@ -280,7 +280,7 @@ class Checkers:
             return
         for manager in managers:
             announced = self._announced.setdefault((manager.name, manager.life), [])
-            announced.append((now_ms, manager.core.causes.whole().number))
+            announced.append((now_ms, manager.core.causes.announced().number))
             due = max((number for at, number in announced if at <= now_ms - AGREE_MS), default=-1)
             for peer in managers:
                 known, _ = peer.core.causes._peers.get(manager.container, (-1, {}))
@@ -316,7 +316,7 @@ class Checkers:
             self._since.pop(instance.task, None)
             return
         # A spout that has changed between two probes has followed, and causes that come and go keep it as it is.
-        changes = (instance.life, instance.pause_changes, *(m.core.causes.whole().number for m in managers))
+        changes = (instance.life, instance.pause_changes, *(m.core.causes.announced().number for m in managers))
         known, since = self._since.setdefault(instance.task, (changes, self.world.now_ms))
         if known != changes:
             self._since[instance.task] = changes, self.world.now_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import pickle
 from decimal import Decimal
 from pathlib import Path
@@ -26,7 +27,7 @@ from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.footers import footers
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.output import spark_url
-from data_pipeline.shell.scan import Tables
+from data_pipeline.shell.scan import Tables, seen_files
 from heronry.streamlet import Builder, collect, files, sequence
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import Program
@@ -90,6 +91,62 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
     ]
     for program, found in zip(programs, run_all(spark, programs), strict=True):
         assert difference(run(program)["out"], found["out"]) == "", program.steps[0]
+
+
+@pytest.mark.parametrize("form", ["json", "parquet", "csv"])
+def test_odd_folders_and_names_are_read_as_the_reference_reads_them(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    folder, other = tmp_path / "in", tmp_path / "other"
+    for number, path in enumerate((
+        folder / "a:b", folder / "x=1:2" / "c", other / "linked", folder / "_day=1" / "no", folder / "no._COPYING_",
+    )):  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if form == "parquet":
+            pq.write_table(pa.table({"n": [number]}), path)
+        else:
+            path.write_text(f"n\n{number}\n" if form == "csv" else f'{{"n": {number}}}\n')
+    (folder / ".a:b.crc").write_bytes(b"crc\0stale")
+    (folder / "link").symlink_to(other / "linked")
+    (folder / "folder").symlink_to(other)
+    (folder / "gone").symlink_to(tmp_path / "nothing")
+    os.mkfifo(folder / "pipe")
+    program = through(files(folder, form))
+    expected = run(program)["out"]
+    assert [int(record["n"]) for record in expected] == [0, 1, 2]
+    (found,) = run_all(spark, [program])
+    assert difference(found["out"], expected) == ""
+    listed = [f"file:{path}" for path in folder.rglob("*")]
+    assert len(seen_files(files(folder, form), listed)) == 3, "of what a stream has listed"
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_column_name_may_have_a_dot(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    table = pa.table({"a.b": ["x", "y", "x"], "a": [1, 2, 3], "c%2Ed": [1.5, 2.5, 3.5]})
+    pq.write_table(table, tmp_path / "t") if form == "parquet" else orc.write_table(table, tmp_path / "t")
+    by_field, by_function = Builder("field"), Builder("function")
+    for builder, key in ((by_field, "a.b"), (by_function, lambda record: record["a.b"])):
+        builder.source(files(tmp_path, form)).key_by(key).sum_by_key("a").sink(collect(), name="out")
+    programs = [through(files(tmp_path, form)), by_field.build(), by_function.build()]
+    for program, found in zip(programs, run_all(spark, programs), strict=True):
+        assert difference(found["out"], run(program)["out"]) == ""
+
+
+def test_a_row_that_python_cannot_hold_is_put_aside_alone(spark: SparkSession, tmp_path: Path) -> None:
+    times = pa.array([0, 400_000_000_000_000_000, 1], pa.timestamp("us"))  # the second: the year 14645
+    pq.write_table(pa.table({"n": [1, 2, 3], "at": times}), tmp_path / "t")
+    builder = Builder("odd")
+    builder.source(files(tmp_path, "parquet")).map(lambda record: record["n"]).sink(collect(), name="out")
+    program = builder.build()
+    execution = Execution(spark, plan(program), aside=True)
+    try:
+        assert sorted(execution.records("out", pickle.loads)) == [1, 3]
+        (letter,) = execution.letters(5)
+    finally:
+        execution.close()
+    told = json.loads(letter)
+    assert told["where"] == str(tmp_path / "t")
+    assert "400000000000000000" in str(told["record"])
 
 
 def test_orc_with_times_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:

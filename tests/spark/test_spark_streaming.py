@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import time
 import urllib.request
@@ -165,6 +166,16 @@ def test_runs_go_on_from_the_checkpoint_and_every_file_counts_once(
     world.check()
     assert world.portions() == ["0-4"], "many portions are joined"
     assert "no file is new" in world.run(), "and what is joined is a portion like others"
+    world.check()
+
+
+def test_a_file_of_any_age_is_read(world: World) -> None:
+    world.arrive(2)
+    for age_days, path in zip((400, -400), sorted(world.input.rglob("*.json")), strict=True):
+        os.utime(path, (time.time() - age_days * 86400,) * 2)
+    world.run(files_a_batch=1)
+    world.arrive(1)
+    world.run(files_a_batch=1)
     world.check()
 
 

@@ -20,6 +20,13 @@ def test_every_class_of_attack_has_a_test() -> None:
     assert [row for row in rows() if not TEST.search(row)] == []
 
 
+def test_every_known_case_has_a_source() -> None:
+    text = (ROOT / "docs" / "attacks.md").read_text()
+    page, _, sources = text.partition("## Sources")
+    cited = re.findall(r"\[(CVE-\d+-\d+)\]\(https://nvd\.nist\.gov/vuln/detail/\1\)", sources)
+    assert sorted(set(re.findall(r"CVE-\d+-\d+", page))) == sorted(cited)
+
+
 def test_every_test_that_is_named_is_there() -> None:
     named = [found for row in rows() for found in TEST.findall(row)]
     missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
-from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.telemetry.sketches import check_sketches, encode_sketch
 from heron_runtime.telemetry.totals import EARLIER, ProcessTotals
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import (
@@ -187,8 +187,10 @@ class MetricStore:
                 self.refused += 1
                 return
             process = self._processes[key] = _Process()
-        process.reported = now
         known = process.totals.entries()
+        before = next((entry.sketches for entry in known if entry.incarnation == report.incarnation), {})
+        check_sketches(report.sketches, before)  # before anything of it is taken
+        process.reported = now
         if report.incarnation == EARLIER:
             history = self._is_first or bool(known)
         else:

@@ -12,10 +12,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.stored import MasterEpoch, MasterLocation, WantedState
 from heron_runtime.state import paths
+from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import (
     Check,
     CheckOwner,
@@ -31,7 +33,6 @@ from heron_runtime.state.store import (
 )
 from heron_runtime.state.topologies import with_wanted
 from heron_runtime.wire import codec
-from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core.events import (
     Campaign,
     CampaignEnded,
@@ -60,35 +61,35 @@ log = logging.getLogger(__name__)
 
 
 def read_stored(store: StateStore, name: str) -> Stored:
-    """Everything the store holds about a topology. Raises StoreError, MalformedMessage."""
+    """Everything the store holds about a topology. Raises StoreError."""
 
     def version(node: Node | None) -> int:
         return -1 if node is None else node.version
 
     # The execution state comes last: if it is there and still the same topology's, what was read before belongs to it.
-    master, epoch, definition, packing, plan, wanted, record, execution = store.get_all(
-        [
-            paths.master(name),
-            paths.epoch(name),
-            paths.topology(name),
-            paths.packing_plan(name),
-            paths.physical_plan(name),
-            paths.wanted_state(name),
-            paths.checkpoints(name),
-            paths.execution_state(name),
-        ]
-    )
+    places = (
+        paths.master(name), paths.epoch(name), paths.topology(name), paths.packing_plan(name),
+        paths.physical_plan(name), paths.wanted_state(name), paths.checkpoints(name), paths.execution_state(name),
+    )  # fmt: skip
+    nodes = dict(zip(places, store.get_all(places), strict=True))
+
+    def read(path: str, of: Any) -> Any:
+        return decoded(path, nodes[path], of)
+
+    execution = read(paths.execution_state(name), codec.EXECUTION_STATE)
+    wanted, plan = nodes[paths.wanted_state(name)], nodes[paths.physical_plan(name)]
+    epoch, record = nodes[paths.epoch(name)], nodes[paths.checkpoints(name)]
     return Stored(
-        codec.TOPOLOGY.decode(definition.data) if definition else None,
-        codec.PACKING_PLAN.decode(packing.data) if packing else None,
-        codec.PHYSICAL_PLAN.decode(plan.data) if plan else None,
+        read(paths.topology(name), codec.TOPOLOGY),
+        read(paths.packing_plan(name), codec.PACKING_PLAN),
+        read(paths.physical_plan(name), codec.PHYSICAL_PLAN),
         version(plan),
-        with_wanted(codec.EXECUTION_STATE.decode(execution.data), wanted) if execution else None,
+        with_wanted(execution, wanted) if execution else None,
         version(wanted),
-        codec.MASTER_LOCATION.decode(master.data) if master else None,
-        codec.MASTER_EPOCH.decode(epoch.data).epoch if epoch else 0,
+        read(paths.master(name), codec.MASTER_LOCATION),
+        read(paths.epoch(name), codec.MASTER_EPOCH).epoch if epoch else 0,
         version(epoch),
-        codec.CHECKPOINT_RECORD.decode(record.data) if record else None,
+        read(paths.checkpoints(name), codec.CHECKPOINT_RECORD),
         version(record),
     )
 
@@ -165,7 +166,7 @@ class MasterStore:
     async def _read(self) -> None:
         try:
             self._inbox(Read(await asyncio.to_thread(self._look)))
-        except (StoreError, MalformedMessage) as error:
+        except StoreError as error:
             log.warning("cannot read the state store, trying again: %r", error)
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
 

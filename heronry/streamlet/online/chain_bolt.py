@@ -7,7 +7,7 @@ from typing import Any
 
 from heronry.api.tuples import Tuple
 from heronry.streamlet.columns import each, times_of
-from heronry.streamlet.decoding import UNREADABLE, place_of, singly
+from heronry.streamlet.decoding import UNREADABLE, place_of, singly, told_of
 from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
@@ -161,8 +161,8 @@ class SourceReader:
         return tup.task or 0, self._block(file, self._decoder.decode(file, Piece(first, header, data, 0, 0)))
 
     def sifted(self, tup: Tuple, letters: Letters) -> tuple[int, Block, list[str]]:
-        """The same without the lines that cannot be read, which are put aside; of other formats all or nothing. And
-        the place of each record, but for sequences."""
+        """The same without the lines or rows that cannot be read, which are put aside. And the place of each record,
+        but for sequences."""
         source, (file, first, _, header, data) = self._step.source, tup.values
         if self._decoder is None or isinstance(source, SequenceSource):
             return *self.read(tup), []
@@ -172,7 +172,7 @@ class SourceReader:
             try:
                 read = self._decoder.decode(file, piece)
             except UNREADABLE as error:
-                text = piece.data.decode("utf-8", "replace")
+                text = told_of(source, piece)
                 failed = StepFailed(self._step.name, text)
                 failed.__cause__ = error
                 letters.put(text, failed, place_of(source, file, piece.first))

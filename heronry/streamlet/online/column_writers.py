@@ -14,7 +14,7 @@ from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.writers import StagedWriter, TaskOf
 from heronry.streamlet.program import EventTime, SinkStep
 from heronry.streamlet.reading import ARCHIVE_COLUMNS, parquet_library
-from heronry.streamlet.windows import hour_folder
+from heronry.streamlet.windows import HOUR_MS, EventTimeError, hour_folder
 
 
 class ArchiveWriter(StagedWriter):
@@ -34,13 +34,19 @@ class ArchiveWriter(StagedWriter):
         assert times is not None
         assert block.ids is not None
         texts = list(map(self._text, block.records))
+        for hour in {time_ms // HOUR_MS for time_ms in times}:
+            try:
+                hour_folder(hour * HOUR_MS)
+            except EventTimeError as error:
+                first = next(n for n, time_ms in enumerate(times) if time_ms // HOUR_MS == hour)
+                raise StepFailed(self._name, block.records[first]) from error
         return [(*named, time_ms, text) for named, time_ms, text in zip(block.ids, times, texts, strict=True)]
 
     def take(self, rows: list[tuple[str, str, int, str]]) -> None:
         """Keep them, by hour, for the next checkpoint."""
         folders: dict[int, str] = {}
         for message, index, time_ms, text in rows:
-            hour = time_ms // 3_600_000
+            hour = time_ms // HOUR_MS
             folder = folders.get(hour)
             if folder is None:
                 folder = folders[hour] = hour_folder(time_ms)

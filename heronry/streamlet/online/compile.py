@@ -20,7 +20,6 @@ from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.chain_bolt import ChainBolt
 from heronry.streamlet.online.file_spout import FileSpout
 from heronry.streamlet.online.locate import (
-    ARGUMENTS,
     FINGERPRINT,
     FIXED,
     PATHS,
@@ -75,7 +74,7 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
     chosen = name or program.name
     builder = TopologyBuilder(chosen)
     builder.set_config({**DEFAULTS, **dict(program.config)})
-    config: dict[str, Any] = {PROGRAM: variable, ARGUMENTS: sys.argv[1:], FINGERPRINT: fingerprint(program)}
+    config: dict[str, Any] = {PROGRAM: variable, FINGERPRINT: fingerprint(program)}
     config |= {PATHS: paths_of(program), BEGUN: int(time.time() * 1000)}
     problems = [
         f"step {step.name!r}: {path} is a URL, and what is written online becomes visible by a rename when "

@@ -1,10 +1,10 @@
 """How an instance finds its program: by the variable that ``heron submit`` took it from.
 
 Functions are not pickled: an instance imports the user's module, as it does for any spout or bolt, and takes the
-program from its variable. So lambdas and closures need nothing. What the module was told by its arguments
-(``heron submit … -- ARGS``) is told to it again; the paths of sources and sinks, which may have been relative to the
-folder or the file that was submitted, travel in the configuration; so does what was settled of sources that leave it
-open, as the version of a table. A fingerprint of the steps makes sure that the
+program from its variable. So lambdas and closures need nothing. The module finds the arguments of
+``heron submit … -- ARGS`` in ``sys.argv`` again, as in every task. The paths of sources and sinks, which may have been
+relative to the folder or the file that was submitted, travel in the configuration; so does what was settled of sources
+that leave it open, as the version of a table. A fingerprint of the steps makes sure that the
 program found there is the one that was submitted.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
@@ -24,7 +23,6 @@ from heronry.streamlet.program import LookupStep, Program, ReduceStep, SinkStep,
 from heronry.streamlet.servers import ServerSource
 
 PROGRAM = "user.streamlet.program"  # module:variable
-ARGUMENTS = "user.streamlet.arguments"
 FINGERPRINT = "user.streamlet.fingerprint"
 STAGE = "user.streamlet.stage"
 STEPS = "user.streamlet.steps"  # what runs in the component, for people (`heron submit --dry-run`)
@@ -92,13 +90,7 @@ def _as_submitted(program: Program, paths: Mapping[str, str], fixed: Mapping[str
 def find(config: Mapping[str, Any]) -> Program:
     """The program a component's configuration speaks of, imported. Raises ImportError, TopologyError."""
     module_name, _, variable = str(config[PROGRAM]).partition(":")
-    before = sys.argv
-    sys.argv = [before[0] if before else "heron", *map(str, config.get(ARGUMENTS, ()))]
-    try:
-        module = importlib.import_module(module_name)
-    finally:
-        sys.argv = before
-    found: Any = reduce(getattr, variable.split("."), module)
+    found: Any = reduce(getattr, variable.split("."), importlib.import_module(module_name))
     program: Program = found if isinstance(found, Program) else found.build()
     if fingerprint(program) != config[FINGERPRINT]:
         raise TopologyError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 
-from heronry.connect.polling import Row
+from heronry.connect.acked import Row
 from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.endpoints import FileSource, Source
 from heronry.streamlet.reading import Piece, Records

@@ -69,13 +69,11 @@ class Stages:
 
         Sources are origins, and reducers; a chain passes the origins of its input on.
         """
-        return {before: self._origins_of(before) for before in self.stage(name).inputs}
-
-    def _origins_of(self, name: str) -> list[str]:
-        stage = self.stage(name)
-        if stage.kind is not StageKind.CHAIN:
-            return [name]
-        return list(dict.fromkeys(origin for before in stage.inputs for origin in self._origins_of(before)))
+        found: dict[str, list[str]] = {}
+        for stage in self.stages:  # inputs come first
+            passed_on = dict.fromkeys(origin for before in stage.inputs for origin in found.get(before, ()))
+            found[stage.name] = list(passed_on) if stage.kind is StageKind.CHAIN else [stage.name]
+        return {before: found[before] for before in self.stage(name).inputs}
 
 
 def stages_of(program: Program) -> Stages:
@@ -143,22 +141,31 @@ def _stages_of(program: Program, segment: Segment, tasks: int) -> list[Stage]:
 
 def needs_times(program: Program, step: Step) -> bool:
     """True if something behind this step (or the step itself) asks for a record's event time from its source."""
-    if isinstance(step, ReduceStep):
-        if step.windowing is not None:
-            return step.windowing.event_time is None
-        return view_of(program, step) is not None
-    if isinstance(step, SinkStep):
-        return isinstance(step.sink, ArchiveSink) and step.sink.event_time is None
-    return any(needs_times(program, reader) for reader in program.readers(step.name))
+
+    def asks(end: Step) -> bool:
+        if isinstance(end, ReduceStep):
+            if end.windowing is not None:
+                return end.windowing.event_time is None
+            return view_of(program, end) is not None
+        return isinstance(end, SinkStep) and isinstance(end.sink, ArchiveSink) and end.sink.event_time is None
+
+    return any(map(asks, _reached(program, step)))
 
 
 def needs_ids(program: Program, step: Step) -> bool:
     """True if an archive stands behind this step, or is it."""
-    if isinstance(step, ReduceStep):
-        return False
-    if isinstance(step, SinkStep):
-        return isinstance(step.sink, ArchiveSink)
-    return any(needs_ids(program, reader) for reader in program.readers(step.name))
+    return any(isinstance(end, SinkStep) and isinstance(end.sink, ArchiveSink) for end in _reached(program, step))
+
+
+def _reached(program: Program, step: Step) -> list[Step]:
+    """Return the step and all that its records come to, up to the next reducers; each once."""
+    names, found = {step.name}, [step]
+    for later in program.steps:  # inputs come first
+        before = {ref.step for ref in later.inputs} & names
+        if any(not isinstance(program.by_name[name], ReduceStep) for name in before):
+            names.add(later.name)
+            found.append(later)
+    return found
 
 
 def view_of(program: Program, step: ReduceStep) -> ViewSink | None:

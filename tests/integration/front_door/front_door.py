@@ -58,6 +58,7 @@ class FrontDoor:
         self.home = home or folder / "home"
         self.environment = {**os.environ, "HERONRY_HOME": str(self.home), "NO_COLOR": "1"}
         self.command = PLAIN_COMMAND
+        self.reads_in_process = True  # False where the command has other packages than the tests
         self.cwd = ROOT
         self.submitted: dict[str, list[dict[str, Any]]] = {}  # name to the launch.json of each submission
 
@@ -84,7 +85,7 @@ class FrontDoor:
 
     def json(self, *arguments: str) -> Any:
         """Return what the command prints as JSON. Commands that tests poll run in this process."""
-        if arguments[0] in READING_COMMANDS and self.command == PLAIN_COMMAND:
+        if arguments[0] in READING_COMMANDS and self.reads_in_process and self.command == PLAIN_COMMAND:
             return query_json(*arguments, environment=self.environment)
         return json.loads(self.heron(*arguments, "-o", "json").stdout)
 

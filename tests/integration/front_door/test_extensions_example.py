@@ -46,6 +46,7 @@ def door_with(folder: Path, wheel: Path | None) -> Iterator[FrontDoor]:
         if wheel is not None:
             pip("install", "--no-deps", "--no-index", "--target", folder / "site", wheel)
             door.environment["PYTHONPATH"] = str(folder / "site")
+            door.reads_in_process = False
         yield door
 
 

@@ -184,3 +184,29 @@ def test_a_wrong_class_is_named_in_the_log_and_the_exit_code(home: Path) -> None
         assert "requirements.txt" in cluster.log(2)
     finally:
         cluster.close()
+
+
+ARGUMENTS = """
+import pathlib, sys
+from heronry.api.component import Spout
+
+GIVEN = sys.argv[1:]
+
+class Reader(Spout):
+    def initialize(self, config, context):
+        pathlib.Path(config["user.folder"], "given").write_text(repr(GIVEN))
+    def next_tuple(self):
+        pass
+"""
+
+
+def test_tasks_import_their_module_with_the_arguments_of_the_submit(home: Path) -> None:
+    spout = ComponentSpec("reader", ComponentKind.SPOUT, "user_code:Reader", 1, ROW)
+    given = ["orders", "--from", "2026"]
+    cluster = Cluster(home, ARGUMENTS, (spout,), {"user.folder": str(home), "topology.arguments": given})
+    try:
+        cluster.start()
+        until(lambda: (home / "given").exists() and (home / "given").read_text(), "the spout begins")
+        assert (home / "given").read_text() == repr(given)
+    finally:
+        cluster.close()

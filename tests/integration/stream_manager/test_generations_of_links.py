@@ -91,7 +91,7 @@ async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generati
     first = cluster.managers[1]
     number = first.core.connections.peers[2].connection
     assert number is not None
-    first.host.connections[number].end("cut by the test")
+    first.driver.connections[number].end("cut by the test")
     await wait_until_async(lambda: all(cluster.report(c).lost for c in (1, 2)), "the report of both")
     assert [cluster.report(c).restored for c in (1, 2)] == [False, False]
     # An instance that comes late for it is not served; one that only listens is.

@@ -91,7 +91,7 @@ async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: 
     first = cluster.managers[1]
     number = first.core.connections.peers[2].connection
     assert number is not None
-    first.host.connections[number].end("cut by the test")
+    first.driver.connections[number].end("cut by the test")
     assert not first.core.is_linked()
     await spout.send([frame(1, 4, b"after")])
     assert (await bolt.take()).values == b"after"
@@ -163,7 +163,7 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
     # Two who have proved who they are: one says hello for another, one opens its data stream without a hello.
     liar = await TestInstance(cluster.launch, 1, 1).open(Tag.CONTROL)
     await liar.write(InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 1, 1))
-    with pytest.raises(LinkRefused, match="the hello is of task 2"):
+    with pytest.raises(LinkRefused, match="hello of task 2 on a stream of task 1"):
         await liar.read()
     hasty = await TestInstance(cluster.launch, 1, 2, incarnation=9).open(Tag.DATA)
     with pytest.raises(LinkRefused, match="say hello on a control stream first"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heron_runtime.model.settings import ALL_SETTINGS, GiB, Keys, MiB
 from heronry import Config
 from heronry.api.config import normalise, parse_property
-from heronry.api.config_values import BadValue, checked, parse_bytes
+from heronry.api.config_values import BadValue, checked, parse_bytes, user_value
 from heronry.api.errors import ConfigError, TopologyError
 
 
@@ -259,3 +259,43 @@ def test_a_long_text_is_refused_as_a_size_at_once_and_quoted_in_part(text: str) 
 
 def test_blanks_around_a_size_are_ignored() -> None:
     assert parse_bytes(" " * 1000 + "1.5 kb" + " " * 1000) == 1536
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("false", False), ("True", True), ("5", 5), ("-7", -7), ("0.5", 0.5), ("1e3", 1000.0), ("null", None),
+        ("no", "no"), ("", ""), ("word", "word"), ("5 %", "5 %"), ("'5'", "5"), ('"5"', "5"), ("'it\'\'s'", "it's"),
+        ("[1, 2]", [1, 2]), ('{"a": 1}', {"a": 1}), ("[info]", "[info]"), ("2026-11-21", "2026-11-21"),
+        ("1:30", "1:30"), ("1_000", "1_000"), (".inf", float("inf")),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_user_is_a_yaml_scalar(text: str, value: Any) -> None:
+    got = user_value(text)
+    assert (got, type(got)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "like", "value"),
+    [
+        ("false", True, False), ("no", True, False), ("1", False, True), ("5", "text", "5"), ("false", "text", "false"),
+        ("5", 1.5, 5.0), ("5", 1, 5), ("[3]", [1], [3]), ("{}", {"a": 1}, {}),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_user_has_the_type_of_what_it_replaces(text: str, like: Any, value: Any) -> None:
+    got = user_value(text, like)
+    assert (got, type(got)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "like"), [("maybe", True), ("1.5", 1), ("x", 1.5), ("true", 1), ("1", [1]), ("[", {})]
+)
+def test_a_value_of_another_type_is_refused(text: str, like: Any) -> None:
+    with pytest.raises(BadValue, match="the value before is"):
+        user_value(text, like)
+
+
+@given(st.text())
+def test_any_text_is_a_value(text: str) -> None:
+    assert user_value(text, "text") == text
+    normalise({"user.x": user_value(text)}, where="x", component=False)

@@ -68,7 +68,9 @@ def test_by_name_with_arguments_and_a_name_of_its_own(write: Any) -> None:
     assert define_topology(file, "WordCount", name="other").name == "other"
     built = define_topology(file, "builder", args=["a", "--b", "--"])
     assert (built.name, built.components[0].parallelism) == ("built", 4)
-    assert define_topology(file, "my_topology:built").name == "built"
+    assert built.config["topology.arguments"] == ["a", "--b", "--"]
+    plain = define_topology(file, "my_topology:built")
+    assert (plain.name, plain.config.get("topology.arguments")) == ("built", None)
 
 
 def test_two_topologies_have_to_be_told_apart(write: Any) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from heron_cli import spark_submit
-from heron_cli.spark_submit import SparkOptions, milliseconds, streaming_flags, submit_to_spark
+from heron_cli.main import make_app
+from heron_cli.spark_submit import ONLY_SPARK, SHARED, SparkOptions, milliseconds, streaming_flags, submit_to_spark
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 
 
@@ -32,16 +35,40 @@ def test_what_is_no_instant_is_refused(text: str) -> None:
         milliseconds("--to", text)
 
 
-def test_options_of_spark_are_refused_elsewhere() -> None:
-    SparkOptions().check_unused("local")
-    for options in (
-        SparkOptions(["x"]),
-        SparkOptions(master="yarn"),
-        SparkOptions(from_="1"),
-        SparkOptions(conf=["a"]),
-    ):
-        with pytest.raises(UsageError, match="not for local"):
-            options.check_unused("local")
+OPTIONS = {
+    parameter.name: parameter
+    for parameter in get_command(make_app("submit")).commands["submit"].params
+    if parameter.param_type_name == "option" and parameter.name != "help"
+}
+VALUES = {"dry_run_format": "raw", "wait_timeout": "1"}
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_every_option_is_read_by_spark_or_refused(name: str, tmp_path: Path) -> None:
+    """An option that a job on Spark does not read is refused, also one that is added later."""
+    flag = max(OPTIONS[name].opts, key=len)
+    value = [] if OPTIONS[name].is_flag else [VALUES.get(name, "x")]
+    result = CliRunner().invoke(make_app("submit"), ["submit", "spark", str(tmp_path / "none.py"), flag, *value])
+    if name in ONLY_SPARK | SHARED:
+        assert f"{flag} is not for" not in result.stderr
+    else:
+        assert result.exit_code == UsageError.exit_code
+        assert f"{flag} is not for `heron submit spark`" in result.stderr
+
+
+@pytest.mark.parametrize("name", sorted(ONLY_SPARK))
+def test_options_of_spark_are_refused_elsewhere(name: str, tmp_path: Path) -> None:
+    flag = max(OPTIONS[name].opts, key=len)
+    result = CliRunner().invoke(make_app("submit"), ["submit", "local", str(tmp_path / "none.py"), flag, "x"])
+    assert result.exit_code == UsageError.exit_code
+    assert f"{flag} is for `heron submit spark`, not for local" in result.stderr
+
+
+def test_jobs_on_spark_have_no_roles() -> None:
+    for command in ("kill", "submit", "status"):
+        result = CliRunner().invoke(make_app(command), [command, "spark/ads", "words"])
+        assert result.exit_code == UsageError.exit_code
+        assert "neither roles nor environments" in result.stderr
 
 
 def submit(file: Path, **options: Any) -> None:

@@ -14,8 +14,9 @@ from heron_instance.core.state.splits import Positions
 from heronry import Grouping, TopologyBuilder, TopologyError
 from heronry.connect.files import CsvSink, FileLines
 from heronry.connect.http import HttpSink
+from heronry.connect.mqtt_source import OpenMessages
 from heronry.connect.numbers import Sequence, ranges
-from heronry.connect.postgres import dsn_problems, fitting
+from heronry.connect.postgres import RetryableError, Server, dsn_problems, fitting
 from heronry.connect.postgres_sink import PostgresSink
 from heronry.connect.postgres_source import splits_of
 from heronry.connect.settings import ConnectError, choice, names, problems
@@ -74,6 +75,30 @@ def test_a_folder_that_is_not_there_and_files_that_are_packed_are_named(tmp_path
     with pytest.raises(ConnectError, match=r"a.txt.GZ is compressed, .* leave it out by config 'user.files.pattern'"):
         reading(FileLines(), {"user.files.folder": str(tmp_path)})
     reading(FileLines(), {"user.files.folder": str(tmp_path), "user.files.pattern": "*.txt"})
+
+
+def test_a_pattern_with_folders_reads_the_files_in_them(tmp_path: Path) -> None:
+    for name in ("a/x.log", "b/x.log", "b/.x.log", ".c/x.log", "x.log", "b/c/x.log"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+
+    def lines(pattern: str) -> list[str]:
+        spout = FileLines()
+        recorder = reading(spout, {"user.files.folder": str(tmp_path), "user.files.pattern": pattern})
+        for _ in range(5):
+            spout.next_tuple()
+        return sorted(line for (line,) in recorder.values())
+
+    assert lines("*/*.log") == ["a/x.log", "b/x.log"]
+    assert lines("**/*.log") == ["a/x.log", "b/c/x.log", "b/x.log", "x.log"]
+    assert lines("*.log") == ["x.log"]
+
+
+@pytest.mark.parametrize("pattern", ["/var/log/*", "../*.log"])
+def test_a_pattern_that_leaves_the_folder_is_refused(tmp_path: Path, pattern: str) -> None:
+    config = {"user.files.folder": str(tmp_path), "user.files.pattern": pattern}
+    (said,) = FileLines.config_problems(config)
+    assert "a pattern of paths below the folder" in said
 
 
 def test_what_a_configuration_lacks_is_said_at_submit_for_all_components_at_once() -> None:
@@ -138,6 +163,42 @@ def test_values_that_postgresql_cannot_hold_are_told_why() -> None:
     for value, why in (("a\0", "zero byte"), ("\ud800", "UTF-8"), ({1: 2}, "str keys"), (object(), "no way to Post")):
         with pytest.raises(ValueError, match=why):
             fitting(value)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("DiskFull", "has no disk space left while staging .*: free space"),
+        ("LockNotAvailable", "did not get a lock in time while staging"),
+        ("DeadlockDetected", "rolled the transaction back while staging"),
+        ("QueryCanceled", "cancelled the statement while staging"),
+        ("TooManyConnections", "has no connection left while staging"),
+        ("AdminShutdown", "connection to .* was lost while staging"),
+        ("OperationalError", "connection to .* was lost while staging"),
+    ],
+)
+def test_an_error_of_postgresql_is_told_by_its_cause_and_tried_again(error: str, said: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    server = Server({"user.postgres.dsn": "host=h dbname=d"}, "test")
+    kind = getattr(psycopg.errors, error, None) or getattr(psycopg, error)
+    with pytest.raises(RetryableError, match=said), server.saying("staging"):
+        raise kind("what the server said")
+
+
+def test_a_new_session_of_a_broker_numbers_packets_from_the_start() -> None:
+    messages, sent = OpenMessages(), list[int]()
+    old = messages.packet_id(1)
+    assert messages.add(old, ["old"])
+    assert not messages.add(old, ["old"]), "sent again over a new connection"
+    messages.begin_session()
+    new = messages.packet_id(1)
+    assert messages.add(new, ["new"])
+    messages.acknowledge(old, sent.append)
+    assert sent == [], "the broker would take it for the new message"
+    assert messages.row(new) == ["new"]
+    messages.acknowledge(new, sent.append)
+    messages.acknowledge(new, sent.append)
+    assert (sent, messages.row(new), messages.row(old)) == ([1], None, None)
 
 
 def test_ranges_of_a_table() -> None:

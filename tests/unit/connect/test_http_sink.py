@@ -111,7 +111,14 @@ def test_marks_of_long_ago_go_and_others_stay(server: KeepingServer, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("url", "said"), [("ftp://host/", "is no http:// or https://"), ("http://me:secret@host/", "holds a password")]
+    ("url", "said"),
+    [
+        ("ftp://host/", "'ftp://host/'; it is where batches are posted, as http:// or https://"),
+        ("http://me:secret@host/", "holds a password"),
+        ("http://secret@host/", "holds a user name"),
+        ("http://[::1/", "as http:// or https://"),
+        ("http://host:port/", "as http:// or https://"),
+    ],
 )
 def test_an_address_that_will_not_do(url: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match=said) as raised:

@@ -73,6 +73,13 @@ def test_the_identity_of_a_plan_is_that_of_its_steps_and_sources() -> None:
     assert len({identity(program()), identity(program("/other")), identity(program(more=True))}) == 3
 
 
+def test_the_identity_of_a_plan_stays_what_it_was_in_checkpoints_that_are_there() -> None:
+    builder = Builder("golden")
+    lines = builder.source(files("/in", "text"), name="lines").map(str.lower, name="lower")
+    lines.key_by().count_by_key(name="count").sink(to_files("/out"), name="out")
+    assert identity(plan(builder.build(), Choice(sql=False))) == "9b77e0d0282cf939"
+
+
 @pytest.mark.parametrize(
     ("form", "says"), [("archive", "holds records twice"), ("", "reads neither files nor servers")]
 )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_control.web.guard import host_of
+from heron_runtime.model.masking import HIDDEN
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, Resources
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.model.topology import (
@@ -25,12 +26,12 @@ from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
 from heron_tracker.core import metrics_view
 from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
-from heron_tracker.core.files import whole_characters
+from heron_tracker.core.files import path_below_logs, whole_characters
 from heron_tracker.core.layout import NODE_HEIGHT, NODE_WIDTH, layout
 from heron_tracker.core.logical import depth_of, logical_plan
 from heron_tracker.core.paging import BadCursor, decode_cursor, encode_cursor, page
 from heron_tracker.core.physical import packing_plan
-from heron_tracker.core.plain import HIDDEN, MAX_TEXT, plain, public_config
+from heron_tracker.core.plain import MAX_TEXT, plain, public_config
 from heron_tracker.core.timeline import heron_timeline, request_for, request_of, series_of, stars
 
 from heron_tracker.core.query_language import TimeSeries  # isort: skip
@@ -240,4 +241,10 @@ def test_a_long_text_of_a_configuration_is_shown_at_once_and_in_part(text: str) 
 @pytest.mark.parametrize("user", ["heron:hush", "heron:hush@hush", ":hush", "he:ro:hush"])
 def test_passwords_of_all_urls_in_a_value_are_hidden(user: str) -> None:
     shown = public_config({"user.list": f"redis://{user}@one/0,redis://{user}@two/1 and ftp://plain@host"})
-    assert shown == {"user.list": f"redis://{HIDDEN}@one/0,redis://{HIDDEN}@two/1 and ftp://plain@host"}
+    assert shown == {"user.list": f"redis://{HIDDEN}@one/0,redis://{HIDDEN}@two/1 and ftp://{HIDDEN}@host"}
+
+
+@pytest.mark.parametrize("path", ["", ".", "./", "./log-files", "log-files", "./log-files/", "log-files/"])
+def test_the_log_folder_has_the_names_that_herons_scripts_use(path: str) -> None:
+    assert path_below_logs(path) == ""
+    assert path_below_logs("./log-files/a.log") == path_below_logs("a.log") == "a.log"

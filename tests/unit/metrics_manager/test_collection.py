@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,13 @@ def test_beyond_the_bound_the_process_that_is_silent_for_longest_makes_room(monk
         known.check()
     assert all_time(known) == {"stays": 1999.0, "task-1998": 1.0, "task-1999": 1.0}
     assert known.refused == 0
+
+
+def test_a_report_with_a_bad_sketch_is_refused_whole() -> None:
+    collection = Collection()
+    good = ProcessMetrics("word", "word_1", 1, 1, 1, 10.0, {"c": 1.0}, {"g": 1.0}, {}, (), 1.0)
+    assert collection.take(good)
+    assert not collection.take(replace(good, time=20.0, counters={"c": 9.0}, sketches={"l": b"\xff\xff"}))
+    assert collection.refused == 1
+    assert [report.counters for report in collection.newest()] == [{"c": 1.0}]
+    collection.check()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -75,6 +76,31 @@ async def test_what_an_earlier_run_saved_is_not_written_again(context: SinkConte
     collection(context).take(word(incarnation=2))
     await sink.flush()
     assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 1
+
+
+async def test_a_flush_that_was_given_up_writes_its_lines_once(
+    context: SinkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, append = threading.Event(), jsonlines.append
+
+    def slowly(path: Path, data: bytes, max_bytes: int) -> None:
+        assert go_on.wait(60)
+        append(path, data, max_bytes)
+
+    monkeypatch.setattr(jsonlines, "append", slowly)
+    sink = JsonLinesSink()
+    await sink.open(context)
+    collection(context).take(word())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await sink.flush()
+    go_on.set()
+    await sink.flush()
+    await sink.flush()
+    assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 1
+    collection(context).take(word(incarnation=2))
+    await sink.flush()
+    assert len((tmp_path / "metrics" / "metrics-1.jsonl").read_text().splitlines()) == 2
 
 
 def test_the_file_is_rotated_and_bounded(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_value_of_the_users_own_keeps_its_type(before: Any, written: str, afte
     value = update(made(x=before), f"b:user.x:{written}").component("b").config["user.x"]
     assert (value, type(value)) == (after, type(after))
     if not isinstance(before, str):
-        with pytest.raises(UsageError, match="write JSON of that type"):
+        with pytest.raises(UsageError, match="the value before is"):
             update(made(x=before), "b:user.x:null")
 
 

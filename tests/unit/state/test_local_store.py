@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from heron_runtime.failures import Failure
 from heron_runtime.state.local import StoreAddress, local_store
 from heron_runtime.state.store import StoreError
+from heron_runtime.user_config import MAX_CHARACTERS, read_config
 
 
 def test_by_default_it_is_in_the_home(tmp_path: Path) -> None:
@@ -28,5 +30,14 @@ def test_config_yaml_says_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["local: [", "local:\n  heron.state.url: 5\n"])
 def test_what_cannot_be_read_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(StoreError, match=r"config\.yaml"):
+        local_store(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["#" * (MAX_CHARACTERS + 1), "[" * 100_000, "local: 2001-99-99", "local: \x00"])
+def test_a_config_that_is_too_large_or_too_deep_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(Failure, match=r"config\.yaml"):
+        read_config(tmp_path)
     with pytest.raises(StoreError, match=r"config\.yaml"):
         local_store(tmp_path)

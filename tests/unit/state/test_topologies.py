@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 from state_worlds import World
 
+from heron_control.schedulers.killed import is_killed
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation, WantedState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.memory import MemoryStore
+from heron_runtime.state.readings import DamagedNode
 from heron_runtime.state.store import (
     Create,
     Delete,
@@ -26,6 +28,7 @@ from heron_runtime.state.store import (
 )
 from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology, OlderLayout
 from heron_runtime.wire import codec
+from topology_master.shell.store import read_stored
 
 KINDS = [value for key, value in vars(paths).items() if key.isupper()]
 
@@ -258,3 +261,13 @@ def test_a_damaged_record_is_an_error_of_the_store(store: StateStore) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         topologies.kill(store, "words", "words-1")
     assert topologies.kill(store, "words"), "without an id it can still be removed"
+
+
+def test_every_reader_of_a_damaged_node_says_which_one_it_is(store: StateStore) -> None:
+    """Schedulers, containers and topology masters go on, and say the path."""
+    topologies.submit(store, *parts())
+    path = paths.execution_state("words")
+    store.commit([Set(path, b"\xc1 damaged")])
+    for read in (lambda: is_killed(store, "words", "words-1"), lambda: read_stored(store, "words")):
+        with pytest.raises(DamagedNode, match=path):
+            read()

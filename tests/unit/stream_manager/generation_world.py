@@ -137,7 +137,7 @@ class GenerationWorld:
     def restart(self, container: int) -> None:
         """The stream manager dies and comes back with what is on its disk."""
         core = self.cores[container]
-        self.buried += sum(q.handed.__len__() + len(q.frames) for n in core.connections.all()
+        self.buried += sum(q.unconfirmed.__len__() + len(q.frames) for n in core.connections.all()
                            for q in n.link.destinations.values())  # fmt: skip
         self.buried += sum(core.forwarder.stale.values())
         self.buried += sum(sum(n.link.lost.values()) for n in core.connections.all()) + core.forwarder.moved_frames

@@ -232,9 +232,9 @@ def test_root_zero_is_no_root_though_free_slots_look_like_it() -> None:
     tracker.begin(INCARNATION)
     tracker.init(BASE | 5, data([1]))
     for roots in ([0], [BASE | 5, 0]):
-        with pytest.raises(ValueError, match="root 0 is no root"):
+        with pytest.raises(ValueError, match="root 0 is not a valid root"):
             tracker.ack(array(roots), array([1] * len(roots)))
-        with pytest.raises(ValueError, match="root 0 is no root"):
+        with pytest.raises(ValueError, match="root 0 is not a valid root"):
             tracker.fail(array(roots))
     tracker.check()
     assert (tracker.live, tracker.late) == (1, 0)

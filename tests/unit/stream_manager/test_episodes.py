@@ -36,7 +36,7 @@ def test_time_pauses_and_causes_add_up(looks: list[tuple[int, dict[str, list[Cau
             paused_ms[spout] += wait
             stood_ms += wait * len(causes)
         begun += sum(spout not in before for spout in paused)
-        found.look(now, {spout: tuple(causes) for spout, causes in paused.items()})
+        found.observe(now, {spout: tuple(causes) for spout, causes in paused.items()})
         found.check()
         told += found.take()
         before = paused
@@ -61,7 +61,7 @@ def test_at_most_two_a_minute(
     found, now, told = BackpressureEpisodes(), 0, list[BackpressureEpisode]()
     for wait, paused in looks:
         now += wait
-        found.look(now, {spout: tuple(causes) for spout, causes in paused.items()})
+        found.observe(now, {spout: tuple(causes) for spout, causes in paused.items()})
         told += found.take()
     for spout in ("words", "lines"):
         assert sum(each.spout == spout for each in told) <= now // QUIET_MS
@@ -72,9 +72,9 @@ def test_at_most_two_a_minute(
 def test_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
     found, now = BackpressureEpisodes(), 0
     for wait in [*waits, *[10_000] * 70]:
-        found.look(now, {"words": (CAUSES[0],)})
+        found.observe(now, {"words": (CAUSES[0],)})
         now += wait
-    found.look(now, {"words": (CAUSES[0],)})
+    found.observe(now, {"words": (CAUSES[0],)})
     told = found.take()
     assert now // (LONGEST_MS + 20_000) <= len(told) <= now // LONGEST_MS
 
@@ -82,10 +82,10 @@ def test_where_it_lasts_one_in_five_minutes(waits: list[int]) -> None:
 def test_it_says_how_long_and_why() -> None:
     found = BackpressureEpisodes()
     link = Cause(CauseKind.LINK, "", 0, 1, 2)
-    found.look(1000, {"words": (CAUSES[3],)})
-    found.look(3000, {"words": (CAUSES[3], link)})
-    found.look(4000, {})
-    found.look(5000, {"words": (link,)})
+    found.observe(1000, {"words": (CAUSES[3],)})
+    found.observe(3000, {"words": (CAUSES[3], link)})
+    found.observe(4000, {})
+    found.observe(5000, {"words": (link,)})
     found.end(5500)
     (each,) = found.take()
     assert each.text == (
@@ -100,6 +100,6 @@ def test_it_says_how_long_and_why() -> None:
 def test_nobody_takes_them_and_the_newest_stay() -> None:
     found = BackpressureEpisodes()
     for number in range(100):
-        found.look(number * 2 * QUIET_MS, {f"spout{number}": (CAUSES[0],)})
-        found.look(number * 2 * QUIET_MS + 1, {})
+        found.observe(number * 2 * QUIET_MS, {f"spout{number}": (CAUSES[0],)})
+        found.observe(number * 2 * QUIET_MS + 1, {})
     assert [each.spout for each in found.take()] == [f"spout{n}" for n in range(99 - module.MAX_WAITING, 99)]

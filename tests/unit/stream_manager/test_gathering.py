@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-from stream_manager.shell.driver import GATHERED_BYTES, SpacedPump, Spacing
+from stream_manager.shell.driver import ENOUGH_BYTES, SpacedPump, Spacing
 
 GAP_SECONDS = 0.05
 
@@ -61,7 +61,7 @@ def test_what_comes_little_by_little_leaves_together_and_whole() -> None:
 
 def test_much_leaves_at_once() -> None:
     async def much(world: World) -> None:
-        world.size = GATHERED_BYTES
+        world.size = ENOUGH_BYTES
         for number in range(50):
             world.put(number)
             await asyncio.sleep(0.001)

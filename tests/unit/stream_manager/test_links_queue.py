@@ -14,8 +14,8 @@ from sm_world import column, failed, frame
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.wire.data import Packet, Reason
 from heron_runtime.wire.data_codec import encode_packet
+from stream_manager.core.forwarding import roots_by_spout, tracked_count
 from stream_manager.core.links import MAX_REASONS, PACKET_BYTES, DestinationQueue, Link, SettlementQueue
-from stream_manager.core.plan import roots_by_spout, tracked_count
 
 EXPIRED = Reason(FailKind.TIMEOUT)
 

@@ -121,7 +121,7 @@ def test_what_is_taken_is_told_each_second_to_instances_and_peers() -> None:
     world.settle()
     assert [m.taken_bytes for m in world.instances[1].heard if isinstance(m, Credit)] == [upload]
     peer = world.cores[1].connections.peers[2]
-    assert not peer.link.destinations[6].handed, "container 2 has handed it on"
+    assert not peer.link.destinations[6].unconfirmed, "container 2 has handed it on"
     world.instances[1].heard.clear()
     world.tick(1000)
     assert not [m for m in world.instances[1].heard if isinstance(m, Credit | PeerCredit)], "only what is new"

@@ -172,25 +172,25 @@ def test_a_peer_knows_the_set_whatever_is_lost_once_a_whole_one_has_come(events:
         if kind == "own":
             here.set_slow(what, slow)
         elif kind == "hear":
-            change = here.announce()
+            change = here.take_change()
             if change is not None and what:
                 there.peer_change(1, change)
             elif change is not None:
                 missed = True
         elif kind == "whole":
-            change = here.announce()
+            change = here.take_change()
             if change is not None:
                 there.peer_change(1, change)
-            there.peer_set(1, here.whole())
+            there.peer_set(1, here.announced())
             missed = False
         else:
-            there.peer_gone(1)
+            there.remove_peer(1)
             assert there.union() == ()
             missed = True
         if kind in ("hear", "whole") and not missed and there._peers:
             assert set(there.union()) == set(here.own)
-    here.announce()
-    there.peer_set(1, here.whole())
+    here.take_change()
+    there.peer_set(1, here.announced())
     assert set(there.union()) == set(here.own)
 
 

@@ -181,9 +181,9 @@ def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_que
     [
         (Packet(2), "packet 2 instead of 1"),
         (Packet(1, frames=[frame(3, 2)]), "a frame of task 3"),
-        (Packet(1, inits=[Init(2, root_base(2, 1), column([1]))]), "no spout"),
+        (Packet(1, inits=[Init(2, root_base(2, 1), column([1]))]), "not a spout"),
         *(
-            (packet, "root 0 is no root")
+            (packet, "root 0 is not a valid root")
             for spout in (1, 5)  # tracked here, and at a peer
             for packet in (
                 Packet(1, acks=[Ack(spout, column([0]), column([5]))]),

@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from online_world import OnlineWorld, definition_of, importable
 
-from heronry.streamlet import Builder, files, monoid, to_files
+from heronry.streamlet import Builder, archive, files, monoid, to_files
+from heronry.streamlet.decoding import read_all
+from heronry.streamlet.reference import run
 from heronry.streamlet.results import latest, read
 
 
@@ -61,6 +65,44 @@ def test_a_line_that_cannot_be_read_is_put_aside_with_its_file(tmp_path: Path) -
     assert all(str(text) in line["where"] for line in aside)
     assert f"{text}, line 2" in aside[0]["error"]
     assert f"{text}, line 4" in aside[1]["error"]
+
+
+def test_json_nested_too_deep_is_put_aside_with_its_line(tmp_path: Path) -> None:
+    text, deep = tmp_path / "in.json", "[" * 1200 + "]" * 1200
+    text.write_text(f'{{"a": 1}}\n{deep}\n{{"a": 2}}\n')
+    builder = builder_in(tmp_path)
+    builder.source(files(text, "json")).sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert sorted(record["a"] for record in read(tmp_path / "out")) == [1, 2]
+    letters: list[dict[str, Any]] = []
+    run(builder.build(), failed=letters)
+    assert [line["where"] for line in aside] == [line["where"] for line in letters] == [f"{text}, line 2"]
+
+
+def test_a_row_that_python_cannot_hold_is_put_aside_alone(tmp_path: Path) -> None:
+    table, beyond = tmp_path / "in.parquet", 400_000_000_000  # seconds: the year 14645
+    times = pa.array([0, beyond, 1], pa.timestamp("s"))
+    pq.write_table(pa.table({"n": [1, 2, 3], "at": times.cast(pa.timestamp("us"))}), table)
+    builder = builder_in(tmp_path)
+    builder.source(files(table, "parquet")).map(lambda record: record["n"]).sink(to_files(tmp_path / "out"))
+    _, aside = ended(builder, tmp_path)
+    assert sorted(read(tmp_path / "out")) == [1, 3]
+    letters: list[dict[str, Any]] = []
+    run(builder.build(), failed=letters)
+    assert [line["where"] for line in aside] == [line["where"] for line in letters] == [f"{table}, row 2"]
+    assert f"{beyond * 1_000_000}" in str(aside[0]["record"])
+
+
+def test_a_time_beyond_the_year_9999_is_not_archived_and_put_aside(tmp_path: Path) -> None:
+    builder = builder_in(tmp_path)
+    times = {1: 0, 2: 400_000_000_000, 3: 5}
+    stream = builder.source([1, 2, 3]).map(lambda n: {"n": n, "at": times[n]})
+    stream.sink(archive(tmp_path / "archive", event_time="at"))
+    _, aside = ended(builder, tmp_path)
+    assert [line["record"] for line in aside] == [1], "counted from 0"
+    assert "outside the years 1 to 9999" in aside[0]["error"]
+    kept = [record["n"] for record, _ in read_all(files(tmp_path / "archive", "archive"))]
+    assert sorted(kept) == [1, 3]
 
 
 def test_of_a_csv_only_the_lines_that_cannot_be_read_are_put_aside(tmp_path: Path) -> None:

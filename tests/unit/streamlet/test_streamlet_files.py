@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronry.streamlet import Builder, files
+from heronry.streamlet import Builder, collect, files
 from heronry.streamlet.decoding import Decoder, read_all
 from heronry.streamlet.program import KeyValue, Windowed
-from heronry.streamlet.reading import LineReader, ReadError, list_files, open_reader
+from heronry.streamlet.reading import LineReader, ReadError, list_files, missing, open_reader, refusals
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
 
@@ -167,6 +169,57 @@ def test_a_folder_is_read_in_order_without_hidden_files(tmp_path: Path) -> None:
     assert list_files(files(tmp_path / "nothing", "text", grows=True)) == []
     with pytest.raises(FileNotFoundError):
         list_files(files(tmp_path / "nothing", "text"))
+
+
+def test_links_to_files_are_followed_and_what_is_left_out_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, other = tmp_path / "in", tmp_path / "other"
+    write(folder / "a:b.txt", "one")
+    write(other / "file.txt", "two")
+    write(folder / "_day=1" / "x.txt", "no")
+    write(folder / "x.txt._COPYING_", "no")
+    (folder / "link.txt").symlink_to(other / "file.txt")
+    (folder / "folder").symlink_to(other)
+    (folder / "around").symlink_to(folder)
+    (folder / "gone").symlink_to(tmp_path / "nothing")
+    os.mkfifo(folder / "pipe")
+    source = files(folder, "text")
+    assert records(source) == ["one", "two"]
+    assert list_files(source) == ["a:b.txt", "link.txt"]
+    for name, why in (
+        ("around", "a link to a folder"), ("folder", "a link to a folder"), ("gone", "a link to nothing"),
+        ("pipe", "neither a file nor a folder"),
+    ):  # fmt: skip
+        assert f"{folder / name} is not read: it is {why}" in caplog.text
+    builder = Builder("program")
+    builder.source(source, name="lines").sink(collect())
+    assert len(missing(builder.build())) == 4
+
+
+@pytest.mark.parametrize("schema", [None, {"id": "int", "name": "str"}])
+def test_a_header_with_a_name_twice_is_refused(tmp_path: Path, schema: Any) -> None:
+    write(tmp_path / "good.csv", "id,name", "1,x")
+    path = write(tmp_path / "wrong.csv", "id,name,id", "1,x,2")
+    said = f"{path}, line 1: the header names 'id' twice"
+    with pytest.raises(ReadError, match=re.escape(said)):
+        records(files(path, "csv", schema=schema))
+    assert [said in problem for problem in refused(files(tmp_path, "csv", schema=schema))] == [True]
+
+
+def test_a_field_of_the_schema_that_no_file_has_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", "id,name", "1,x")
+    write(tmp_path / "b.csv", "id,age", "2,7")
+    schema = {"id": "int", "name": "str", "age": "int"}
+    assert refused(files(tmp_path, "csv", schema=schema)) == []
+    (said,) = refused(files(tmp_path, "csv", schema={**schema, "nmae": "str"}))
+    assert "has the field 'nmae' of the schema; their headers have 'age', 'id', 'name'" in said
+
+
+def refused(source: Any) -> list[str]:
+    builder = Builder("program")
+    builder.source(source, name="lines").sink(collect())
+    return refusals(builder.build())
 
 
 def test_results_are_read_back(tmp_path: Path) -> None:

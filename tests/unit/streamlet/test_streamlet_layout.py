@@ -78,7 +78,7 @@ def test_what_has_no_place_or_no_text_fails_by_itself() -> None:
         folder_of({"a": "ä" * 130}, ["a"])
     with pytest.raises(TypeError, match="a record for csv has named fields"):
         cells(3, ["a"])
-    assert cells({"a": math.inf}, ["a", "b"]) == ["inf", ""]
+    assert cells({"a": math.inf}, ["a", "b"]) == ["inf", None]
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,9 @@ def test_a_death_leaves_each_record_once_in_its_folder(tmp_path: Path) -> None:
         json.loads(line) for file in tmp_path.glob("own/failed/*.jsonl") for line in file.read_text().splitlines()
     ]
     assert [(letter["step"], letter["record"]) for letter in letters] == [("plain", 50)]
+
+
+def test_none_and_the_empty_text_are_two_cells_of_csv() -> None:
+    rows = [cells({"a": None, "b": ""}, ["a", "b"]), cells({"b": 'x,"y"'}, ["a", "b"])]
+    assert csv_lines(rows) == b',""\n,"x,""y"""\n'
+    assert csv_lines([cells({"a": None}, ["a"])]) == b'""\n', "a line with nothing in it is not a record"

@@ -7,6 +7,8 @@ import math
 import operator
 import pickle
 from collections import Counter
+from decimal import Decimal
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -133,3 +135,10 @@ def test_results_are_compared_as_bags_with_tolerance() -> None:
 def test_a_sum_of_truth_values_is_a_number_also_of_one() -> None:
     told = [sum_().finish(sum_().folded(values)) for values in ([True], [False], [True, True], [None], ["a"], [1.5])]
     assert [repr(value) for value in told] == ["1", "0", "2", "None", "'a'", "1.5"]
+
+
+def test_a_sum_of_decimals_has_all_digits_in_any_order() -> None:
+    values = [Decimal(text) for text in ("1e40", "0.0000000001", "-1e40", "7")] + [1]
+    for order in permutations(values):
+        assert sum_().finish(sum_().folded(order)) == Decimal("8.0000000001")
+        assert mean().finish(mean().folded(order)) == Decimal("8.0000000001") / 5

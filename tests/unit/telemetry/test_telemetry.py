@@ -134,3 +134,16 @@ def test_extreme_values_are_clamped_and_bad_bytes_refused() -> None:
         sketches.decode_sketch(b"\xff\xff")
     with pytest.raises(MalformedMessage, match="gamma"):
         sketches.decode_sketch(ddsketch_pb2.DDSketch(zeroCount=1).SerializeToString())
+
+
+def test_exceptions_of_one_line_are_one_kind_whatever_they_say() -> None:
+    measured = make()
+    for name in ("ann", "bob", "cat"):
+        frame = 'Traceback (most recent call last):\n  File "app.py", line 7, in process\n    count[name]\n'
+        measured.exception("KeyError", name, f"{frame}KeyError: '{name}'\n", 1.0)
+    measured.exception("KeyError", "dan", frame.replace("line 7", "line 9"), 2.0)
+    measured.exception("ValueError", "eve", frame, 3.0)
+    found = measured.report(0.0).exceptions
+    assert [(e.class_name, e.message, e.count) for e in found] == [
+        ("KeyError", "cat", 3), ("KeyError", "dan", 1), ("ValueError", "eve", 1)
+    ]  # fmt: skip

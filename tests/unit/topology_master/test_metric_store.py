@@ -143,6 +143,8 @@ def test_a_bad_report_spoils_nothing_and_bounds_hold(monkeypatch: pytest.MonkeyP
     store.publish(START, PublishMetrics(1, (bad, process(START, 5, task=4))))
     assert store.refused == 1
     assert ask(store, START + 1, -1)["__emit-count/default"] == 5
+    counted = store.metrics(START + 1, MetricsRequest("", -1.0, ("__emit-count",))).values
+    assert sum(value.total for value in counted) == 5, "nothing of a report that is refused is taken"
     monkeypatch.setattr(metric_store, "MAX_SERIES", 10)
     many = process(START + 2, 0, task=5, counters={f"c{n}": 1.0 for n in range(50)})
     store.publish(START + 2, PublishMetrics(1, (many,)))

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import signal
+import socket
 import sys
 from typing import Any
 
@@ -43,3 +44,19 @@ def test_a_signal_that_comes_with_the_address_ends_it_as_any_other_does(monkeypa
     assert read.getvalue() == url + "\n"
     assert closed == [True]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_client_that_reads_nothing_loses_its_connection() -> None:
+    """Every connection inherits from its listener how long an answer may stay unread."""
+    with (
+        bind("127.0.0.1", 0, "test", unread_seconds=1.0) as listener,
+        socket.create_connection(listener.getsockname()[:2]),  # it never reads
+        listener.accept()[0] as served,
+        pytest.raises(TimeoutError),
+    ):
+        send_for_ever(served)
+
+
+def send_for_ever(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(b"x" * 65536)

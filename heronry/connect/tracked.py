@@ -1,0 +1,178 @@
+"""Sources that emit by split and position, and how they keep what is acknowledged in ``ATLEAST_ONCE``.
+
+Theory of operation. In that mode each row has a message id. What fails is emitted again, from memory; a split's
+position is *safe* once everything before it is acknowledged. Safe positions are written, about once a second, into a
+file of the task below ``user.positions.folder``. A task that starts again goes on from there, so what was on its way
+comes a second time and nothing is left out. All tasks of a component read the files of all, since an update may deal
+out splits anew. Where a server itself keeps what was confirmed (``Reader.confirm``) there is no such file.
+
+In the other modes rows have no ids: ``EFFECTIVELY_ONCE`` goes back to the positions of a checkpoint, and
+``ATMOST_ONCE`` never goes back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heron_runtime.files import entries, replace_file
+from heron_runtime.model.settings import Keys, setting
+from heronry.api.component import Spout
+from heronry.api.config import Config
+from heronry.connect.acked import Acked, Row
+from heronry.connect.settings import ConnectError, step_name, text
+
+FOLDER = text("user.positions.folder", "where ATLEAST_ONCE keeps positions", "positions")
+MOST_OPEN = 50_000  # rows that are kept until they are acknowledged; more are not read
+SETTLE_SECS = 1.0
+RowId = tuple[str, int]  # split, and the number of the row in it since the start
+
+
+class PositionTracker:
+    """What is emitted and not acknowledged, by split. Pure."""
+
+    def __init__(self) -> None:
+        self._splits: dict[str, Acked] = {}
+        self._touched: set[str] = set()
+        self.open = 0  # rows
+
+    def emitted(self, split: str, rows: Sequence[Row], position: Any) -> list[RowId]:
+        """Return the ids for rows that are emitted now, which end at a position."""
+        self._touched.add(split)
+        self.open += len(rows)
+        return [(split, number) for number in self._splits.setdefault(split, Acked()).given(rows, position)]
+
+    def ack(self, row: RowId) -> None:
+        """Forget a row that is processed."""
+        split, number = row
+        if self.row(row) is not None:
+            self._splits[split].ack(number)
+            self._touched.add(split)
+            self.open -= 1
+
+    def row(self, row: RowId) -> Row | None:
+        """Return a row that is still open, None for another."""
+        split, number = row
+        return self._splits[split].row(number) if split in self._splits else None
+
+    def safe(self) -> dict[str, Any]:
+        """Return the furthest position of each split before which all is acknowledged, where it is a new one."""
+        found = {split: self._splits[split].floor() for split in self._touched}
+        self._touched.clear()
+        return {split: position for split, position in found.items() if position is not None}
+
+
+class PositionFile:
+    """The safe positions of one task, and those that all tasks of its component have left."""
+
+    def __init__(self, config: Mapping[str, Any], context: Any) -> None:
+        self._folder, self._begin = Path(FOLDER.of(config)), f"{step_name(context)}."
+        self._path = self._folder / f"{self._begin}{context.get_task_id()}.json"
+        self._topology = context.get_topology_id()
+
+    def load(self) -> dict[str, Any]:
+        """Return the positions that this topology has left; the newest of each split. Raises ConnectError."""
+        found: dict[str, Any] = {}
+        try:
+            names = [path for path in entries(self._folder) if path.name.startswith(self._begin)]
+            for path in sorted(names, key=lambda path: path.stat().st_mtime_ns):
+                if path.suffix == ".json" and (told := json.loads(path.read_bytes()))["topology"] == self._topology:
+                    found.update(told["positions"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._failed("read", error) from None
+        return found
+
+    def save(self, positions: Mapping[str, Any]) -> None:
+        """Write them in one step. Raises ConnectError."""
+        told = json.dumps({"topology": self._topology, "positions": dict(positions)})
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            replace_file(self._path, told)
+        except OSError as error:
+            raise self._failed("written", error) from None
+
+    def _failed(self, what: str, error: Exception) -> ConnectError:
+        return ConnectError(
+            f"positions of the source at {self._folder.absolute()} cannot be {what} ({error}): name a folder that the "
+            f"topology's tasks may write, by config {FOLDER.key!r}, or remove a damaged file and read everything again"
+        )
+
+
+class TrackedSource(Spout):
+    """Derive; call ``begin_tracking`` when it starts, ``settle`` in each ``next_tuple``, and ``emit_page`` to emit."""
+
+    _tracker: PositionTracker | None = None
+
+    def begin_tracking(
+        self, config: Mapping[str, Any], context: Any, settle_secs: float = SETTLE_SECS, *, is_kept: bool = False
+    ) -> None:
+        """Find where the task was. ``is_kept``: the server keeps what is confirmed. Raises ConnectError."""
+        self._tracker, self._file, self._left = None, None, dict[str, Any]()
+        self._settle_secs, self._settle_at = settle_secs, 0.0
+        if setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.ATLEAST_ONCE:
+            self._tracker = PositionTracker()
+            if not is_kept:
+                self._file = PositionFile(config, context)
+                self._left = self._file.load()
+
+    def position_of(self, split: str, first: Any = None) -> Any:
+        """Return where to go on in a split."""
+        found = self.keyed.get(split)
+        return self._left.get(split, first) if found is None else found
+
+    def has_room(self) -> bool:
+        """Return False while so many rows are open that no more are read."""
+        return self._tracker is None or self._tracker.open < MOST_OPEN
+
+    def is_settled(self) -> bool:
+        """Return True if no row waits for its acknowledgement."""
+        return self._tracker is None or not self._tracker.open
+
+    def emit_page(self, split: str, rows: Sequence[Row], position: Any) -> None:
+        """Emit rows of a split, which may be none; ``position`` is behind them."""
+        if self._tracker is not None:
+            ids = self._tracker.emitted(split, rows, position)
+            if rows:
+                self.emit_many(rows, ids)
+        elif rows:
+            self.emit_many(rows)
+        self.keyed[split] = position
+
+    def ack(self, tup_id: Any) -> None:
+        """Forget the row."""
+        if self._tracker is not None:
+            self._tracker.ack(tup_id)
+
+    def fail(self, tup_id: Any) -> None:
+        """Emit the row again."""
+        row = self._tracker.row(tup_id) if self._tracker is not None else None
+        if row is not None:
+            self.emit(row, tup_id)
+
+    def settle(self, *, now: bool = False) -> None:
+        """Confirm and keep what is safe by now, if it is time. Raises ConnectError."""
+        if self._tracker is None or (not now and time.monotonic() < self._settle_at):
+            return
+        self._settle_at = time.monotonic() + self._settle_secs
+        safe = self._tracker.safe()
+        if safe:
+            self.confirm(safe.items())
+            self._left.update(safe)
+            if self._file is not None:
+                owned = {*self.owned_splits()}
+                self._file.save({split: position for split, position in self._left.items() if split in owned})
+
+    def confirm(self, safe: Iterable[tuple[str, Any]]) -> None:
+        """Tell a server that it need not keep what lies before these positions."""
+
+    def close(self) -> None:
+        """Keep what is safe."""
+        if self._tracker is not None:
+            try:
+                self.settle(now=True)
+            except ConnectError as error:  # the component ends anyway, and what is not kept is read again
+                self.log.warning("the last positions are not kept, what was on its way comes again: %s", error)

@@ -1,0 +1,55 @@
+"""What ``--config-property`` and ``config.yaml`` make of a program's configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heron_cli.options import refuse_idle_keys
+from heron_cli.submit import configure, own_settings
+from heron_runtime.failures import UsageError
+from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
+
+STATE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
+
+
+def program(**config: Any) -> TopologyDefinition:
+    spout = ComponentSpec("s", ComponentKind.SPOUT, "m:S", 1, outputs=(StreamSchema("default", ("x",)),))
+    return TopologyDefinition("T", "T-1", (spout,), {"topology.name": "T", **config})
+
+
+def configured(definition: TopologyDefinition, *properties: str, below: dict[str, Any] | None = None) -> dict[str, Any]:
+    return configure(definition, below or {}, own_settings(properties, "local")).config
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "after"),
+    [(True, "false", False), (3, "7", 7), (1.5, "2", 2.0), ("3", "7", "7"), ([1], "[2]", [2]), (None, "false", False)],
+)
+def test_a_property_has_the_type_of_the_programs_value(before: Any, written: str, after: Any) -> None:
+    own = {} if before is None else {"user.b": before}
+    value = configured(program(**own), f"user.b={written}")["user.b"]
+    assert (value, type(value)) == (after, type(after))
+
+
+def test_a_property_has_the_type_of_the_value_in_config_yaml() -> None:
+    assert configured(program(), "user.b=5", below={"user.b": "x"})["user.b"] == "5"
+
+
+def test_a_property_of_another_type_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"user\.b: 'maybe' is neither true nor false"):
+        configured(program(**{"user.b": True}), "user.b=maybe")
+
+
+@pytest.mark.parametrize(
+    "text", ["topology.component.parallelism=4", "heron.slurm.nodes=2", "topology.stateful.checkpoint.keep=5"]
+)
+def test_a_property_without_effect_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no effect"):
+        configured(program(), text)
+
+
+def test_keys_that_have_an_effect_pass() -> None:
+    assert configured(program(**STATE), "topology.stateful.checkpoint.keep=5")["topology.stateful.checkpoint.keep"] == 5
+    refuse_idle_keys({"heron.slurm.nodes": 2}, "slurm")

@@ -1,0 +1,62 @@
+"""Requests for Spark that are refused before it starts, and how a result becomes durable."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heron_runtime.failures import UsageError
+from heronry.streamlet import Builder, files, to_files
+
+pytest.importorskip("pyspark")
+
+from data_pipeline.shell.asked import asked
+from data_pipeline.shell.output import OutputFolder, local_path
+from data_pipeline.shell.program import Loaded
+from data_pipeline.shell.request import Request
+
+
+@pytest.mark.parametrize(
+    ("paths", "form", "said"),
+    [
+        (("/in/a", "/in/b"), "", "step 'lines' has two paths, /in/a and /in/b"),
+        (("lines=/in/a", "/in/b"), "", "step 'lines' has two paths, /in/a and /in/b"),
+        (("/in/a", "/in/b"), "archive", "the archive has two paths, /in/a and /in/b"),
+    ],
+)
+def test_a_second_input_path_for_one_source_is_refused(paths: tuple[str, ...], form: str, said: str) -> None:
+    builder = Builder("program")
+    builder.source(files("/in", format="text"), name="lines").sink(to_files("out"))
+    request = Request(Path("p.py"), input_paths=paths, input_format=form, dry_run=True)
+    with pytest.raises(UsageError, match=said):
+        asked(request, Loaded(builder.build(), ()))
+
+
+def test_a_malformed_url_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'hdfs://\[::1/out' is not a URL"):
+        local_path("hdfs://[::1/out")
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_the_name_of_a_result_is_on_disk_before_servers_commit(
+    tmp_path: Path, replace: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, synced = tmp_path / "out", list[bool]()
+    if replace:
+        out.mkdir()
+        (out / "old").touch()
+    sync = os.fsync
+
+    def record(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), os.stat(tmp_path)):
+            synced.append((out / "_heronry.json").exists())
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    none: Any = None  # a local folder needs no Spark
+    OutputFolder(none, str(out), replace=replace).commit({"to_ms": 5})
+    assert synced == [True]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

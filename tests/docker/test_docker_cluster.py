@@ -48,9 +48,9 @@ def inspect(container: str) -> dict[str, Any]:
     return found
 
 
-def test_the_section_of_the_readme_works_as_typed(cluster: ComposeCluster) -> None:
+def test_the_quick_start_of_the_guide_works_as_typed(cluster: ComposeCluster) -> None:
     """But for the ports, and for ``make up`` and ``make down``, which are how this cluster begins and ends."""
-    section = (ROOT / "README.md").read_text().split("## A cluster with docker compose")[1].split("\n## ")[0]
+    section = (ROOT / "docs" / "how-to" / "cluster.md").read_text().split("## Quick start")[1].split("\n## ")[0]
     block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert block is not None
     lines = [line for line in block[1].splitlines() if not line.startswith(("make ", "."))]

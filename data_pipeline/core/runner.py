@@ -1,10 +1,11 @@
 """Runs a unit inside a Python worker: batches of records in, rows out, nothing kept but the combiners.
 
-Theory of operation. ``map``, ``filter`` and ``flat_map`` are strung together as iterators of the standard library, so
-between two functions of the user's no line of ours runs. Only where a stream has several readers, or branches, records
-are gathered in chunks. Everything is lazy: a ``flat_map`` that makes a million records of one does not fill the memory.
+Theory of operation. ``map``, ``filter`` and ``flat_map`` are strung together as generators. The ``map`` and ``filter``
+of Python would take a StopIteration of the user's function for the end of the records. Only where a stream has several
+readers, or branches, records are gathered in chunks. Everything is lazy: a ``flat_map`` that makes a million records of
+one does not fill the memory.
 
-When a function raises, nobody knows in an iterator of C where it was. So the batch is then walked again, record by
+When a function raises, an iterator does not tell at which record it was. So the batch is then walked again, record by
 record and step by step, to find the step and the record (``locate``); if the second walk does not fail, the function
 does not depend on its argument alone, and that is what is reported.
 """
@@ -152,7 +153,8 @@ class Runner:
                 return
             results = list(_results(node, record))
         except Exception as error:  # the user's function
-            raise failed(node.step, record, error) from error
+            cause = error.__cause__ if isinstance(error.__cause__, StopIteration) else error  # of the generator
+            raise failed(node.step, record, cause) from cause
         for output, result in results:
             for reader in node.outputs[output]:
                 self._walk(reader, result)
@@ -164,10 +166,10 @@ def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
         return items
     if node.kind == "log":
         level = getattr(logging, node.level)
-        return map(_tapped(lambda record: log.log(level, "%s: %r", node.step, record), timed), items)
+        return _tapped(lambda record: log.log(level, "%s: %r", node.step, record), items, timed)
     (function,) = node.functions
     if node.kind == "tap":
-        return map(_tapped(function, timed), items)
+        return _tapped(function, items, timed)
     if timed:
         if node.kind in MAPS:
             return ((function(record), time) for record, time in items)
@@ -175,16 +177,16 @@ def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
             return (item for item in items if function(item[0]))
         return ((element, time) for record, time in items for element in function(record))
     if node.kind in MAPS:
-        return map(function, items)
-    return filter(function, items) if node.kind == "filter" else chain.from_iterable(map(function, items))
+        return (function(record) for record in items)
+    if node.kind == "filter":
+        return (record for record in items if function(record))
+    return chain.from_iterable(function(record) for record in items)
 
 
-def _tapped(function: Callable[[Any], Any], timed: bool) -> Callable[[Any], Any]:
-    def tap(item: Any) -> Any:
+def _tapped(function: Callable[[Any], Any], items: Iterator[Any], timed: bool) -> Iterator[Any]:
+    for item in items:
         function(item[0] if timed else item)
-        return item
-
-    return tap
+        yield item
 
 
 def _results(node: Node, record: Any) -> Iterator[tuple[int, Any]]:

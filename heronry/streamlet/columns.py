@@ -18,15 +18,18 @@ def each(step: str, function: Callable[[Any], Any], records: list[Any]) -> list[
         made.extend(map(function, records))  # grows one by one, so its length tells which record raised
     except Exception as error:
         raise StepFailed(step, records[len(made)]) from error
+    if len(made) != len(records):  # map takes a StopIteration of the function for the end of the records
+        raise StepFailed(step, records[len(made)]) from StopIteration()
     return made
 
 
 def extracted(step: str, extractor: Extractor, records: list[Any]) -> list[Any]:
     """What the extractor takes from each record. Raises StepFailed."""
     try:
-        return column(extractor, records)
+        values = column(extractor, records)
     except Exception:
         return each(step, extractor, records)  # names the record
+    return values if len(values) == len(records) else each(step, extractor, records)
 
 
 def times_of(step: str, time: EventTime, records: list[Any]) -> list[int]:

@@ -21,7 +21,7 @@ def test_every_class_of_attack_has_a_test() -> None:
 
 
 def test_every_known_case_has_a_source() -> None:
-    text = (ROOT / "docs" / "attacks.md").read_text()
+    text = (ROOT / "docs" / "development" / "attacks.md").read_text()
     page, _, sources = text.partition("## Sources")
     cited = re.findall(r"\[(CVE-\d+-\d+)\]\(https://nvd\.nist\.gov/vuln/detail/\1\)", sources)
     assert sorted(set(re.findall(r"CVE-\d+-\d+", page))) == sorted(cited)

@@ -18,6 +18,11 @@ from heron_runtime.wire.container import ProcessState, ProcessStatus
 COLUMNS = ("process", "container", "component", "task", "pid", "state", "since", "restarts", "last error")
 NUMBERS = ("container", "task", "pid", "since", "restarts")
 MAX_EXCEPTIONS = 10
+GUARANTEES = {
+    "ATMOST_ONCE": "ATMOST_ONCE (a tuple may be lost)",
+    "ATLEAST_ONCE": "ATLEAST_ONCE",
+    "EFFECTIVELY_ONCE": "EFFECTIVELY_ONCE",
+}
 MAX_ERROR_CHARACTERS = 120
 MAX_LINE_CHARACTERS = 4000
 
@@ -38,6 +43,7 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
     line = state_text(status.state)
     place = f"{execution.cluster}/{execution.role}/{execution.environ}"
     line = line.__class__.assemble(f"{execution.topology} at {place}: ", line)
+    line.append(f", {GUARANTEES[status.mode]}" if status.mode in GUARANTEES else "")
     line.append(f", submitted {age(now - execution.submitted_at)} ago by {execution.submission_user}")
     out().print(line)
     print_table(COLUMNS, [_row(process, now) for process in status.processes], NUMBERS)
@@ -45,7 +51,13 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
         print_line(whose_code(status.code_user), "dim")
     for text, style in lines(status.tasks_state, now) if status.tasks_state is not None else ():
         _print_one(text, style)
-    if status.stalled:
+    if status.all_fail:
+        _print_one(f"failing: {status.all_fail}", "red")
+    if status.put_aside:
+        _print_one(
+            f"put aside: {status.put_aside} records that failed (docs/streamlet.md says where they are)", "yellow"
+        )
+    if status.stalled and not status.all_fail:
         _print_one(f"failing: {status.stalled}", "red")
     if status.update:
         _print_one(f"update: {status.update}", "yellow")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heron_cli import dry_run as plan
-from heron_cli.address import SPARK, parse_address, user
+from heron_cli.address import LOCAL, SPARK, parse_address, user
 from heron_cli.clusters import cluster_named
 from heron_cli.console import indented, note, say, spinner
 from heron_cli.home import Home
@@ -23,7 +23,6 @@ from heron_control.packaging.package import stage_package
 from heron_control.packing import pack
 from heron_control.progress import Progress
 from heron_runtime.failures import InvalidTopology, NotFound, UsageError
-from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.settings import OF_SUBMIT, STATE_KEYS, Keys, setting
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
@@ -140,6 +139,7 @@ def submit(
             definition, classes = define(home, file, package, topology, name, arguments or [], progress, not dry_run)
             definition = configure(definition, configured, given)
             check_said(definition, classes, strict=strict)
+            check_input(classes.missing, here=address.cluster == LOCAL and not dry_run)
             packing = pack(definition)
             if not dry_run:
                 fit_to(cluster, package, home, progress)
@@ -230,6 +230,14 @@ def check_said(definition: TopologyDefinition, classes: Said, *, strict: bool) -
     check_ends(definition, classes.ends, strict=strict)
 
 
+def check_input(missing: Sequence[str], *, here: bool) -> None:
+    """What a program is to read and is not on this machine: a note. Raises InvalidTopology if tasks run ``here``."""
+    if missing and here:
+        raise InvalidTopology("\n".join(missing), "Correct the path, or create the file or folder first.")
+    for text in missing:
+        say(f"note: {text}")
+
+
 def check_reliability(definition: TopologyDefinition, hearing: dict[str, list[str]], *, strict: bool) -> None:
     """Spouts that wait for what became of tuples, where nothing tracks them: a warning. Raises InvalidTopology if
     ``strict``."""
@@ -292,7 +300,7 @@ def configure(definition: TopologyDefinition, configured: dict[str, Any], given:
     }
     merged |= above
     for key in above:
-        if key.startswith(OF_CHECKPOINTS) and not keeps_state(merged):
+        if key.startswith(OF_CHECKPOINTS) and setting(merged, Keys.TOPOLOGY_RELIABILITY_MODE) != "EFFECTIVELY_ONCE":
             raise UsageError(f"{key} has no effect: {definition.name} keeps no state", "Leave it out.")
     submitted = {key: merged.pop(key) for key in OF_SUBMIT if key in merged}
     plain = {**submitted, **normalise(merged, where=definition.name, component=False, operator=True)}

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from heron_control.inspection.failing_tuples import COUNTED, counts_of
 from heron_control.inspection.topology_status import HERON_SCHEDULER, Answers
 from heron_control.schedulers.topology_folder import identity_in
 from heron_runtime.failures import Unavailable
@@ -23,10 +24,11 @@ from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import Service
 from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.wire.container import ContainerStatusRequest, SchedulerStatusRequest
-from heron_runtime.wire.master import ExceptionsRequest, MasterStatus, StatusRequest
+from heron_runtime.wire.master import ExceptionsRequest, MasterStatus, MetricsRequest, StatusRequest
 
 DEADLINE_SECS = 2.0
 EXCEPTIONS = "exceptions"
+COUNTS = "counts"
 
 
 class NoAnswer(Unavailable):
@@ -92,6 +94,7 @@ def status_questions(record: TopologyRecord, *, exceptions: bool = False) -> dic
         asked[TOPOLOGY_MASTER] = to_master(record, "Status", StatusRequest())
         if exceptions:
             asked[EXCEPTIONS] = to_master(record, "Exceptions", ExceptionsRequest())
+        asked[COUNTS] = to_master(record, "Metrics", MetricsRequest(names=COUNTED))
     for location in record.containers:
         asked[_name(location)] = Question(location, CONTAINER_SERVICE, "Status", ContainerStatusRequest())
     return asked
@@ -112,6 +115,7 @@ def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
         found.get(TOPOLOGY_MASTER),
         reported.exceptions if reported else (),
         errors,
+        counts_of(found[COUNTS]) if COUNTS in found else {},
     )
 
 

@@ -61,6 +61,9 @@ class _Document(msgspec.Struct):
     code_user: str | None = None
     tasks_state: KeptState | None = None
     update: str = ""
+    mode: str | None = None
+    all_fail: str = ""
+    put_aside: int = 0
 
 
 def to_document(status: TopologyStatus) -> dict[str, Any]:
@@ -73,6 +76,7 @@ def to_document(status: TopologyStatus) -> dict[str, Any]:
         "topology_id": status.execution.topology_id,
         "stalled": status.stalled or None,
         "waiting": status.waiting,
+        "all_fail": status.all_fail,
         "code_user": status.code_user,
         "wanted": str(status.execution.state),
         "submission_user": status.execution.submission_user,
@@ -108,6 +112,9 @@ def from_document(data: Any) -> TopologyStatus:
         found.tasks_state,
         found.stalled or "",
         update=found.update,
+        mode=found.mode or "",
+        all_fail=found.all_fail,
+        put_aside=found.put_aside,
         waiting=found.waiting,
     )
 

@@ -26,18 +26,22 @@ from typing import Any
 
 import msgspec
 
+from heron_control.inspection.failing_tuples import MANY, Counts, all_fail, failing_text, put_aside
 from heron_control.inspection.kept_state import KeptState, kept_state, state_word
 from heron_control.packing.standstill import update_text
 from heron_runtime.model.causes import Cause
 from heron_runtime.model.containers import containers_of, processes_in
 from heron_runtime.model.ids import container_name
 from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
 from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport
 
+OWN_DEATH = "exit code"  # how the reason of a process that was not killed begins
+YOUNG_SECS: float = Keys.HERON_RESTART_RESET_SECS.default
 KEEPS_DYING = 3  # restarts, after as many early deaths in a row
 START_GRACE_SECS = 20.0  # a container that has not been seen is starting, for this long after submit
 
@@ -56,6 +60,7 @@ class Answers:
     master: MasterStatus | None = None
     exceptions: tuple[ExceptionReport, ...] = ()
     errors: Mapping[str, str] = field(default_factory=dict)  # who did not answer, and what happened instead
+    counts: Counts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,12 +87,15 @@ class TopologyStatus:
     tasks_state: KeptState | None = None  # where it is kept
     stalled: str = ""  # why nothing gets through although every process runs; empty if tuples do, or none is on its way
     waiting: str = ""  # why it cannot begin yet
+    mode: str = ""  # its delivery guarantee
+    all_fail: str = ""  # the components of which no tuple gets through, and what they raise
+    put_aside: int = 0  # records of a streamlet program
     update: str = ""  # how far one is where state is not kept, or what the last one did not wait for
 
     def cause(self) -> str:
         """Why the state is no better; empty where there is nothing to explain."""
-        if self.stalled or self.waiting:
-            return self.stalled or self.waiting
+        if self.all_fail or self.stalled or self.waiting:
+            return self.all_fail or self.stalled or self.waiting
         if self.state in ("failing", "degraded", "starting") and (troubles := self.troubles()):
             return troubles[0]
         trouble = self.tasks_state.trouble if self.tasks_state is not None else ""
@@ -193,12 +201,16 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     word = topology_state(record.execution.state, planned, record.physical is not None)
     stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
     tasks_state = kept_state(record, answers.master)
+    bolts = {spec.name for spec in record.definition.components if not spec.is_spout}
+    counts = {component: of for component, of in answers.counts.items() if component in bolts}
     if waiting and word in ("starting", "degraded", "failing"):
         word = "waiting"
     elif word == "running" and any(troubles.values()):
         word = "degraded"
     elif word == "running" and not stalled and has_finished(record, planned, answers.master):
         word = "finished"
+    if word in ("running", "degraded") and (all_fail(counts, MANY) or any(loops(p, now) for p in planned)):
+        word = "failing"
     return TopologyStatus(
         record.execution,
         "failing" if stalled else state_word(word, tasks_state),
@@ -209,6 +221,9 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
         tasks_state=tasks_state,
         stalled=stalled,
         waiting=waiting if word == "waiting" else "",
+        mode=setting(record.definition.config, Keys.TOPOLOGY_RELIABILITY_MODE),
+        all_fail=failing_text(counts, answers.exceptions),
+        put_aside=put_aside(answers.counts),
         update=update_text(record.physical),
     )
 
@@ -216,6 +231,12 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
 def keeps_dying(process: ProcessStatus) -> bool:
     """It was started again and again, and has died young each time. Deaths long ago do not count."""
     return min(process.restarts, process.young_deaths) >= KEEPS_DYING
+
+
+def loops(process: ProcessStatus, now: float) -> bool:
+    """An instance that runs at this moment, and will die again as its user code has let it die before."""
+    of_user_code = bool(process.component) and process.last_error.startswith(OWN_DEATH)
+    return of_user_code and process.young_deaths >= KEEPS_DYING and now - process.since < YOUNG_SECS
 
 
 def describe(process: ProcessStatus) -> str:
@@ -298,6 +319,8 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
         "topology": execution.topology,
         "state": status.state,
         "cause": status.cause() or None,
+        "mode": status.mode or None,
+        **({"put_aside": status.put_aside} if status.put_aside else {}),
         "submitted_at": iso(execution.submitted_at),
         "code_user": status.code_user or None,
         "containers": [

@@ -9,11 +9,14 @@ found, 1 the user's code raised.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -50,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.dont_write_bytecode = True  # no compiled files beside the user's
     sys.argv = [options.file, *user_arguments]
     try:
-        definition = _definition(file, options.topology, options.name)
+        definition, missing = _definition(file, options.topology, options.name)
     except TopologyNotFound as error:
         return _answer(options.output, NOT_FOUND, _error("not_found", str(error)))
     except TopologyError as error:
@@ -61,18 +64,50 @@ def main(arguments: Sequence[str]) -> int:
         return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_traceback(error)))
     if user_arguments:  # tasks import the same modules, which may read them
         definition = replace(definition, config={**definition.config, Config.TOPOLOGY_ARGUMENTS: user_arguments})
-    replace_file(said_file(options.output), json.dumps(asdict(Said(_hearing(definition), _ends(definition)))))
+    replace_file(said_file(options.output), json.dumps(asdict(Said(_hearing(definition), _ends(definition), missing))))
     return _answer(options.output, OK, msgspec.msgpack.encode(definition))
 
 
 def _hearing(definition: TopologyDefinition) -> dict[str, list[str]]:
-    """Spout to the methods of its own that wait for what became of tuples. (Ours come with what they need.)"""
+    """Spout to the methods of its own that wait for what became of tuples, or to the ids that it gives for that. (Ours
+    come with what they need.)"""
     found: dict[str, list[str]] = {}
     for spec in definition.components:
         cls = _import(spec.python_class)
         if spec.is_spout and not cls.__module__.startswith("heronry."):
             own = [name for name in ("ack", "fail") if getattr(cls, name, None) is not getattr(Spout, name)]
+            own = own or (["tup_id"] if _gives_ids(cls) else [])
             found |= {spec.name: own} if own else {}
+    return found
+
+
+def _gives_ids(cls: type) -> bool:
+    """True if a method of the class, or of one that it is made from, emits with ``tup_id``, as far as can be read."""
+    for base in cls.__mro__:
+        if base.__module__.startswith("heronry."):
+            break
+        with contextlib.suppress(OSError, TypeError, SyntaxError):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+            calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+            if any(_emits_with_id(call) for call in calls):
+                return True
+    return False
+
+
+def _emits_with_id(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return name in ("emit", "emit_many") and any(
+        word.arg in ("tup_id", "tup_ids") and not (isinstance(word.value, ast.Constant) and word.value.value is None)
+        for word in call.keywords
+    )
+
+
+def _missing_input(topology: Any) -> list[str]:
+    """What a streamlet program is to read and is not there on this machine."""
+    reading = sys.modules.get("heronry.streamlet.reading")  # no program has been made without it
+    if reading is None or (not hasattr(topology, "steps") and not hasattr(topology, "build")):
+        return []
+    found: list[str] = reading.missing(topology if hasattr(topology, "steps") else topology.build())
     return found
 
 
@@ -108,7 +143,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return parser.parse_args(list(arguments)[:cut]), list(arguments)[cut + 1 :]
 
 
-def _definition(file: Path, topology: str | None, name: str | None) -> TopologyDefinition:
+def _definition(file: Path, topology: str | None, name: str | None) -> tuple[TopologyDefinition, list[str]]:
     if name is not None and (problem := unsafe_name("topology", name)) is not None:
         raise TopologyError(problem, name)
     found = find_topology(file, topology)
@@ -119,7 +154,7 @@ def _definition(file: Path, topology: str | None, name: str | None) -> TopologyD
     problems = problems_of(definition) + list(_missing_classes(definition))
     if problems:
         raise TopologyError(problems, definition.name)
-    return definition
+    return definition, _missing_input(found.topology)
 
 
 def _missing_classes(definition: TopologyDefinition) -> Iterator[str]:

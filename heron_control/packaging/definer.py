@@ -22,11 +22,16 @@ def warm_up() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What classes say that a definition does not. ``hearing``: spouts and which of ``ack`` and ``fail`` they define;
-    ``ends``: bolts that nobody reads and that are no two-phase sinks, with their ``output_effect``."""
+    """What classes say that a definition does not.
+
+    ``hearing``: spouts and which of ``ack`` and ``fail`` they define, or ``tup_id`` where they only give ids;
+    ``ends``: bolts that nobody reads and that are no two-phase sinks, with their ``output_effect``; ``missing``: what a
+    program is to read and is not on this machine.
+    """
 
     hearing: dict[str, list[str]] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
 
 
 def said_file(output: Path) -> Path:

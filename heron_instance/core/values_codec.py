@@ -80,6 +80,7 @@ class ValuesCodec:
         self._arrow: Any = None
         self._custom: Any = None
         self.pickled_batches = 0
+        self.refuses_pickle = serializer == "msgpack"  # in state; frames may be of components with another serializer
         self.takes_all_plain = serializer in ("auto", "pickle")  # values of Python's own types, from any thread
         encoders: dict[str, Callable[[Rows], tuple[int, bytes]]] = {
             "auto": self._encode_auto,

@@ -24,13 +24,17 @@ def untracked_note(component: str) -> str:
 
 def hearing_note(spouts: Mapping[str, Sequence[str]]) -> str:
     """For who submits spouts that define these methods, which wait in vain."""
-    named = ", ".join(f"spout {name!r} defines {' and '.join(methods)}" for name, methods in spouts.items())
+    named = ", ".join(f"spout {name!r} {_does(methods)}" for name, methods in spouts.items())
     return f"{named}, {_CONSEQUENCE}"
+
+
+def _does(methods: Sequence[str]) -> str:
+    return "emits tuples with message ids" if "tup_id" in methods else f"defines {' and '.join(methods)}"
 
 
 def never_called_note(spouts: Mapping[str, Sequence[str]]) -> str:
     """For who submits spouts that define these methods where the state of tasks is kept."""
-    named = ", ".join(f"spout {name!r} defines {' and '.join(methods)}" for name, methods in spouts.items())
+    named = ", ".join(f"spout {name!r} {_does(methods)}" for name, methods in spouts.items())
     return (
         f"{named}: with EFFECTIVELY_ONCE no tuple is tracked, so they are never called and message ids change nothing; "
         "after a fault the spout goes on from self.keyed or self.state, as the last checkpoint holds them"

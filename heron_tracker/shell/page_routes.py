@@ -118,6 +118,8 @@ async def topology(asked: Asked, interval: Interval = DEFAULT_INTERVAL) -> Respo
         "stale": bool(found.stale),
         "master_answers": metrics is not None,
         "cause": status.cause() or None,
+        "mode": status.mode,
+        "put_aside": status.put_aside,
         **overview.tasks_state(status.tasks_state),
         "health": health(always, found.components),
         "graph": overview.graph(found.record, layout(found.record.definition), flowing, status.causes),

@@ -81,6 +81,8 @@ export class TopologyView {
         figure("p99", millis(latency ? latency.p99 : null)),
         figure("Acked, last min", count(flow ? flow.acked : null)),
         figure("Failed, last min", count(flow ? flow.failed : null)),
+        figure("Guarantee", d.mode === "ATMOST_ONCE" ? "ATMOST_ONCE: a tuple may be lost" : d.mode),
+        d.put_aside ? figure("Put aside", count(d.put_aside)) : null,
         figure("Containers", d.containers),
         figure("Tasks", d.tasks),
         figure("Submitted", `${age(d.submitted_at)} ago by ${d.submission_user || "?"}`)),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from heron_instance.core.state.taken import GroupRows, Row, Taken
-from heron_instance.core.values_codec import ValuesCodec, ValuesError
+from heron_instance.core.values_codec import CodecNumber, ValuesCodec, ValuesError
 from heron_runtime.model.checkpoints import Part
 from heron_runtime.wire.part_heads import (
     TASK_STATE,
@@ -69,6 +69,11 @@ def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec:
     for block in read_blocks(part, read):
         if block.group != TASK_STATE and not groups >> block.group & 1:
             continue
+        if block.codec == CodecNumber.PICKLE and codec.refuses_pickle:
+            raise Damaged(
+                f"{whose(part)}, key group {block.group}: pickled, and topology.serializer is msgpack; "
+                "restore with the serializer auto, or begin without this checkpoint"
+            )
         data = read_data(part, block, read)
         try:
             yield GroupRows(block.group, block.full, codec.decode(block.codec, data))

@@ -62,6 +62,7 @@ class ChainBolt(StageBolt):
         try:
             origin, found = reader.read(tup)
             run(found)
+            self.letters.passed(len(found))
         except (*UNREADABLE, *RECORD_FAILURES) as failed:
             if not self.letters.policy.aside:
                 if isinstance(failed, StepFailed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -45,7 +44,7 @@ from heronry.streamlet.online.streams import (
     rows_stream,
 )
 from heronry.streamlet.program import Program, ReduceStep, SinkStep, SourceStep
-from heronry.streamlet.reading import missing, refusals
+from heronry.streamlet.reading import refusals
 
 TICK_MS = 250
 SPOUTS = {"files": FileSpout, "sequence": SequenceSpout, "server": ServerSpout}
@@ -89,8 +88,6 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
         raise TopologyError(problems, chosen, f"program {program.name!r}")
     fixed = fixed_of(program)
     config |= {FIXED: fixed} if fixed else {}
-    for text in missing(program):
-        sys.stderr.write(f"note: {text}\n")  # the submitter sees it; perhaps it is there where tasks run
     add_stages(builder, stages_of(program), config)
     return builder.definition(chosen)
 

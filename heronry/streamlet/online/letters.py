@@ -2,8 +2,9 @@
 
 A block in which a record fails is *sifted*: it is halved until records that fail stand alone. Those go to ``failed/``
 in the topology's folder, one line each (``heronry.streamlet.aside``), in a file for each checkpoint and task that is
-seen with it, and are counted in ``failed-record-count``; all others are processed. Beyond the bound of the policy, or
-where the policy is to fail, the record fails for the engine: all tasks go back to the last checkpoint.
+seen with it, and are counted in ``failed-record-count``; all others are processed. Where all of the first records
+fail, beyond the bound of the policy, or where the policy is to fail, the record fails for the engine: all tasks go back
+to the last checkpoint.
 Put aside is what entered the component, as a whole: a line, if one of its words fails (``failed_on``: the word).
 """
 
@@ -23,6 +24,8 @@ from heronry.streamlet.online.writers import LinesWriter, TaskOf
 LOGGED = 10  # each of the first ones, then one in a thousand
 RECORD_FAILURES = (StepFailed, UnsupportedKey)  # of the record, not of a disk or a connection of ours
 PUT = "aside"  # in the task's state: how many there are
+PASSED = "passed"  # in the task's state: a record has got through
+FIRST = 100  # records: if all of the first ones fail, the program is wrong, not its data
 
 
 def _nowhere(_: int) -> str:
@@ -53,6 +56,13 @@ class Letters(LinesWriter):
             if not self.policy.aside:
                 raise
             self.sift(block, run, where)
+        else:
+            self.passed(len(block))
+
+    def passed(self, records: int) -> None:
+        """So many records got through."""
+        if records and PASSED not in self._state:
+            self._state[PASSED] = True
 
     def sift(self, block: Block, run: Callable[[Block], None], where: Callable[[int], str] = _nowhere) -> None:
         """The same for a block that may hold records that fail, by halves."""
@@ -61,6 +71,7 @@ class Letters(LinesWriter):
             first, part = parts.pop()
             try:
                 run(part)
+                self.passed(len(part))
             except RECORD_FAILURES as error:
                 size = len(part)
                 if size <= 1:
@@ -80,6 +91,12 @@ class Letters(LinesWriter):
             raise TooManyAside(
                 f"task {self._task.number} of {self._name} has put {already} records aside, as many as {MOST} allows; "
                 f"step {step!r} failed on {shown(failed_on)}: {cause!r}"
+            ) from error
+        if already + 1 >= FIRST and PASSED not in self._state:
+            raise TooManyAside(
+                f"all of the first {FIRST} records of task {self._task.number} of {self._name} failed; step {step!r} "
+                f"failed on {shown(failed_on)}: {cause!r}",
+                "Look at the step: a misspelt field or a wrong format makes every record fail.",
             ) from error
         self.count.incr()
         self._state[PUT] = already + 1

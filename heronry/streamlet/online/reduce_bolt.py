@@ -102,17 +102,20 @@ class ReduceBolt(StageBolt):
 
     def _add(self, tuples: TupleBatch) -> list[int]:
         """Add every row; returns the places of those that are late. A row that cannot be added is put aside."""
-        rows, late, begin = tuples.rows, [], 0
+        rows, late, begin, failures = tuples.rows, [], 0, 0
         while begin < len(rows):
             try:
                 late += self._state.add_rows(rows, begin)
                 break
             except RowFailed as failed:
-                begin = failed.place + 1
+                if failed.place > begin:
+                    self.letters.passed(failed.place - begin)
+                begin, failures = failed.place + 1, failures + 1
                 late += failed.late
                 error = StepFailed(self.step.name, rows[failed.place][0])
                 error.__cause__ = failed.__cause__
                 self.letters.put(rows[failed.place], error)
+        self.letters.passed(len(rows) - failures)
         return late
 
     # Time.

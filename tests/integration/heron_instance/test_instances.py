@@ -206,7 +206,7 @@ def test_tasks_import_their_module_with_the_arguments_of_the_submit(home: Path) 
     cluster = Cluster(home, ARGUMENTS, (spout,), {"user.folder": str(home), "topology.arguments": given})
     try:
         cluster.start()
-        until(lambda: (home / "given").exists() and (home / "given").read_text(), "the spout begins")
+        wait_until(lambda: (home / "given").exists() and (home / "given").read_text(), "the spout begins")
         assert (home / "given").read_text() == repr(given)
     finally:
         cluster.close()

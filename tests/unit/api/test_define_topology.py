@@ -203,6 +203,30 @@ def test_spouts_that_wait_for_what_became_of_tuples_are_told(write: Any) -> None
     assert said[0].hearing == {"b": ["ack", "fail"]}
 
 
+def test_spouts_that_give_ids_are_told(write: Any) -> None:
+    text = PARTS + (
+        "class Ids(Words):\n    def next_tuple(self): self.emit(['w'], tup_id=1)\n"
+        "class Sub(Ids): pass\n"
+        "class Plain(Words):\n    def next_tuple(self): self.emit(['w'], tup_id=None)\n"
+        "class T(Topology):\n    a = Plain.spec()\n    b = Sub.spec()\n    c = Count.spec(inputs=[a, b])\n"
+    )
+    said: list[Said] = []
+    define_topology(write(text), "T", tells=said.append)
+    assert said[0].hearing == {"b": ["tup_id"]}
+
+
+def test_what_a_program_cannot_read_here_is_told(write: Any, tmp_path: Path) -> None:
+    text = (
+        "from heronry.streamlet import Builder, files, to_files\n"
+        f"program = Builder('p')\nprogram.source(files({str(tmp_path / 'none')!r}), name='lines')"
+        ".sink(to_files('out'), name='output')\n"
+    )
+    said: list[Said] = []
+    define_topology(write(text), "program", tells=said.append)
+    (found,) = said[0].missing
+    assert f"step 'lines': there is nothing to read at {tmp_path / 'none'}" in found
+
+
 def test_ends_of_the_graph_and_what_a_fault_makes_of_them_are_told(write: Any) -> None:
     text = PARTS + (
         "from heronry import TwoPhaseSink\nclass Middle(Count):\n    outputs = ['word']\n"

@@ -62,7 +62,7 @@ OF_THE_COMMAND = (
     "heron_cli",
     "heron_runtime.model.plan",
 )
-MOST_IN_COMMAND, MOST_IN_DEFINER = 58, 35  # modules of Heronry, folders included; a few more than there are
+MOST_IN_COMMAND, MOST_IN_DEFINER = 60, 35  # modules of Heronry, folders included; a few more than there are
 
 
 def dry_run(folder: Path) -> tuple[set[str], set[str]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from topology_world import definition, execution, packing, process
 
 from heron_control.inspection.questions import (
+    COUNTS,
     EXCEPTIONS,
     NoAnswer,
     Question,
@@ -27,7 +28,7 @@ from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, MasterLocation, SchedulerLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, SchedulerStatus
-from heron_runtime.wire.master import ExceptionsReply, MasterStatus, StatusRequest
+from heron_runtime.wire.master import ExceptionsReply, MasterStatus, MetricsReply, MetricValue, StatusRequest
 from heron_runtime.wire.metrics import ExceptionReport
 
 ANSWERS = {
@@ -36,6 +37,7 @@ ANSWERS = {
     EXCEPTIONS: ExceptionsReply(
         (ExceptionReport("split", "container_1_split_2", "ValueError", "m", "t", 1, 1.0, 2.0),)
     ),
+    COUNTS: MetricsReply(5.0, (MetricValue("split", "container_1_split_2", "__exception-count", "counter", 4.0, 1.0),)),
     **{f"heron_container-{n}": ContainerStatus(n, "h", 1, ()) for n in range(4)},
 }
 
@@ -55,7 +57,7 @@ def test_whoever_is_there_is_asked_once_and_every_answer_or_error_arrives(
 ) -> None:
     known = record(containers, master, scheduler)
     asked = status_questions(known, exceptions=exceptions)
-    assert len(asked) == containers + scheduler + master * (1 + exceptions)
+    assert len(asked) == containers + scheduler + master * (2 + exceptions)
     assert {question.address for question in asked.values()} == {
         *(f"host{n}:1" for n in range(containers)), *(["m:2"] * master), *(["s:3"] * scheduler),
     }  # fmt: skip
@@ -65,6 +67,7 @@ def test_whoever_is_there_is_asked_once_and_every_answer_or_error_arrives(
     heard = asked.keys() - silent
     assert (found.scheduler is not None) == (HERON_SCHEDULER in heard)
     assert (found.master is not None) == (TOPOLOGY_MASTER in heard)
+    assert bool(found.counts) == (COUNTS in heard)
     assert bool(found.exceptions) == (EXCEPTIONS in heard)
     assert {f"heron_container-{n}" for n in found.containers} == {n for n in heard if n.startswith("heron_container")}
 

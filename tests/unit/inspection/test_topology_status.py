@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from heron_runtime.model.stored import ContainerLocation, SchedulerLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, SchedulerStatus
 from heron_runtime.wire.master import Flow, Holder, MasterStatus, StateStatus, StreamManagerStatus
+from heron_runtime.wire.metrics import ExceptionReport
 
 RUNNING, PAUSED, KILLED = TopologyState.RUNNING, TopologyState.PAUSED, TopologyState.KILLED
 S = ProcessState
@@ -269,8 +271,8 @@ def test_it_is_running_exactly_when_all_run(
 def test_json_has_the_fixed_shape_and_nulls() -> None:
     data = as_json(topology_status(record(), answers(0, 1), NOW))
     assert list(data) == [
-        "cluster", "role", "environ", "topology", "state", "cause", "submitted_at", "code_user", "containers",
-        "processes",
+        "cluster", "role", "environ", "topology", "state", "cause", "mode", "submitted_at", "code_user",
+        "containers", "processes",
     ]  # fmt: skip
     assert data["state"] == "degraded"
     assert data["cause"] == "stream_manager-2 is dead: container 2 is not there"
@@ -292,3 +294,59 @@ def test_a_container_in_trouble_degrades_what_runs_and_is_the_cause() -> None:
     status = topology_status(record(), told, NOW)
     assert (status.state, status.cause()) == ("degraded", f"containers 1, 2: {full}")
     assert from_document(to_document(status)).containers == status.containers
+
+
+FRAME = ExceptionReport("count", "container_2_count_3", "KeyError", "'usr'", "", 40, 1.0, 2.0)
+
+
+def counting(**of_count: float) -> Answers:
+    """Everybody answers; ``count`` has these counters."""
+    counts = {"count": {f"__{name.replace('_', '-')}-count": total for name, total in of_count.items()}}
+    return replace(answers(0, 1, 2), counts=counts, exceptions=(FRAME,))
+
+
+def test_a_bolt_of_which_no_tuple_gets_through_is_the_first_diagnosis() -> None:
+    flow = Flow(in_flight=5, stalled_ms=40_000)
+    master = MasterStatus(1, RUNNING, PlanVersion(1, 1), (StreamManagerStatus(1, True, flow=flow),))
+    told = replace(counting(execute=40, exception=40, fail=40), master=master)
+    status = topology_status(record(), told, NOW)
+    assert (status.state, status.cause()) == ("failing", "all tuples of count fail: KeyError: 'usr'")
+    shown = from_document(to_document(status))
+    assert shown.cause() == status.cause()
+
+
+@pytest.mark.parametrize(
+    ("counts", "state"),
+    [
+        ({"execute": 5000, "exception": 5000}, "failing"),  # nothing is tracked, so nothing stalls
+        ({"execute": 20, "exception": 20}, "running"),  # said, but perhaps only the first ones are bad
+        ({"execute": 5000, "exception": 200, "ack": 4800, "fail": 200}, "running"),
+        ({"execute": 5000, "exception": 50, "fail": 5000}, "running"),  # batches
+    ],
+)
+def test_a_topology_fails_when_many_tuples_have_failed_and_none_got_through(counts: Any, state: str) -> None:
+    assert topology_status(record(), counting(**counts), NOW).state == state
+
+
+def test_an_instance_that_its_own_code_ends_again_and_again_is_failing_while_it_runs() -> None:
+    def looping(since: float, deaths: int, error: str) -> str:
+        told = answers(0, 1, 2)
+        rows = tuple(
+            replace(p, restarts=9, young_deaths=deaths, since=since, last_error=error) if p.component == "count" else p
+            for p in told.containers[2].processes
+        )
+        containers = {**told.containers, 2: replace(told.containers[2], processes=rows)}
+        return topology_status(record(), replace(told, containers=containers), NOW).state
+
+    assert looping(NOW - 2, 4, "exit code 1: KeyError: 'usr'") == "failing"
+    assert looping(NOW - 2, 2, "exit code 1: KeyError: 'usr'") == "running"
+    assert looping(NOW - 600, 4, "exit code 1: KeyError: 'usr'") == "running", "it has lived for long since"
+    assert looping(NOW - 2, 4, "killed by SIGKILL") == "running", "of no fault of its own"
+
+
+def test_guarantee_and_records_put_aside_are_shown() -> None:
+    told = replace(answers(0, 1, 2), counts={"count": {"failed-record-count": 7.0}})
+    status = topology_status(record(), told, NOW)
+    assert (as_json(status)["mode"], as_json(status)["put_aside"]) == ("ATMOST_ONCE", 7)
+    shown = from_document(to_document(status))
+    assert (shown.mode, shown.put_aside) == ("ATMOST_ONCE", 7)

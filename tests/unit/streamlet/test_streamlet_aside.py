@@ -86,6 +86,27 @@ def test_beyond_the_bound_or_where_none_may_be_the_topology_fails(
     assert list(read(tmp_path / "out")) == []
 
 
+def misspelt(folder: Path, records: list[dict[str, Any]]) -> Builder:
+    place = folder / "in" / "clicks.json"
+    place.parent.mkdir()
+    place.write_text("\n".join(map(json.dumps, records)))
+    builder = Builder("misspelt", {"user.streamlet.folder": f"{folder}/state"})
+    clicks = builder.source(files(folder / "in", "json"))
+    clicks.key_by("usr").count_by_key(name="counts").sink(collect(), name="counted")
+    return builder
+
+
+def test_a_misspelt_key_lets_the_topology_fail_and_says_so(tmp_path: Path) -> None:
+    says = "all of the first 100 records of task .* failed; step .*no field .usr., it has .user."
+    with pytest.raises(AssertionError, match=f"the topology has failed: .*{says}"):
+        online(misspelt(tmp_path, [{"user": n} for n in range(150)]), tmp_path, 20)
+
+
+def test_bad_records_among_good_ones_are_put_aside_however_many(tmp_path: Path) -> None:
+    records = [{"user": n} for n in range(50)] + [{"usr": 1}] + [{"user": n} for n in range(150)]
+    assert len(online(misspelt(tmp_path, records), tmp_path, 0)) == 200
+
+
 def test_a_policy_is_checked_when_it_is_submitted(tmp_path: Path) -> None:
     assert policy_of({}) == Policy(True, 10_000)
     assert policy_of({"user.streamlet.on.error": "fail", "user.streamlet.aside.most": "7"}) == Policy(False, 7)

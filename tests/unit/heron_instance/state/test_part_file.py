@@ -130,3 +130,13 @@ def test_the_pieces_of_a_part_are_the_whole_file(own: list[Any], one: list[Any])
     part, data = written(own, [GroupRows(5, True, one)])
     read_some = lambda offset, size: data[offset : offset + size]  # noqa: E731
     assert b"".join(checked_pieces(part, read_some)) == data
+
+
+def test_state_is_never_unpickled_with_the_serializer_msgpack() -> None:
+    part, data = written([], [GroupRows(5, True, [("k", {1, 2})]), GroupRows(9, True, [("k", 1)])])
+    codec = ValuesCodec("msgpack")
+    with pytest.raises(Damaged, match=r"key group 5: pickled, and topology\.serializer is msgpack"):
+        list(read_part(part, lambda offset, size: data[offset : offset + size], 1 << 5, codec))
+    assert list(read_part(part, lambda offset, size: data[offset : offset + size], 1 << 9, codec)) == [
+        GroupRows(9, True, [("k", 1)])
+    ]

@@ -1,0 +1,57 @@
+"""What counters say of tuples and records that fail: the components of which none gets through, and what is put aside.
+
+Pure. Counts are totals since the submit, by component: of calls of user code, of exceptions that it raised, of tuples
+that it acked and failed, and of records that a streamlet program has put aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from heron_runtime.model.instance_metrics import ACK_COUNT, EXECUTE_COUNT, FAIL_COUNT
+from heron_runtime.wire.master import MetricsReply
+from heron_runtime.wire.metrics import ExceptionReport
+
+EXCEPTION_COUNT = "__exception-count"
+PUT_ASIDE = "failed-record-count"
+COUNTED = (EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, EXCEPTION_COUNT, PUT_ASIDE)
+SOME = 3  # exceptions: fewer are no pattern
+MANY = 100  # of which not one tuple got through: the topology fails
+Counts = Mapping[str, Mapping[str, float]]  # component to metric, without its key, to total
+
+
+def counts_of(reply: MetricsReply) -> Counts:
+    """Return the totals of ``COUNTED`` in a reply about all time."""
+    found: dict[str, dict[str, float]] = {}
+    for value in reply.values:
+        name = value.name.partition("/")[0]
+        if value.kind == "counter" and name in COUNTED:
+            of_component = found.setdefault(value.component, {})
+            of_component[name] = of_component.get(name, 0.0) + value.total
+    return found
+
+
+def all_fail(counts: Counts, least: int = SOME) -> list[str]:
+    """Return the components that have raised so often, and of which no tuple got through."""
+    return [name for name, of in sorted(counts.items()) if _none_got_through(of, least)]
+
+
+def _none_got_through(of: Mapping[str, float], least: int) -> bool:
+    raised, executed = of.get(EXCEPTION_COUNT, 0.0), of.get(EXECUTE_COUNT, 0.0)
+    failed, acked = of.get(FAIL_COUNT, 0.0), of.get(ACK_COUNT, 0.0)
+    return raised >= least and (raised >= executed or (acked == 0 and failed >= executed))
+
+
+def failing_text(counts: Counts, exceptions: Iterable[ExceptionReport]) -> str:
+    """Return what is to be said first where no tuple of a component gets through; empty where some do."""
+    newest = {report.component: report for report in sorted(exceptions, key=lambda report: report.last_time)}
+    texts = []
+    for component in all_fail(counts):
+        report = newest.get(component)
+        texts.append(f"all tuples of {component} fail{f': {report.class_name}: {report.message}' if report else ''}")
+    return "; ".join(texts)
+
+
+def put_aside(counts: Counts) -> int:
+    """Return how many records a streamlet program has put aside."""
+    return int(sum(of.get(PUT_ASIDE, 0.0) for of in counts.values()))

@@ -55,7 +55,8 @@ def show(status: TopologyStatus, now: float, verbose: bool = False) -> None:
         _print_one(f"failing: {status.all_fail}", "red")
     if status.put_aside:
         _print_one(
-            f"put aside: {status.put_aside} records that failed (docs/explanation/streamlet.md says where they are)", "yellow"
+            f"put aside: {status.put_aside} records that failed (docs/explanation/streamlet.md says where they are)",
+            "yellow",
         )
     if status.stalled and not status.all_fail:
         _print_one(f"failing: {status.stalled}", "red")

@@ -18,7 +18,11 @@ for module in pkgutil.walk_packages(getattr(package, "__path__", ()), package.__
     importlib.import_module(module.name)
 print(*sorted({"google.protobuf", "grpc", "kazoo", "asyncio", "pyspark"} & sys.modules.keys()))
 """
-READS_SKETCHES = {"heron_tracker.core", "metrics_manager.core", "topology_master.core"}  # which are protobuf messages of the DDSketch library
+READS_SKETCHES = {
+    "heron_tracker.core",
+    "metrics_manager.core",
+    "topology_master.core",
+}  # which are protobuf messages of the DDSketch library
 ALLOWED = {"data_pipeline.core", "heron_control.schedulers.docker_plan", "heron_control.schedulers.slurm_plan"}
 
 

@@ -230,7 +230,7 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class RemoveOld:
-    """Remove the files of checkpoints that nobody needs any more (``state/retention.py``)."""
+    """Remove the files of checkpoints that nobody needs any more (``checkpoints.py``)."""
 
     complete: int
     running: int

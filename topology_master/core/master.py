@@ -23,13 +23,12 @@ from heron_runtime.model.plan import PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import NO_STATE, Heartbeat, MasterStatus, Register
 from topology_master.core import events as e
-from topology_master.core.draining import Draining
+from topology_master.core.checkpoints import StoreRecord
 from topology_master.core.mastership import Mastership
 from topology_master.core.membership import Admission, Membership
-from topology_master.core.planner import build_physical_plan, in_words, why_anew, with_generation, with_state
+from topology_master.core.planner import Draining, build_physical_plan, in_words, why_anew, with_generation, with_state
+from topology_master.core.recovery import Recovery
 from topology_master.core.requests import Requests
-from topology_master.core.state.coordinator import StoreRecord
-from topology_master.core.state.recovery import Recovery
 
 NOT_LEADING = "this topology master does not lead; ask the one the state store names"
 STORE_SILENT = "the state store does not answer; try again when it does"

@@ -9,9 +9,9 @@ from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.key_groups import rebalance
 from heron_runtime.model.plan import NO_PLAN
+from topology_master.core.checkpoints import Coordinator, Participants, StoreRecord, Write
 from topology_master.core.events import WriteManifest, WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
-from topology_master.core.state.generations import Generations
+from topology_master.core.recovery import Generations
 
 from .outside import Plan, Transaction
 from .program import COUNT

@@ -20,7 +20,7 @@ from heron_runtime.wire import codec
 from heron_runtime.wire.master import Heartbeat, PlaceReport, Register
 from topology_master.core import events as e
 from topology_master.core.master import Master
-from topology_master.shell.checkpoints import CheckpointFiles
+from topology_master.shell.manifests import CheckpointFiles
 from topology_master.shell.store import MasterStore
 
 CONFIG = {

@@ -14,9 +14,8 @@ from heron_runtime.model.generations import task_place
 from heron_runtime.model.plan import ContainerPlan, PackingPlan, PhysicalPlan, PlanVersion, Standstill
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import Heartbeat, PlaceReport
-from topology_master.core.draining import LATE, Draining
 from topology_master.core.membership import Membership
-from topology_master.core.planner import build_physical_plan, takes_away, with_state
+from topology_master.core.planner import LATE, Draining, build_physical_plan, takes_away, with_state
 
 RUNNING = TopologyState.RUNNING
 SECS = 10.0  # the default of topology.update.drain.secs

@@ -14,9 +14,8 @@ from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from topology_master.core import events as e
+from topology_master.core.recovery import HOLD_MS, MOST_FAILURES
 from topology_master.core.requests import MAX_REQUESTS, Requests
-from topology_master.core.state.generations import MOST_FAILURES
-from topology_master.core.state.recovery import HOLD_MS
 
 SLOW = {**CONFIG, "topology.stateful.checkpoint.interval.secs": 3_600.0}
 

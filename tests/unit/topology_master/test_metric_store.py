@@ -12,8 +12,8 @@ from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.master import ExceptionsRequest, MetricsRequest, PublishMetrics, TimelineRequest
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from topology_master.core import metric_store
-from topology_master.core.history import LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
 from topology_master.core.metric_store import MetricStore
+from topology_master.core.time_series import LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
 
 START = 1_000_000.0
 growths = st.lists(st.tuples(st.integers(0, 900), st.integers(1, 100)), max_size=60)

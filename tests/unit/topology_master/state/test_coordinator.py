@@ -12,8 +12,8 @@ from heron_runtime.model.checkpoints import (
     initial_manifest,
 )
 from heron_runtime.model.plan import NO_PLAN
+from topology_master.core.checkpoints import CANCELLED_IN_A_ROW, Coordinator, Participants, StoreRecord, Timing
 from topology_master.core.events import Note, WriteManifest, WriteResult
-from topology_master.core.state.coordinator import CANCELLED_IN_A_ROW, Coordinator, Participants, StoreRecord, Timing
 
 TASKS = {1: 11, 2: 22}
 DONE = WriteResult.DONE

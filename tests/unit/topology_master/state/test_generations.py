@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.generations import Generation, Member, Phase, stream_manager_of, task_place
-from topology_master.core.state.generations import MOST_FAILURES, Generations
+from topology_master.core.recovery import MOST_FAILURES, Generations
 
 ONE = task_place(1)
 TWO = task_place(2)

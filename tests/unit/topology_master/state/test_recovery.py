@@ -12,8 +12,7 @@ from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, P
 from heron_runtime.model.topology import TopologyDefinition
 from topology_master.core.events import RemoveOld, Stored
 from topology_master.core.membership import MAX_STEP_MS
-from topology_master.core.state.recovery import Recovery
-from topology_master.core.state.silence import Silence
+from topology_master.core.recovery import Recovery, Silence
 
 PACKING = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "count", 0),)),))
 

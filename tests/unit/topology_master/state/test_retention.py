@@ -9,7 +9,7 @@ from heron_control.inspection.checkpoints import complete_ones
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, initial_manifest, next_manifest
 from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.plan import NO_PLAN
-from topology_master.core.state.retention import generation_of, kept, old_files
+from topology_master.core.checkpoints import generation_of, kept, old_files
 
 TABLES = {"count": (1,) * KEY_GROUPS}
 

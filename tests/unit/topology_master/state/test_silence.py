@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.generations import stream_manager_of, task_place
 from topology_master.core.membership import MAX_STEP_MS
-from topology_master.core.state.silence import Silence
+from topology_master.core.recovery import Silence
 
 PLACES = [task_place(1), task_place(2), stream_manager_of(1)]
 

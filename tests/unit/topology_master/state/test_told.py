@@ -9,9 +9,8 @@ from heron_runtime.model.checkpoints import CheckpointRecord, Manifest
 from heron_runtime.model.generations import Generation, Phase
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.wire.master import CheckpointSummary
+from topology_master.core.checkpoints import Coordinator, Participants, checkpoint_complete, of_generation
 from topology_master.core.events import Happened, Note, WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants
-from topology_master.core.state.told import checkpoint_complete, of_generation
 
 
 def told(generation: Generation, before: Generation | None) -> tuple[str, str, dict[str, object]]:

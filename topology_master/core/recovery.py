@@ -1,22 +1,35 @@
-"""State in the master: one coordinator and one keeper of generations, and what the plan and the store are asked for.
+"""Generations of a stateful topology: when to restore, when to run, when the topology has failed.
 
-Theory of operation. What the store holds (plan, record, manifest of the last complete checkpoint) and what processes
-report are facts; ``wanted`` is the generation that the next plan shall have, ``next_write`` what the coordinator wants
-written. The master stores one thing at a time: a plan that begins a generation goes with the record in one transaction,
-so it and a checkpoint's completion refuse each other. While the manifest of the last complete checkpoint cannot be read
-nothing is decided at all, since nobody could be restored from it, unless somebody wants to go back to an older one
-(``damage.py``).
+::
 
-Silence is counted as leases are (``core/membership.py``): in the master's own ticks, of bounded length. A generation
-that has ended is followed by the next one at once, and by those after that with growing delays, until a checkpoint is
-complete. What user code or storage causes is counted, too, and ends in FAILED; its delays are longer, for a storage or
-an outside system that is away for some seconds looks just like that.
+    RESTORING g ──every participant restored──▶ RUNNING g, its members named
+        ▲  │ a second fault: g + 1                 │ a participant is lost, a record failed, a restore is requested
+        └──┴──────── g + 1, from the last complete checkpoint ◀──┘
+                              │ too many failures of user code or storage
+                              ▼
+                            FAILED, with its cause
+
+Theory of operation. A generation is the life of the whole topology between two restores. The loss of any process,
+connection or frame ends it for all tasks; the next one begins everywhere at the last complete checkpoint (Carbone et
+al. 2015, section 5). Starting a topology restores generation 1 from the initial state. No task processes a tuple before
+every participant has reported that it is restored, and only the incarnations that reported take part. A process that
+was cut off therefore cannot take part when it comes back.
+
+The store (plan, record, manifest of the last complete checkpoint) and the reports of processes are facts. The master
+stores one thing at a time. A plan that begins a generation and the record of checkpoints are one transaction, so it
+and the completion of a checkpoint refuse each other. While the manifest of the last complete checkpoint cannot be
+read, nothing is decided unless the user requests an older checkpoint.
+
+Silence is counted in the master's own ticks, which are of bounded length (``membership.py``). Lost processes and links
+are retried indefinitely: the first restore follows at once, later ones after growing delays until a checkpoint is
+complete. Failures of user code or storage are counted as well and end in FAILED. Their delays are longer, since a
+storage that is away for some seconds looks the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heron_runtime.model.backoff import BackoffPolicy
@@ -24,6 +37,7 @@ from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Ma
 from heron_runtime.model.generations import (
     NO_CHECKPOINT,
     Generation,
+    Member,
     Phase,
     Place,
     PlaceKind,
@@ -33,13 +47,17 @@ from heron_runtime.model.generations import (
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
+from topology_master.core.checkpoints import (
+    Coordinator,
+    Participants,
+    StoreRecord,
+    Write,
+    checkpoint_complete,
+    kept,
+    of_generation,
+)
 from topology_master.core.events import Happened, Note, RemoveOld, RestoreRequested, Stored, WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
-from topology_master.core.state.damage import Unread
-from topology_master.core.state.generations import Generations
-from topology_master.core.state.retention import kept
-from topology_master.core.state.silence import Silence
-from topology_master.core.state.told import checkpoint_complete, of_generation
+from topology_master.core.membership import MAX_STEP_MS
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
@@ -387,3 +405,157 @@ class Recovery:
             assert self._plan.generation.number == self._coordinator.record.generation
         assert not (self._held is not None and self._out_ms is not None), "one write at a time"
         assert not self.holds or self._due_ms is not None
+
+
+MOST_FAILURES = 5  # restores in a row, without a complete checkpoint between them, for reasons that come again
+
+
+class Generations:
+    """Of one master. ``heard`` and ``lost`` are facts; ``wanted`` is the generation to store next, if any."""
+
+    def __init__(self, stored: Generation) -> None:
+        self.generation = stored
+        self._places: frozenset[Place] = frozenset()
+        self._members: dict[Place, int] = {}
+        self._restored: dict[Place, int] = {}
+        self._newest: dict[Place, int] = {}
+        self._lost = self._failed = ""
+
+    def read(self, stored: Generation, places: Iterable[Place]) -> None:
+        """What the plan in the store says, and which places it has."""
+        if stored.number != self.generation.number:
+            self._restored.clear()
+            self._lost = self._failed = ""
+        self.generation = stored
+        self._places = frozenset(places)
+        self._members = {member.place: member.incarnation for member in stored.members}
+
+    def refuses(self, place: Place, incarnation: int) -> bool:
+        """Whether this process has been replaced: it shall leave."""
+        return incarnation < max(self._newest.get(place, 0), self._members.get(place, 0))
+
+    def heard(self, place: Place, incarnation: int, report: TaskReport) -> None:
+        """A report from a place of the plan, of a process that is not refused."""
+        self._newest[place] = incarnation
+        now = self.generation
+        if place not in self._places or now.phase is Phase.FAILED:
+            return
+        if now.phase is Phase.RUNNING and incarnation != self._members.get(place):
+            self.lost(place, "it was started anew")
+        elif self._restored.get(place, incarnation) != incarnation:
+            self.lost(place, "it was started anew while the topology was being restored")
+        if report.generation != now.number:
+            return
+        if report.failed:
+            self._failed = self._failed or f"{place}: {report.failed}"
+        if report.lost:
+            self.lost(place, report.lost)
+        if report.restored and now.phase is Phase.RESTORING:
+            self._restored[place] = incarnation
+
+    def lost(self, place: Place, why: str) -> None:
+        """A place of the plan cannot be counted on: it is silent, or what came from it is not whole."""
+        if place in self._places:
+            self._lost = self._lost or f"{place}: {why}"
+
+    def silent(self, place: Place, why: str) -> None:
+        """Nothing is heard from a place. Where nothing is restored yet it is waited for, or g + 1 would follow g + 1.
+        Who comes next may have a lower incarnation: those of a task are of its host's clock, which may begin anew."""
+        self._newest.pop(place, None)
+        if self.generation.phase is Phase.RUNNING or place in self._restored:
+            self.lost(place, why)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the generation ends for a reason that comes again: user code, or the storage."""
+        return bool(self._failed)
+
+    @property
+    def missing(self) -> tuple[Place, ...]:
+        """Places that have not restored yet, in order; empty when nothing is being restored."""
+        if self.generation.phase is not Phase.RESTORING:
+            return ()
+        return tuple(sorted(self._places - set(self._restored)))
+
+    def wanted(self, complete: int, *, asked: str = "") -> Generation | None:
+        """The generation to store in place of the one that stands, or None. ``complete``: the last complete
+        checkpoint, which the transaction checks; ``asked``: why the owner wants a restore, if so."""
+        now = self.generation
+        if now.phase is Phase.FAILED:
+            return Generation(now.number + 1, Phase.RESTORING, complete, cause=asked) if asked else None
+        if self._failed or self._lost or asked:
+            before = 0 if complete > now.restore_from else now.failures  # a complete checkpoint makes up for all
+            failures = before + bool(self._failed)
+            cause = self._failed or self._lost or asked
+            phase = Phase.FAILED if failures > MOST_FAILURES else Phase.RESTORING
+            return Generation(now.number + 1, phase, complete, (), failures, cause)
+        if now.phase is Phase.RESTORING and self._places and not self.missing:
+            members = tuple(Member(place, incarnation) for place, incarnation in sorted(self._restored.items()))
+            return Generation(now.number, Phase.RUNNING, now.restore_from, members, now.failures, now.cause)
+        return None
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        now = self.generation
+        assert now.number > 0
+        assert (now.phase is Phase.RUNNING) == bool(now.members), "members are named when it runs, and only then"
+        assert set(self._restored) <= self._places or now.phase is not Phase.RESTORING
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What the store says while the last manifest cannot be read, and why that is so."""
+
+    record: CheckpointRecord
+    generation: Generation  # of the plan that stands
+    fault: str
+
+    def past(self, asked: RestoreRequested, keep: int) -> Manifest | str:
+        """The older checkpoint that is asked for; or why it cannot be gone back to."""
+        complete = self.record.complete
+        readable = {number: found for number, found in asked.manifests.items() if found is not None}
+        there = sorted(number for number in kept(asked.manifests, complete, keep) if number in readable)
+        known = f"whole, and kept, are {', '.join(map(str, there)) or 'none'}"
+        if asked.checkpoint not in there or asked.checkpoint == complete:
+            what = "the last checkpoint" if asked.checkpoint in (0, complete) else f"checkpoint {asked.checkpoint}"
+            return f"{what} cannot be gone back to: {self.fault}; {known}"
+        if not asked.repeat_output:
+            return (
+                f"the last checkpoint is damaged ({self.fault}); what was written behind checkpoint "
+                f"{asked.checkpoint}, up to {complete}, would be written again; say --repeat-output if that is well so"
+            )
+        return readable[asked.checkpoint]
+
+    def wanted(self, back: Manifest, asked: str) -> Generation | None:
+        """The generation that begins there."""
+        text = f"{asked}, and checkpoints behind it are struck off: {self.fault}"
+        found = Generations(self.generation).wanted(back.checkpoint, asked=text)
+        return found if found is None or found.phase is Phase.RESTORING else None
+
+
+@dataclass
+class Silence:
+    """Of all places. ``clock_ms`` is the time that counts."""
+
+    now_ms: int | None = None
+    clock_ms: int = 0
+    since_ms: int = 0
+    heard_ms: dict[Place, int] = field(default_factory=dict)
+
+    def heard(self, place: Place) -> None:
+        """It has said something."""
+        self.heard_ms[place] = self.clock_ms
+
+    def begin(self) -> None:
+        """Of everybody it is counted anew."""
+        self.heard_ms.clear()
+        self.since_ms = self.clock_ms
+
+    def advance(self, now_ms: int) -> None:
+        """Time passes."""
+        self.clock_ms += 0 if self.now_ms is None else min(now_ms - self.now_ms, MAX_STEP_MS)
+        self.now_ms = now_ms
+
+    def of(self, place: Place) -> int:
+        """For how long it has said nothing, in milliseconds."""
+        return self.clock_ms - self.heard_ms.get(place, self.since_ms)

@@ -19,8 +19,8 @@ from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.errors import MalformedMessage
+from topology_master.core.checkpoints import old_files
 from topology_master.core.events import Event, ManifestWritten, RemoveOld, Stored, WriteManifest
-from topology_master.core.state.retention import old_files
 
 log = logging.getLogger(__name__)
 

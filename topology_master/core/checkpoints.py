@@ -1,25 +1,36 @@
-"""Who takes checkpoints: the master's part, from a new number to the last complete checkpoint.
+"""Checkpoints of a stateful topology: from a new number to the last complete checkpoint.
 
 ::
 
-    IDLE ──interval, or asked──▶ (number stored) ──▶ ALIGNING ──all aligned: resume──▶ WRITING ──all stored──▶
-      ▲                                                  │                                │
-      │     declined, too late, another generation: over │                                │
-      └──────────────────────────────────────────────────┴────────────────────────────────┘
-      ▲                                                                                   │ manifest written
-      └──── one store transaction makes it the last complete checkpoint: commits ◀────────┘
+    IDLE ──interval, or requested──▶ (number stored) ──▶ ALIGNING ──all aligned: resume──▶ WRITING ──all stored──▶
+      ▲                                                     │                                 │
+      │     declined, too late, another generation: over    │                                 │
+      └─────────────────────────────────────────────────────┴─────────────────────────────────┘
+      ▲                                                                                       │ manifest written
+      └──── one store transaction makes it the last complete checkpoint: commits ◀────────────┘
 
-Theory of operation. Facts are reports (whole states, so any of them may be lost) and results of writes; what the master
-wants goes out whole with each heartbeat reply, and everybody compares numbers. A number is given out by the store
-before its first barrier, and never again. Nothing is committed, and nothing restored from, before the transaction; it
-checks the node that holds generation, newest number and last complete checkpoint, and so does each transaction that
-begins a generation: whichever comes first refuses the other. A new master declares everything begun before it over.
+Theory of operation. The protocol is aligned barrier snapshotting (Carbone et al. 2015, section 4.2). Its inputs are
+reports, which are whole states so that any of them may be lost, and results of writes. Its output is one command, sent
+whole with each heartbeat reply; processes compare numbers. The store gives out a number before its first barrier and
+never reuses it. Nothing is committed or restored before the transaction that completes the checkpoint. That transaction
+checks the node with the generation, the newest number and the last complete checkpoint, and so does each transaction
+that begins a generation: the first of the two refuses the other. A new master cancels everything begun before it.
+
+The log and the history get an event when a number is given out and when it ends, and when a generation begins, runs or
+fails. ``heron_runtime.telemetry.happenings`` bounds how many of them are sent.
+
+Old files. The newest complete checkpoints stay, and all that is newer than the last complete one in the generation that
+runs. A part is removed when a removed manifest names it and no remaining one does. A part that no manifest names
+belongs to a checkpoint that was cancelled or is under way; only its generation tells which, so it is removed once a
+later generation runs. A deposed master with older knowledge removes less, never more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from heron_runtime.model.checkpoints import (
     CheckpointRecord,
@@ -29,10 +40,11 @@ from heron_runtime.model.checkpoints import (
     TaskReport,
     next_manifest,
 )
-from heron_runtime.model.generations import NO_CHECKPOINT
+from heron_runtime.model.generations import NO_CHECKPOINT, Generation, Phase
+from heron_runtime.model.history import CHECKPOINT, RESTORE
 from heron_runtime.model.plan import PlanVersion
+from heron_runtime.wire.master import CheckpointSummary
 from topology_master.core.events import Happened, Note, WriteManifest, WriteResult
-from topology_master.core.state.told import checkpoint_begun, checkpoint_failed
 
 MOST_TIMEOUT_MS = 600_000.0
 CANCELLED_IN_A_ROW = 3  # so many are an event
@@ -327,3 +339,94 @@ class Coordinator:
             assert under.resumed or not under.manifest, "a manifest before all have aligned"
             assert under.hold or under.resumed == (self._over >= under.number), "resume is said to everybody at once"
         assert not self.quiet or self._over < self.quiet
+
+
+CURE = "its processes stay, and do nothing; mend the cause, then `heron restore`"
+
+
+def of_generation(generation: Generation, before: Generation | None) -> list[Note | Happened]:
+    """A plan of this generation is stored, in place of one of the generation ``before``."""
+    number, cause, metric = generation.number, generation.cause, ""
+    start = f"checkpoint {generation.restore_from}" if generation.restore_from else "the initial state"
+    if before is None or before.number == 0:
+        what, text = "start", f"generation {number}: starting from {start}"
+    elif before.number == number:
+        if before.phase is generation.phase:
+            return []
+        what, text = "runs", f"generation {number} runs, with {len(generation.members)} processes"
+    elif generation.phase is Phase.FAILED:
+        what, text = "failed", f"generation {number}: the topology has FAILED: {cause}; {CURE}"
+    else:
+        what, text, metric = "begun", f"generation {number}: restoring from {start}: {cause}", "__restores"
+    detail = {"generation": number, "what": what, "checkpoint": generation.restore_from, "cause": str(cause)}
+    return [Note(text, metric), Happened(RESTORE, what, text, json.dumps(detail))]
+
+
+def checkpoint_begun(number: int) -> Happened:
+    """The store has given its number out."""
+    detail = json.dumps({"checkpoint": number, "what": "begun"})
+    return Happened(CHECKPOINT, "begun", f"checkpoint {number} begun", detail)
+
+
+def checkpoint_failed(number: int, why: str, duration_ms: float) -> Happened:
+    """It is over, and is none."""
+    detail = {"checkpoint": number, "what": "failed", "ms": round(duration_ms), "cause": why}
+    text = f"checkpoint {number} failed after {duration_ms / 1000:.2f} s: {why}"
+    return Happened(CHECKPOINT, "failed", text, json.dumps(detail))
+
+
+def checkpoint_complete(found: CheckpointSummary) -> Happened:
+    """It is the last complete one."""
+    detail = {
+        "checkpoint": found.number, "what": "complete", "bytes": found.bytes, "ms": round(found.duration_ms),
+        "quiet_ms": round(found.bubble_ms), "last_aligned": found.last_aligned,
+    }  # fmt: skip
+    text = f"checkpoint {found.number} complete: {found.bytes:,} bytes in {found.duration_ms / 1000:.2f} s"
+    return Happened(CHECKPOINT, "complete", text, json.dumps(detail))
+
+
+class Old(NamedTuple):
+    """Numbers of manifests, names of parts; manifests go first, so that none ever names what is not there."""
+
+    manifests: tuple[int, ...]
+    parts: tuple[str, ...]
+
+
+def kept(manifests: Mapping[int, Manifest | None], complete: int, keep: int) -> set[int]:
+    """The newest complete checkpoints. Of those of one turn only the newest can be complete: the others were written,
+    and the store has not made them the last complete one, or they were struck off. So were those of later turns than
+    the last complete one."""
+    newest = {}
+    last = manifests.get(complete)
+    for number in sorted(number for number in manifests if number <= complete):
+        found = manifests[number]
+        if last is not None and found is not None and found.turn > last.turn:
+            continue
+        newest[("unread", number) if found is None else ("turn", found.turn)] = number
+    return set(sorted(newest.values())[-keep:])
+
+
+def old_files(
+    manifests: Mapping[int, Manifest | None], parts: Iterable[str], complete: int, running: int, keep: int
+) -> Old:
+    """What may go, of these files. ``complete``: the last complete checkpoint; ``running``: the generation that runs.
+
+    A manifest that cannot be read is None; while one of them stays no part goes, since it may name any of them.
+    """
+    gone = {number for number in manifests if number <= complete} - kept(manifests, complete, keep)
+    gone |= {n for n, found in manifests.items() if n > complete and found is not None and found.generation < running}
+    staying = [found for number, found in manifests.items() if number not in gone]
+    if None in staying:
+        return Old(tuple(sorted(gone)), ())
+    needed = {name for found in staying if found is not None for name in found.files}
+    named = {name for number in gone if (found := manifests[number]) is not None for name in found.files}
+    return Old(
+        tuple(sorted(gone)),
+        tuple(name for name in parts if name not in needed and (name in named or generation_of(name) < running)),
+    )
+
+
+def generation_of(part: str) -> int:
+    """Of a part's file, unfinished ones included (``.NAME.RANDOM.part``); the greatest where it is nobody's."""
+    number = part.lstrip(".").partition("-")[0]
+    return int(number) if number.isdecimal() else 1 << 62

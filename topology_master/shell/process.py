@@ -42,10 +42,9 @@ from heron_runtime.wire.master import (
 from heron_runtime.wire.metrics import ProcessMetrics
 from topology_master.core import events as e
 from topology_master.core.master import NOT_LEADING, Master
-from topology_master.core.metric_store import MetricStore
-from topology_master.core.topology_gauges import topology_gauges
-from topology_master.shell.checkpoints import CheckpointFiles
-from topology_master.shell.links import Links
+from topology_master.core.metric_store import MetricStore, topology_gauges
+from topology_master.shell.manifests import CheckpointFiles
+from topology_master.shell.service import Links
 from topology_master.shell.store import MasterStore
 
 TICKS_PER_LEASE = 10

@@ -44,7 +44,7 @@ from heron_runtime.model.generations import NO_CHECKPOINT, Generation, Phase
 from heron_runtime.model.history import CHECKPOINT, RESTORE
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.wire.master import CheckpointSummary
-from topology_master.core.events import Happened, Note, WriteManifest, WriteResult
+from topology_master.core.events import EmitEvent, LogNote, WriteManifest, WriteResult
 
 MOST_TIMEOUT_MS = 600_000.0
 CANCELLED_IN_A_ROW = 3  # so many are an event
@@ -117,8 +117,8 @@ class Coordinator:
         self._asked = self._hold = False
         self._last_end_ms: float | None = None
         self._in_a_row = 0  # cancelled
-        self._notes: list[Note] = []
-        self._happened: list[Happened] = []
+        self._notes: list[LogNote] = []
+        self._happened: list[EmitEvent] = []
         self._now_ms = 0.0
 
     def configure(self, interval_ms: float, timeout_ms: float) -> None:
@@ -266,12 +266,12 @@ class Coordinator:
             self._write = StoreRecord(replace(self.record, complete=under.number), self.record)
         return self._write
 
-    def notes(self) -> list[Note]:
+    def notes(self) -> list[LogNote]:
         """What is worth telling since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
-    def happened(self) -> list[Happened]:
+    def happened(self) -> list[EmitEvent]:
         """What the history is told since the last call: beginnings, and ends that are no checkpoint."""
         happened, self._happened = self._happened, []
         return happened
@@ -316,14 +316,14 @@ class Coordinator:
         self._drop(why)
         self._in_a_row += 1
         if self._in_a_row >= CANCELLED_IN_A_ROW:
-            self._notes.append(Note(f"{self._in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
+            self._notes.append(LogNote(f"{self._in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
 
     def _drop(self, why: str) -> None:
         under, self._under = self._under, None
         if under is not None:
             self._over = max(self._over, under.number)
             self.cancelled, self.cancelled_last, self.cancelled_why = self.cancelled + 1, under.number, why
-            self._notes.append(Note(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
+            self._notes.append(LogNote(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
             self._happened.append(checkpoint_failed(under.number, why, self._now_ms - under.began_ms))
 
     def _all(self, tasks: set[int] | dict[int, Part]) -> bool:
@@ -344,7 +344,7 @@ class Coordinator:
 CURE = "its processes stay, and do nothing; mend the cause, then `heron restore`"
 
 
-def of_generation(generation: Generation, before: Generation | None) -> list[Note | Happened]:
+def of_generation(generation: Generation, before: Generation | None) -> list[LogNote | EmitEvent]:
     """A plan of this generation is stored, in place of one of the generation ``before``."""
     number, cause, metric = generation.number, generation.cause, ""
     start = f"checkpoint {generation.restore_from}" if generation.restore_from else "the initial state"
@@ -359,30 +359,30 @@ def of_generation(generation: Generation, before: Generation | None) -> list[Not
     else:
         what, text, metric = "begun", f"generation {number}: restoring from {start}: {cause}", "__restores"
     detail = {"generation": number, "what": what, "checkpoint": generation.restore_from, "cause": str(cause)}
-    return [Note(text, metric), Happened(RESTORE, what, text, json.dumps(detail))]
+    return [LogNote(text, metric), EmitEvent(RESTORE, what, text, json.dumps(detail))]
 
 
-def checkpoint_begun(number: int) -> Happened:
+def checkpoint_begun(number: int) -> EmitEvent:
     """The store has given its number out."""
     detail = json.dumps({"checkpoint": number, "what": "begun"})
-    return Happened(CHECKPOINT, "begun", f"checkpoint {number} begun", detail)
+    return EmitEvent(CHECKPOINT, "begun", f"checkpoint {number} begun", detail)
 
 
-def checkpoint_failed(number: int, why: str, duration_ms: float) -> Happened:
+def checkpoint_failed(number: int, why: str, duration_ms: float) -> EmitEvent:
     """It is over, and is none."""
     detail = {"checkpoint": number, "what": "failed", "ms": round(duration_ms), "cause": why}
     text = f"checkpoint {number} failed after {duration_ms / 1000:.2f} s: {why}"
-    return Happened(CHECKPOINT, "failed", text, json.dumps(detail))
+    return EmitEvent(CHECKPOINT, "failed", text, json.dumps(detail))
 
 
-def checkpoint_complete(found: CheckpointSummary) -> Happened:
+def checkpoint_complete(found: CheckpointSummary) -> EmitEvent:
     """It is the last complete one."""
     detail = {
         "checkpoint": found.number, "what": "complete", "bytes": found.bytes, "ms": round(found.duration_ms),
         "quiet_ms": round(found.bubble_ms), "last_aligned": found.last_aligned,
     }  # fmt: skip
     text = f"checkpoint {found.number} complete: {found.bytes:,} bytes in {found.duration_ms / 1000:.2f} s"
-    return Happened(CHECKPOINT, "complete", text, json.dumps(detail))
+    return EmitEvent(CHECKPOINT, "complete", text, json.dumps(detail))
 
 
 class Old(NamedTuple):

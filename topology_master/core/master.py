@@ -45,8 +45,8 @@ class Master:
         self._topology_id = topology_id
         self.mastership = Mastership(identity)
         self.membership = Membership(lease_ms)
-        self._stored = e.Stored()
-        self._writing: e.StorePlan | e.WriteManifest | None = None
+        self._stored = e.StoreSnapshot()
+        self._writing: e.CommitTransaction | e.WriteManifest | None = None
         self._requests = Requests()
         self._led = 0  # the epoch this process last began to lead with
         self._fresh = False  # no decision between asking for a read and its arrival
@@ -128,22 +128,22 @@ class Master:
 
     def _dispatch(self, now_ms: int, event: e.Event) -> list[e.Effect]:
         match event:
-            case e.Tick():
+            case e.MasterTick():
                 return self._tick(now_ms)
-            case e.Heard(link, message):
+            case e.HeartbeatReceived(link, message):
                 return self._heard(link, message)
-            case e.Registered(link, message):
+            case e.RegistrationReceived(link, message):
                 return self._registered(link, message)
             case e.LinkClosed(link):
                 self.membership.closed(link)
                 return []
-            case e.Read(stored):
+            case e.StoreRead(stored):
                 return self._read(now_ms, stored)
             case e.SessionChanged(session):
                 return self._session_changed(session)
             case e.CampaignEnded(epoch, result):
                 return self.mastership.campaign_ended(epoch, result)
-            case e.StoreEnded():
+            case e.TransactionFinished():
                 return self._store_ended(now_ms, event)
             case e.ManifestWritten(checkpoint, why):
                 return self._manifest_written(now_ms, checkpoint, why)
@@ -156,7 +156,7 @@ class Master:
         effects: list[e.Effect] = []
         for member in lapsed:
             text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register anew"
-            effects.append(e.Note(text, "__stream_managers_lapsed"))
+            effects.append(e.LogNote(text, "__stream_managers_lapsed"))
             effects += [e.CloseLinks((link,)) for link in (member.link,) if link is not None]
         return effects + self._advance_state(now_ms)
 
@@ -183,13 +183,13 @@ class Master:
             self._draining.heard(member.info.container, message.reports)
         return [*effects, self._acknowledge(link)]
 
-    def _acknowledge(self, link: int) -> e.Acknowledge:
+    def _acknowledge(self, link: int) -> e.SendHeartbeatReply:
         wish = self._recovery.wish if self._recovery is not None else NO_WISH
-        return e.Acknowledge(link, self.epoch, self.membership.holder(), wish)
+        return e.SendHeartbeatReply(link, self.epoch, self.membership.holder(), wish)
 
     def _registered(self, link: int, message: Register) -> list[e.Effect]:
         if message.topology_id != self._topology_id:
-            return [e.Refuse(link, f"this is the master of topology {self._topology_id}")]
+            return [e.RejectStreamManager(link, f"this is the master of topology {self._topology_id}")]
         effects = self.mastership.epoch_seen(max(message.epoch, message.plan.epoch))
         if not self.acting:
             return [*effects, e.CloseLinks((link,))]
@@ -199,14 +199,16 @@ class Master:
         admission, replaced = self.membership.register(link, message)
         if admission is not Admission.ACCEPTED:
             text = f"stream manager {info.container} refused: {admission.value}"
-            return [*effects, e.Note(text, "__registrations_refused"), e.Refuse(link, admission.value)]
+            return [*effects, e.LogNote(text, "__registrations_refused"), e.RejectStreamManager(link, admission.value)]
         if before is not None and not same:
             text = f"stream manager {info.container} had ended; another one has registered in its place"
-            effects.append(e.Note(text, "__stream_manager_deaths"))
+            effects.append(e.LogNote(text, "__stream_manager_deaths"))
         if replaced is not None:
             # Two links of one process: the one that registers last may be the stale one, whose word was held up on its
             # way. So the process is not told to leave; if it still uses the older link, it connects again.
-            effects.append(e.CloseLinks((replaced,)) if same else e.Refuse(replaced, Admission.REPLACED.value))
+            effects.append(
+                e.CloseLinks((replaced,)) if same else e.RejectStreamManager(replaced, Admission.REPLACED.value)
+            )
         if self.plan is not None:
             effects.append(e.SendPlan((link,), self.plan, self.epoch))
         if self._recovery is not None:
@@ -214,7 +216,7 @@ class Master:
             effects.append(self._acknowledge(link))
         return effects
 
-    def _read(self, now_ms: int, stored: e.Stored) -> list[e.Effect]:
+    def _read(self, now_ms: int, stored: e.StoreSnapshot) -> list[e.Effect]:
         execution = stored.execution
         if execution is None or execution.topology_id != self._topology_id or execution.state is TopologyState.KILLED:
             self._exited = True
@@ -248,7 +250,7 @@ class Master:
             self._writing = None  # its result, if any, is found by the next read
         return effects + self._requests.refuse(STORE_SILENT)
 
-    def _record_ended(self, written: e.StorePlan | None, result: e.WriteResult) -> None:
+    def _record_ended(self, written: e.CommitTransaction | None, result: e.WriteResult) -> None:
         """Tell whose write it was, if it was for a checkpoint."""
         if written is not None and written.plan is None and written.record is not None and self._recovery is not None:
             self._recovery.wrote(result, self._now_ms)
@@ -261,9 +263,9 @@ class Master:
             self._recovery.wrote(e.WriteResult.REFUSED if why else e.WriteResult.DONE, now_ms, why)
         return []
 
-    def _store_ended(self, now_ms: int, ended: e.StoreEnded) -> list[e.Effect]:
+    def _store_ended(self, now_ms: int, ended: e.TransactionFinished) -> list[e.Effect]:
         written = self._writing
-        if not isinstance(written, e.StorePlan):
+        if not isinstance(written, e.CommitTransaction):
             return [e.ReadStore()]
         self._writing = None
         self._record_ended(written, ended.result)
@@ -279,7 +281,7 @@ class Master:
         effects: list[e.Effect] = []
         if written.plan is not None:
             links = tuple(self.membership.links())
-            note = e.Note(in_words(written.plan, len(links)), "__plans_made")
+            note = e.LogNote(in_words(written.plan, len(links)), "__plans_made")
             effects += [note, e.SendPlan(links, written.plan, self.epoch)]
             effects += self._expect()
             if self._recovery is not None:
@@ -290,14 +292,14 @@ class Master:
     def _requested(self, asked: e.Requested) -> list[e.Effect]:
         effects = self.mastership.epoch_seen(asked.epoch)
         if not self.mastership.may_decide:
-            return [*effects, e.Answer(asked.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
+            return [*effects, e.AnswerRequest(asked.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
         return [*effects, *self._requests.add(asked, self._recovery, self.status())]
 
     def _follow_mastership(self) -> list[e.Effect]:
         """Begin or end what goes with leading."""
         if self.acting and self._led != self.epoch:
             self._led = self.epoch
-            return [e.Lead(self._led), *self._expect()]
+            return [e.StartLeading(self._led), *self._expect()]
         if not self.acting and self._led:
             self._led = 0
             self._writing = self._recovery = None
@@ -316,7 +318,7 @@ class Master:
         if stored.plan is not None:
             numbers |= {plan.container for plan in stored.plan.packing.containers}
         gone = self.membership.expect(numbers, stored.plan.stream_managers if stored.plan is not None else ())
-        return [e.Refuse(link, Admission.UNKNOWN_CONTAINER.value) for link in gone]
+        return [e.RejectStreamManager(link, Admission.UNKNOWN_CONTAINER.value) for link in gone]
 
     def _next_write(self, now_ms: int) -> list[e.Effect]:
         """Decide the next write, if one is needed and allowed."""
@@ -334,7 +336,7 @@ class Master:
             answers = self._requests.grant(self.status()) if self._requests.changes else []
             return [*answers, *self._next_of_checkpoint(now_ms)]
         record = recovery.record_of(plan.generation) if recovery is not None and plan is not None else None
-        self._writing = e.StorePlan(
+        self._writing = e.CommitTransaction(
             plan, stored.plan_version, execution, stored.execution_version, record, stored.record_version
         )
         return [self._writing]
@@ -346,7 +348,7 @@ class Master:
         if not isinstance(write, StoreRecord):
             self._writing = write
         else:
-            self._writing = e.StorePlan(None, -1, None, -1, write.record, self._stored.record_version)
+            self._writing = e.CommitTransaction(None, -1, None, -1, write.record, self._stored.record_version)
         return [self._writing]
 
     def _wanted_plan(self, now_ms: int, state: TopologyState) -> PhysicalPlan | None:

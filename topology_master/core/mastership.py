@@ -18,7 +18,16 @@ from __future__ import annotations
 
 from enum import Enum
 
-from topology_master.core.events import Campaign, Effect, Note, ReadStore, Resign, Session, Stored, WriteResult
+from topology_master.core.events import (
+    Campaign,
+    Effect,
+    LogNote,
+    ReadStore,
+    Resign,
+    Session,
+    StoreSnapshot,
+    WriteResult,
+)
 
 
 class Role(Enum):
@@ -52,7 +61,7 @@ class Mastership:
         """True while decisions are allowed."""
         return self.role is Role.LEADING
 
-    def read(self, stored: Stored) -> list[Effect]:
+    def read(self, stored: StoreSnapshot) -> list[Effect]:
         """The store was read."""
         self._highest_seen = max(self._highest_seen, stored.epoch, stored.master.epoch if stored.master else 0)
         if self.acting and self._highest_seen > self.epoch:
@@ -94,7 +103,7 @@ class Mastership:
         if session is Session.SUSPENDED:
             if self.role is Role.LEADING:
                 self.role = Role.SUSPENDED
-                return [Note("the state store does not answer: deciding nothing until it does")]
+                return [LogNote("the state store does not answer: deciding nothing until it does")]
             return []
         # A node of the lost session may stand for a moment; what it says of our epochs is over.
         if self.acting:
@@ -114,7 +123,7 @@ class Mastership:
             return self._step_down(f"epoch {epoch} is higher than {self.epoch}")
         return []
 
-    def _campaign(self, stored: Stored) -> list[Effect]:
+    def _campaign(self, stored: StoreSnapshot) -> list[Effect]:
         self.role = Role.CANDIDATE
         self._campaign_epoch = self._highest_seen + 1
         return [Campaign(self._campaign_epoch, stored.epoch_version)]
@@ -124,15 +133,15 @@ class Mastership:
         self.role = Role.LEADING if self._connected else Role.SUSPENDED
         self.epoch = epoch
         self._highest_seen = max(self._highest_seen, epoch)
-        return [Note(f"leading with epoch {epoch}", "__mastership_changes"), ReadStore()]
+        return [LogNote(f"leading with epoch {epoch}", "__mastership_changes"), ReadStore()]
 
     def _step_down(self, reason: str, resign: bool = True) -> list[Effect]:
         self.role = Role.STANDBY
         self._over = self.epoch
-        effects: list[Effect] = [Note(f"stepping down from epoch {self.epoch}: {reason}", "__mastership_changes")]
+        effects: list[Effect] = [LogNote(f"stepping down from epoch {self.epoch}: {reason}", "__mastership_changes")]
         return [*effects, Resign(reason), ReadStore()] if resign else effects
 
-    def _is_mine(self, stored: Stored) -> bool:
+    def _is_mine(self, stored: StoreSnapshot) -> bool:
         there = stored.master
         if there is None or (there.host, there.port, there.pid) != self._identity:
             return False

@@ -56,7 +56,14 @@ from topology_master.core.checkpoints import (
     kept,
     of_generation,
 )
-from topology_master.core.events import Happened, Note, RemoveOld, RestoreRequested, Stored, WriteResult
+from topology_master.core.events import (
+    EmitEvent,
+    LogNote,
+    RemoveOldCheckpoints,
+    RestoreRequested,
+    StoreSnapshot,
+    WriteResult,
+)
 from topology_master.core.membership import MAX_STEP_MS
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
@@ -97,7 +104,7 @@ class Recovery:
         self.fault = "the store has not been read"
         self._completed = self._restores = 0
         self._last = CheckpointSummary()
-        self._effects: list[Note | Happened | RemoveOld] = []
+        self._effects: list[LogNote | EmitEvent | RemoveOldCheckpoints] = []
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """The settings that hold from now on."""
@@ -133,7 +140,7 @@ class Recovery:
 
     # Facts.
 
-    def read(self, stored: Stored, now_ms: int) -> None:
+    def read(self, stored: StoreSnapshot, now_ms: int) -> None:
         """What the store says now, by a read or by a write that was done."""
         if stored.definition is not None:
             self.configure(stored.definition.config)
@@ -229,7 +236,7 @@ class Recovery:
             self._quiet_since_ms = now_ms
         elif now_ms - self._quiet_since_ms > HOLD_MS:
             coordinator.release()
-            self._effects.append(Note(f"no other plan has come for {HOLD_MS / 1000:g} s: the tasks go on"))
+            self._effects.append(LogNote(f"no other plan has come for {HOLD_MS / 1000:g} s: the tasks go on"))
 
     def wrote(self, result: WriteResult, now_ms: int, why: str = "") -> None:
         """A write of ``next_write`` ended. UNKNOWN: the next read tells what became of it."""
@@ -328,7 +335,7 @@ class Recovery:
     def began(self, generation: Generation, before: Generation | None) -> None:
         """A plan of this generation is stored, in place of one of the generation ``before``."""
         found = of_generation(generation, before)
-        self._restores += sum(isinstance(each, Note) and each.metric == "__restores" for each in found)
+        self._restores += sum(isinstance(each, LogNote) and each.metric == "__restores" for each in found)
         self._effects += found
 
     def _look_completed(self, now_ms: int) -> None:
@@ -345,14 +352,14 @@ class Recovery:
             sum(part.size for part in manifest.parts),
             timing.last_aligned,
         )
-        self._effects += [Note("", "__checkpoints_completed"), checkpoint_complete(self._last)]
+        self._effects += [LogNote("", "__checkpoints_completed"), checkpoint_complete(self._last)]
         self._remove_old()
 
     def _remove_old(self) -> None:
         if self._running and self._coordinator is not None and self._back is None:
-            self._effects.append(RemoveOld(self._coordinator.record.complete, self._running, self._keep))
+            self._effects.append(RemoveOldCheckpoints(self._coordinator.record.complete, self._running, self._keep))
 
-    def effects(self) -> list[Note | Happened | RemoveOld]:
+    def effects(self) -> list[LogNote | EmitEvent | RemoveOldCheckpoints]:
         """What is worth telling, and which files may go, since the last call."""
         found, self._effects = self._effects, []
         # What a checkpoint has begun with comes before what it has ended with.

@@ -20,7 +20,7 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core.checkpoints import old_files
-from topology_master.core.events import Event, ManifestWritten, RemoveOld, Stored, WriteManifest
+from topology_master.core.events import Event, ManifestWritten, RemoveOldCheckpoints, StoreSnapshot, WriteManifest
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ class CheckpointFiles:
         self._writing = ThreadPoolExecutor(1, "manifests")
         self._removing = ThreadPoolExecutor(1, "old files")
         self._removal: asyncio.Task[None] | None = None
-        self._next: RemoveOld | None = None
+        self._next: RemoveOldCheckpoints | None = None
 
-    def add_manifest(self, stored: Stored) -> Stored:
+    def add_manifest(self, stored: StoreSnapshot) -> StoreSnapshot:
         """What the store says, with the manifest of the last complete checkpoint; on the store's thread."""
         definition = stored.definition
         if definition is None or not keeps_state(definition.config):
@@ -96,7 +96,7 @@ class CheckpointFiles:
 
         self._writing.submit(work)
 
-    def remove(self, request: RemoveOld) -> None:
+    def remove(self, request: RemoveOldCheckpoints) -> None:
         """Remove what nobody needs any more, after what is being removed now."""
         self._next = request
         if self._removal is None or self._removal.done():
@@ -111,7 +111,7 @@ class CheckpointFiles:
                 self._failed()
                 log.warning("old checkpoints stay: %s", _said(error))
 
-    def remove_now(self, request: RemoveOld) -> None:
+    def remove_now(self, request: RemoveOldCheckpoints) -> None:
         """On the thread. Raises OSError."""
         folder = self._folder
         assert folder is not None

@@ -152,7 +152,7 @@ class TopologyMaster:
             event = await self._inbox.get()
             for effect in self._core.handle(time.monotonic_ns() // 1_000_000, event):
                 self._act(effect)
-            if self.phase is not Phase.RUNNING and isinstance(event, e.Read):
+            if self.phase is not Phase.RUNNING and isinstance(event, e.StoreRead):
                 self.phase = Phase.RUNNING  # it leads, or knows who does
 
     async def _tick(self) -> None:
@@ -161,47 +161,47 @@ class TopologyMaster:
             wanted_ms = self._core.tick_ms
             await asyncio.sleep(interval if wanted_ms is None else min(interval, wanted_ms / 1000))
             if self._core.acting:
-                self._inbox.put_nowait(e.Tick())
+                self._inbox.put_nowait(e.MasterTick())
 
     def _act(self, effect: e.Effect) -> None:
         match effect:
-            case e.ReadStore() | e.Campaign() | e.Resign() | e.StorePlan():
+            case e.ReadStore() | e.Campaign() | e.Resign() | e.CommitTransaction():
                 self._store.request(effect)
             case e.SendPlan(links, plan, epoch):
                 for link in links:
                     self._links.send(link, PlanUpdate(plan, epoch))
             case e.WriteManifest():
                 self._files.write(effect)
-            case e.RemoveOld():
+            case e.RemoveOldCheckpoints():
                 self._files.remove(effect)
-            case e.Acknowledge(link, epoch, holder, wish):
+            case e.SendHeartbeatReply(link, epoch, holder, wish):
                 self._links.send(link, HeartbeatReply(epoch, holder, wish))
-            case e.Refuse(link, reason):
+            case e.RejectStreamManager(link, reason):
                 self._links.send(link, Leave(reason, self._core.epoch))
                 self._links.close(link)
             case e.CloseLinks(links):
                 for link in links:
                     self._links.close(link)
-            case e.Answer():
+            case e.AnswerRequest():
                 self._answer(effect)
-            case e.Lead(epoch):
+            case e.StartLeading(epoch):
                 self._metrics = MetricStore(time.time(), is_first=epoch == FIRST_EPOCH)
             case e.TopologyKilled(reason):
                 log.info("ending: %s", reason)
                 self.stopped.set()
-            case e.Note(text, metric):
+            case e.LogNote(text, metric):
                 if text:
                     log.info("%s", text)
                 if metric:
                     self.telemetry.count(metric)
-            case e.Happened(kind, what, text, detail):
+            case e.EmitEvent(kind, what, text, detail):
                 if self._keeps_history:
                     self.telemetry.happened(kind, text, time.time(), detail, what=what)
 
     def _not_removed(self) -> None:
         self.telemetry.count("__checkpoint-removals-failed")
 
-    def _answer(self, answer: e.Answer) -> None:
+    def _answer(self, answer: e.AnswerRequest) -> None:
         future = self._requests.pop(answer.number, None)
         if future is None or future.done():
             return

@@ -35,16 +35,16 @@ from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core.events import (
     Campaign,
     CampaignEnded,
+    CommitTransaction,
     Event,
-    Read,
     ReadStore,
     Resign,
     Session,
     SessionChanged,
-    Stored,
-    StoreEnded,
-    StorePlan,
+    StoreRead,
     StoreRequest,
+    StoreSnapshot,
+    TransactionFinished,
     Write,
     WriteResult,
 )
@@ -59,7 +59,7 @@ SESSIONS = {
 log = logging.getLogger(__name__)
 
 
-def read_stored(store: StateStore, name: str) -> Stored:
+def read_stored(store: StateStore, name: str) -> StoreSnapshot:
     """Everything the store holds about a topology. Raises StoreError, MalformedMessage."""
 
     def version(node: Node | None) -> int:
@@ -78,7 +78,7 @@ def read_stored(store: StateStore, name: str) -> Stored:
             paths.execution_state(name),
         ]
     )
-    return Stored(
+    return StoreSnapshot(
         codec.TOPOLOGY.decode(definition.data) if definition else None,
         codec.PACKING_PLAN.decode(packing.data) if packing else None,
         codec.PHYSICAL_PLAN.decode(plan.data) if plan else None,
@@ -105,7 +105,7 @@ class MasterStore:
         launch: Launch,
         location: MasterLocation,
         inbox: Callable[[Event], None],
-        also: Callable[[Stored], Stored] = lambda stored: stored,
+        also: Callable[[StoreSnapshot], StoreSnapshot] = lambda stored: stored,
     ) -> None:
         self._store = store
         self._name = launch.topology
@@ -164,12 +164,12 @@ class MasterStore:
 
     async def _read(self) -> None:
         try:
-            self._inbox(Read(await asyncio.to_thread(self._look)))
+            self._inbox(StoreRead(await asyncio.to_thread(self._look)))
         except (StoreError, MalformedMessage) as error:
             log.warning("cannot read the state store, trying again: %r", error)
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
 
-    def _look(self) -> Stored:
+    def _look(self) -> StoreSnapshot:
         return self._also(read_stored(self._store, self._name))
 
     async def _write(self, request: Write) -> None:
@@ -191,7 +191,7 @@ class MasterStore:
         """Tell the core what came of a transaction."""
         if isinstance(request, Campaign):
             self._inbox(CampaignEnded(request.epoch, result))
-        elif isinstance(request, StorePlan):
+        elif isinstance(request, CommitTransaction):
             self._inbox(self._ended(request, result, versions))
 
     def _operations(self, request: Write) -> list[Operation]:
@@ -225,10 +225,10 @@ class MasterStore:
         return operations
 
     @staticmethod
-    def _ended(request: StorePlan, result: WriteResult, versions: list[int]) -> StoreEnded:
+    def _ended(request: CommitTransaction, result: WriteResult, versions: list[int]) -> TransactionFinished:
         if result is not WriteResult.DONE:
-            return StoreEnded(result)
-        return StoreEnded(
+            return TransactionFinished(result)
+        return TransactionFinished(
             result,
             versions[1] if request.plan is not None else -1,
             versions[-1] if request.execution is not None else -1,

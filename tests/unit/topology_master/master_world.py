@@ -116,9 +116,9 @@ class Node:
         for event in events:
             for effect in self.core.handle(now_ms, event):
                 found.append(effect)
-                if isinstance(effect, e.ReadStore | e.Campaign | e.Resign | e.StorePlan):
+                if isinstance(effect, e.ReadStore | e.Campaign | e.Resign | e.CommitTransaction):
                     self.requests.append(effect)
-                if isinstance(effect, e.Lead):
+                if isinstance(effect, e.StartLeading):
                     self.led.append(effect.epoch)
             self.core.check()
         self.effects += found
@@ -147,7 +147,7 @@ class Node:
     def _run(self, request: object) -> None:
         if isinstance(request, e.ReadStore):
             try:
-                self.events.append(e.Read(read_stored(self.store, NAME)))
+                self.events.append(e.StoreRead(read_stored(self.store, NAME)))
             except StoreError:
                 self.requests.append(request)
             return

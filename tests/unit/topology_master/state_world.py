@@ -48,7 +48,7 @@ class Played:
     def hear(self, effect: e.Effect) -> None:
         if isinstance(effect, e.SendPlan) and (self.plan is None or effect.plan.version > self.plan.version):
             self.plan = effect.plan
-        if isinstance(effect, e.Acknowledge):
+        if isinstance(effect, e.SendHeartbeatReply):
             self.wish = effect.wish
 
     @property
@@ -115,7 +115,7 @@ class StateNode:
     def register(self) -> StateNode:
         for container in CONTAINERS:
             incarnation = self.played.incarnations[stream_manager_of(container)]
-            self.tell(e.Registered(self.link(container), Register(1, ID, info(container, incarnation))))
+            self.tell(e.RegistrationReceived(self.link(container), Register(1, ID, info(container, incarnation))))
         return self
 
     def link(self, container: int) -> int:
@@ -150,10 +150,10 @@ class StateNode:
 
     def _do(self, effect: e.Effect) -> None:
         if isinstance(effect, e.ReadStore):
-            self._events.append(e.Read(self._shell._look()))
-        elif isinstance(effect, e.Campaign | e.Resign | e.StorePlan):
+            self._events.append(e.StoreRead(self._shell._look()))
+        elif isinstance(effect, e.Campaign | e.Resign | e.CommitTransaction):
             result, versions = self._shell.commit(effect)
-            if self.answers_lost and isinstance(effect, e.StorePlan):
+            if self.answers_lost and isinstance(effect, e.CommitTransaction):
                 self.answers_lost, result = False, e.WriteResult.UNKNOWN
             self._shell.tell(effect, result, versions)
         elif isinstance(effect, e.WriteManifest):
@@ -163,19 +163,19 @@ class StateNode:
             except OSError as error:
                 why = str(error)
             self._events.append(e.ManifestWritten(effect.manifest.checkpoint, why))
-        elif isinstance(effect, e.RemoveOld):
+        elif isinstance(effect, e.RemoveOldCheckpoints):
             self._files.remove_now(effect)
 
     def beat(self, *containers: int) -> list[e.Effect]:
         """A heartbeat of each of these, or of all."""
-        heard = [e.Heard(self.link(c), self.played.heartbeat(c)) for c in containers or CONTAINERS]
+        heard = [e.HeartbeatReceived(self.link(c), self.played.heartbeat(c)) for c in containers or CONTAINERS]
         return self.tell(*heard)
 
     def tick(self, ms: int = 200, *silent: int) -> None:
         """So much later; everybody but the ``silent`` containers goes on beating."""
         for _ in range(max(1, ms // 200)):
             self.now_ms += min(ms, 200)
-            self.tell(e.Tick())
+            self.tell(e.MasterTick())
             self.beat(*[c for c in CONTAINERS if c not in silent])
 
     def die(self) -> None:
@@ -194,7 +194,7 @@ class StateNode:
         return codec.CHECKPOINT_RECORD.decode(node.data)
 
     def notes(self) -> list[str]:
-        return [effect.text for effect in self.effects if isinstance(effect, e.Note)]
+        return [effect.text for effect in self.effects if isinstance(effect, e.LogNote)]
 
     def running(self) -> StateNode:
         """Everybody has restored; the generation runs."""

@@ -25,8 +25,8 @@ def slow(home: Path) -> StateNode:
     return StateNode(home, Played(), config=SLOW).register().running()
 
 
-def answers(effects: list[e.Effect]) -> list[e.Answer]:
-    return [effect for effect in effects if isinstance(effect, e.Answer)]
+def answers(effects: list[e.Effect]) -> list[e.AnswerRequest]:
+    return [effect for effect in effects if isinstance(effect, e.AnswerRequest)]
 
 
 @pytest.mark.parametrize("waiting", [MAX_REQUESTS - 1, MAX_REQUESTS])
@@ -240,7 +240,7 @@ def test_one_that_was_to_hold_and_is_cancelled_is_not_held_later(tmp_path: Path)
     assert node.played.wish.over == 2, "all go on behind it"
 
 
-def back(node: StateNode, number: int, *, repeat: bool = True) -> list[e.Answer]:
+def back(node: StateNode, number: int, *, repeat: bool = True) -> list[e.AnswerRequest]:
     """A restore to a checkpoint, as the shell asks for it."""
     there = {n: node.folder.read_manifest(n) for n in node.folder.manifests()}
     return answers(node.tell(e.RestoreRequested(9, 0, number, repeat_output=repeat, manifests=there)))
@@ -287,7 +287,7 @@ def test_while_a_restore_to_an_older_one_waits_its_files_stay(tmp_path: Path) ->
     node.played.aligned()
     node.beat()
     node.played.stored(node.folder, number, turn)
-    node.hold = (e.StorePlan,)
+    node.hold = (e.CommitTransaction,)
     node.beat()  # the transaction that completes it is on its way
     assert back(node, 1) == []
     node.let_go()
@@ -299,7 +299,7 @@ def test_while_a_restore_to_an_older_one_waits_its_files_stay(tmp_path: Path) ->
 def test_who_is_refused_leaves_nothing_behind_for_the_next(tmp_path: Path) -> None:
     node = begun(tmp_path)
     assert [node.checkpoint() for _ in range(2)] == [1, 2]
-    node.hold = (e.StorePlan,)
+    node.hold = (e.CommitTransaction,)
     assert back(node, 1) == []
     node.hold = ()
     node.lose_store()

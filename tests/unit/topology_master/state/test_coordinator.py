@@ -13,7 +13,7 @@ from heron_runtime.model.checkpoints import (
 )
 from heron_runtime.model.plan import NO_PLAN
 from topology_master.core.checkpoints import CANCELLED_IN_A_ROW, Coordinator, Participants, StoreRecord, Timing
-from topology_master.core.events import Note, WriteManifest, WriteResult
+from topology_master.core.events import LogNote, WriteManifest, WriteResult
 
 TASKS = {1: 11, 2: 22}
 DONE = WriteResult.DONE
@@ -221,9 +221,9 @@ def test_several_that_are_cancelled_in_a_row_are_an_event_until_one_is_complete(
         coordinator.heard(1, 11, TaskReport(1, True, declined=number, declined_why="full"))
         why = "task 1 declines: full"
         in_a_row = number if number < CANCELLED_IN_A_ROW + 2 else number - CANCELLED_IN_A_ROW - 2
-        told = [Note(f"checkpoint {number} is cancelled: {why}", "__checkpoints_cancelled")]
+        told = [LogNote(f"checkpoint {number} is cancelled: {why}", "__checkpoints_cancelled")]
         if in_a_row >= CANCELLED_IN_A_ROW:
-            told.append(Note(f"{in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
+            told.append(LogNote(f"{in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
         assert coordinator.notes() == told
         cancelled = number - (number > CANCELLED_IN_A_ROW + 2)
         assert (coordinator.cancelled, coordinator.cancelled_last, coordinator.cancelled_why) == (

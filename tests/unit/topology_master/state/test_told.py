@@ -10,13 +10,13 @@ from heron_runtime.model.generations import Generation, Phase
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.wire.master import CheckpointSummary
 from topology_master.core.checkpoints import Coordinator, Participants, checkpoint_complete, of_generation
-from topology_master.core.events import Happened, Note, WriteResult
+from topology_master.core.events import EmitEvent, LogNote, WriteResult
 
 
 def told(generation: Generation, before: Generation | None) -> tuple[str, str, dict[str, object]]:
     note, happened = of_generation(generation, before)
-    assert isinstance(note, Note)
-    assert isinstance(happened, Happened)
+    assert isinstance(note, LogNote)
+    assert isinstance(happened, EmitEvent)
     assert note.text == happened.text, "the log says the same"
     assert (note.metric == "__restores") == (happened.what == "begun")
     return happened.what, happened.text, json.loads(happened.detail)

@@ -18,8 +18,8 @@ from heron_runtime.state.store import SessionState, StoreError
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
 from topology_master.core import events as e
-from topology_master.core.master import Master
-from topology_master.core.mastership import Role
+from topology_master.core.master import TopologyMaster
+from topology_master.core.mastership import MasterRole
 from topology_master.shell.store import SESSIONS, MasterStore, read_stored
 
 from .wire import End
@@ -34,7 +34,7 @@ RETRY_MS = 500.0
 class SimMaster(SimProcess):
     """The acting master or a standby; ``replica`` 0 and 1."""
 
-    core: Master
+    core: TopologyMaster
     store: MemoryStore
 
     def __init__(self, world: World, cluster: Cluster, replica: int) -> None:
@@ -49,7 +49,7 @@ class SimMaster(SimProcess):
         self.port = self.cluster.new_address(self)
         self.store = MemoryStore(self.cluster.tree)
         self.store.open()
-        self.core = Master(topology.id, ("sim", self.port, self.port), self.cluster.master_lease_ms)
+        self.core = TopologyMaster(topology.id, ("sim", self.port, self.port), self.cluster.master_lease_ms)
         launch = Launch("sim", "me", "default", topology.name, topology.id, "memory://", "/nowhere", "/nowhere")
         location = MasterLocation(topology.id, "sim", self.port, 0, self.port)
         self._answers: list[e.Event] = []
@@ -105,7 +105,7 @@ class SimMaster(SimProcess):
     @property
     def leading(self) -> bool:
         """True if it decides."""
-        return self.alive and self.core.mastership.role is Role.LEADING
+        return self.alive and self.core.mastership.role is MasterRole.LEADING
 
     def ask(self, state: TopologyState) -> None:
         """Activate or deactivate."""

@@ -25,17 +25,24 @@ from heron_runtime.wire.master import NO_STATE, Heartbeat, MasterStatus, Registe
 from topology_master.core import events as e
 from topology_master.core.checkpoints import StoreRecord
 from topology_master.core.mastership import Mastership
-from topology_master.core.membership import Admission, Membership
-from topology_master.core.planner import Draining, build_physical_plan, in_words, why_anew, with_generation, with_state
-from topology_master.core.recovery import Recovery
-from topology_master.core.requests import Requests
+from topology_master.core.membership import Membership, RegistrationResult
+from topology_master.core.planner import (
+    UpdateSequencer,
+    build_physical_plan,
+    describe_plan,
+    replace_generation,
+    replace_state,
+    restart_reason,
+)
+from topology_master.core.recovery import StateController
+from topology_master.core.requests import PendingRequests
 
 NOT_LEADING = "this topology master does not lead; ask the one the state store names"
 STORE_SILENT = "the state store does not answer; try again when it does"
 LOOK_AGAIN_MS = 1_000  # at files of checkpoints that could not be read
 
 
-class Master:
+class TopologyMaster:
     """One topology master. ``identity`` is (host, port, pid); times are milliseconds of a monotonic clock, ``utc`` is
     what is added to its seconds to make them UTC. ``code_digest``: of the user's package."""
 
@@ -47,14 +54,14 @@ class Master:
         self.membership = Membership(lease_ms)
         self._stored = e.StoreSnapshot()
         self._writing: e.CommitTransaction | e.WriteManifest | None = None
-        self._requests = Requests()
+        self._requests = PendingRequests()
         self._led = 0  # the epoch this process last began to lead with
         self._fresh = False  # no decision between asking for a read and its arrival
         self._exited = False
         self._settled: tuple[object, ...] = ()  # the facts for which the plan that stands was found right
         self._about_state = (lease_ms, code_digest, utc)
-        self._recovery: Recovery | None = None  # while this process leads, where state is kept
-        self._draining = Draining(self.membership)  # where it is not
+        self._recovery: StateController | None = None  # while this process leads, where state is kept
+        self._draining = UpdateSequencer(self.membership)  # where it is not
         self._told = NO_WISH
         self._now_ms = self._looked_ms = 0
 
@@ -197,7 +204,7 @@ class Master:
         before = self.membership.newest(info.container)
         same = before == info.incarnation
         admission, replaced = self.membership.register(link, message)
-        if admission is not Admission.ACCEPTED:
+        if admission is not RegistrationResult.ACCEPTED:
             text = f"stream manager {info.container} refused: {admission.value}"
             return [*effects, e.LogNote(text, "__registrations_refused"), e.RejectStreamManager(link, admission.value)]
         if before is not None and not same:
@@ -207,7 +214,9 @@ class Master:
             # Two links of one process: the one that registers last may be the stale one, whose word was held up on its
             # way. So the process is not told to leave; if it still uses the older link, it connects again.
             effects.append(
-                e.CloseLinks((replaced,)) if same else e.RejectStreamManager(replaced, Admission.REPLACED.value)
+                e.CloseLinks((replaced,))
+                if same
+                else e.RejectStreamManager(replaced, RegistrationResult.REPLACED.value)
             )
         if self.plan is not None:
             effects.append(e.SendPlan((link,), self.plan, self.epoch))
@@ -238,7 +247,7 @@ class Master:
         if not self.acting or stored.definition is None or not keeps_state(stored.definition.config):
             return
         if self._recovery is None:
-            self._recovery = Recovery(stored.definition.config, *self._about_state)
+            self._recovery = StateController(stored.definition.config, *self._about_state)
         self._recovery.read(stored, now_ms)
 
     def _session_changed(self, session: e.Session) -> list[e.Effect]:
@@ -281,7 +290,7 @@ class Master:
         effects: list[e.Effect] = []
         if written.plan is not None:
             links = tuple(self.membership.links())
-            note = e.LogNote(in_words(written.plan, len(links)), "__plans_made")
+            note = e.LogNote(describe_plan(written.plan, len(links)), "__plans_made")
             effects += [note, e.SendPlan(links, written.plan, self.epoch)]
             effects += self._expect()
             if self._recovery is not None:
@@ -303,7 +312,7 @@ class Master:
         if not self.acting and self._led:
             self._led = 0
             self._writing = self._recovery = None
-            self._draining, self._told = Draining(self.membership), NO_WISH
+            self._draining, self._told = UpdateSequencer(self.membership), NO_WISH
             links = self.membership.clear()
             return [e.CloseLinks(tuple(links)), *self._requests.refuse(NOT_LEADING)]
         return []
@@ -318,7 +327,7 @@ class Master:
         if stored.plan is not None:
             numbers |= {plan.container for plan in stored.plan.packing.containers}
         gone = self.membership.expect(numbers, stored.plan.stream_managers if stored.plan is not None else ())
-        return [e.RejectStreamManager(link, Admission.UNKNOWN_CONTAINER.value) for link in gone]
+        return [e.RejectStreamManager(link, RegistrationResult.UNKNOWN_CONTAINER.value) for link in gone]
 
     def _next_write(self, now_ms: int) -> list[e.Effect]:
         """Decide the next write, if one is needed and allowed."""
@@ -369,15 +378,15 @@ class Master:
         if plan is not None and plan is before:
             self._settled = facts
         if plan is None and before is not None:  # somebody is missing: state and generation change all the same
-            plan = with_state(before, state, epoch)
+            plan = replace_state(before, state, epoch)
         elif plan is not None and before is not None and recovery is None:
             plan = self._draining.next_plan(before, plan, epoch)
         if plan is None:
             return None
-        if recovery is not None and before is not None and (why := why_anew(before, plan)):
+        if recovery is not None and before is not None and (why := restart_reason(before, plan)):
             generation = recovery.wanted(now_ms, asked=why)
         if generation is not None:
-            plan = with_generation(plan, generation, before, epoch)
+            plan = replace_generation(plan, generation, before, epoch)
         return None if plan is before else plan
 
     def _tell_state(self) -> list[e.Effect]:

@@ -54,10 +54,10 @@ from topology_master.core.time_series import (
     COARSE_SECONDS,
     EMPTY_POINT,
     LONGEST_SECONDS,
+    CounterRings,
     GaugePoint,
     GaugeRings,
-    Rings,
-    SketchRings,
+    LatencyRings,
     covered_seconds,
     window,
 )
@@ -80,8 +80,8 @@ class _Process:
     totals: ProcessTotals = field(default_factory=ProcessTotals)
     counted: dict[str, float] = field(default_factory=dict)
     counted_sketches: dict[str, Sketch] = field(default_factory=dict)
-    rings: dict[str, Rings] = field(default_factory=dict)
-    sketch_rings: dict[str, SketchRings] = field(default_factory=dict)
+    rings: dict[str, CounterRings] = field(default_factory=dict)
+    sketch_rings: dict[str, LatencyRings] = field(default_factory=dict)
     gauge_rings: dict[str, GaugeRings] = field(default_factory=dict)
     began: float = float("inf")
     heard: float = 0.0
@@ -226,13 +226,13 @@ class MetricStore:
             if growth > 0:
                 process.counted[name] = total
                 if history and self._room(now, name in process.rings):
-                    process.rings.setdefault(name, Rings()).add(now, growth)
+                    process.rings.setdefault(name, CounterRings()).add(now, growth)
         for name, sketch in process.totals.sketches().items():
             rest = sketch - process.counted_sketches.get(name, EMPTY_SKETCH)
             if rest.bins:
                 process.counted_sketches[name] = sketch
                 if history and self._room(now, name in process.sketch_rings):
-                    process.sketch_rings.setdefault(name, SketchRings()).add(now, rest)
+                    process.sketch_rings.setdefault(name, LatencyRings()).add(now, rest)
 
     def _keep_gauges(self, now: float, made: float, process: _Process, report: ProcessMetrics) -> None:
         for name, value in report.gauges.items():

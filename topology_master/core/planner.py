@@ -2,7 +2,7 @@
 
 ``build_physical_plan`` is pure: the same packing plan, registrations, key groups and previous plan give the same bytes.
 
-An update that removes, moves or restarts tasks first processes what is under way (``Draining``)::
+An update that removes, moves or restarts tasks first processes what is under way (``UpdateSequencer``)::
 
     old plan ──▶ old plan, draining ──all tasks silent──▶ new plan, settling ──all follow it──▶ new plan
        ▲                │ │ given up                                │ too long         ▲
@@ -72,19 +72,19 @@ def build_physical_plan(
         state=state,
         generation=NO_GENERATION if previous is None else previous.generation,
     )
-    if previous is not None and not why_anew(previous, plan):
+    if previous is not None and not restart_reason(previous, plan):
         plan = replace(plan, undrained=previous.undrained)
     return previous if previous is not None and _content(previous) == _content(plan) else plan
 
 
-def why_anew(before: PhysicalPlan, plan: PhysicalPlan) -> str:
+def restart_reason(before: PhysicalPlan, plan: PhysicalPlan) -> str:
     """Why all tasks whose state is kept begin anew with this plan; empty if they go on."""
     if plan.routing_version != before.routing_version:
         return "the packing plan has changed"
     return "its settings have changed" if plan.topology != before.topology else ""
 
 
-def takes_away(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
+def removes_tasks(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
     """Whether a task goes, moves, or begins anew with other settings: what is on its way to it would be lost."""
     stay = set(_places(plan.packing))
     return any(place not in stay for place in _places(before.packing)) or any(
@@ -93,7 +93,7 @@ def takes_away(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
     )
 
 
-def with_state(
+def replace_state(
     plan: PhysicalPlan, state: TopologyState, epoch: int, standstill: Standstill = Standstill.NONE
 ) -> PhysicalPlan:
     """The plan with another state or standstill and the next version, everything else as it is; itself if it is so."""
@@ -106,7 +106,7 @@ def with_state(
     return replace(plan, version=version, state=state, standstill=standstill, undrained=undrained)
 
 
-def with_generation(
+def replace_generation(
     plan: PhysicalPlan, generation: Generation, before: PhysicalPlan | None, epoch: int
 ) -> PhysicalPlan:
     """The plan in another generation. It has the next version unless it differs already from the one that stands."""
@@ -115,7 +115,7 @@ def with_generation(
     return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), generation=generation)
 
 
-def in_words(plan: PhysicalPlan, links: int) -> str:
+def describe_plan(plan: PhysicalPlan, links: int) -> str:
     """For the log, when it is sent on so many links."""
     step = f", {plan.standstill}" if plan.standstill is not Standstill.NONE else ""
     undrained = f"; what was on its way was not waited for: {plan.undrained}" if plan.undrained else ""
@@ -152,10 +152,10 @@ def _key_groups(
 
 
 SHOWN = 3
-LATE = "after {:g} s (topology.update.drain.secs) somebody still went by the plan before"
+NOT_SETTLED = "after {:g} s (topology.update.drain.secs) somebody still went by the plan before"
 
 
-class Draining:
+class UpdateSequencer:
     """Of one master, for as long as it leads. Reports are those of tasks, by the container that tells of them."""
 
     def __init__(self, membership: Membership) -> None:
@@ -183,13 +183,13 @@ class Draining:
         secs = setting(plan.topology.config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
         over = self._clock_ms - self._since_ms >= 1000 * secs
         standstill = before.standstill
-        if not takes_away(before, plan):
+        if not removes_tasks(before, plan):
             alike = replace(before, version=plan.version, standstill=Standstill.NONE) == plan
             if standstill is not Standstill.SETTLING or not alike or self._settled(before):
                 return plan
-            return replace(plan, undrained=LATE.format(secs)) if over else before
+            return replace(plan, undrained=NOT_SETTLED.format(secs)) if over else before
         if standstill is not Standstill.DRAINING:
-            return with_state(before, plan.state, epoch, Standstill.DRAINING) if secs else plan
+            return replace_state(before, plan.state, epoch, Standstill.DRAINING) if secs else plan
         busy = self._busy(before)
         if not busy:
             return replace(plan, standstill=Standstill.SETTLING)

@@ -48,13 +48,13 @@ from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
 from topology_master.core.checkpoints import (
-    Coordinator,
-    Participants,
+    CheckpointCoordinator,
+    CheckpointWrite,
+    GenerationMembers,
     StoreRecord,
-    Write,
-    checkpoint_complete,
-    kept,
-    of_generation,
+    completed_event,
+    generation_events,
+    select_kept,
 )
 from topology_master.core.events import (
     EmitEvent,
@@ -76,31 +76,31 @@ GAUGES = (
 )  # fmt: skip
 
 
-def places_of(plan: PhysicalPlan) -> list[Place]:
+def list_participants(plan: PhysicalPlan) -> list[Place]:
     """Everybody who takes part: the stream manager of each container, and each task."""
     return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_place, plan.tasks())]
 
 
-class Recovery:
+class StateController:
     """Of one master, for as long as it leads. ``utc``: what is added to seconds of its clock to make them UTC."""
 
     def __init__(self, config: Mapping[str, Any], lease_ms: int, code_digest: str = "", utc: float = 0.0) -> None:
-        self._coordinator: Coordinator | None = None
+        self._coordinator: CheckpointCoordinator | None = None
         self.configure(config)
         self._lease_ms, self._code_digest, self._utc = lease_ms, code_digest, utc
-        self._generations: Generations | None = None
+        self._generations: GenerationController | None = None
         self._plan: PhysicalPlan | None = None
-        self._silence = Silence()
+        self._silence = SilenceTimer()
         self._phase_since_ms = self._quiet_since_ms = 0  # by its clock
         self._ran = 0  # the generation whose members the coordinator was told
-        self._held: Write | None = None  # what the coordinator wants written, while something else is
+        self._held: CheckpointWrite | None = None  # what the coordinator wants written, while something else is
         self._out_ms: int | None = None  # since when a write of the coordinator's is under way
         self._unanswered = False  # it ended without an answer: the next read tells
         self._losses = 0  # restores in a row
         self._due_ms: int | None = None  # when the next one is due
         self._back: Manifest | None = None  # the older checkpoint that a restore is asked for to
         self.holds = False  # a restore is due, and waits: nobody needs another plan before it
-        self._unread: Unread | None = None
+        self._unread: UnreadableCheckpoint | None = None
         self.fault = "the store has not been read"
         self._completed = self._restores = 0
         self._last = CheckpointSummary()
@@ -153,11 +153,11 @@ class Recovery:
             self.fault = self.fault or f"the manifest of checkpoint {record.complete} has not been read"
             self._unread = None
             if stored.storage_fault and stored.plan is not None and self._coordinator is None:
-                self._unread = Unread(record, stored.plan.generation, self.fault)
+                self._unread = UnreadableCheckpoint(record, stored.plan.generation, self.fault)
             return
         self._unread = None
         if self._coordinator is None:
-            self._coordinator = Coordinator(self._interval_ms, self._timeout_ms, stored.complete, record)
+            self._coordinator = CheckpointCoordinator(self._interval_ms, self._timeout_ms, stored.complete, record)
         else:
             self._coordinator.read(record, stored.complete)
         self._settle_writes(now_ms)
@@ -179,7 +179,7 @@ class Recovery:
     def _take_plan(self, plan: PhysicalPlan, now_ms: int) -> None:
         generation = plan.generation
         if self._generations is None:
-            self._generations = Generations(generation)
+            self._generations = GenerationController(generation)
         known = self._plan.generation if self._plan is not None else None
         if known is None or known.number != generation.number:
             self._silence.begin()
@@ -187,14 +187,16 @@ class Recovery:
         if known is None or (known.number, known.phase) != (generation.number, generation.phase):
             self._phase_since_ms = self._silence.clock_ms
         self._plan = plan
-        self._generations.read(generation, places_of(plan))
+        self._generations.read(generation, list_participants(plan))
         if generation.phase is Phase.RUNNING and self._ran != generation.number:
             assert self._coordinator is not None
             self._ran = generation.number
             members = {m.place.number: m.incarnation for m in generation.members if m.place.kind is PlaceKind.TASK}
             tables = {table.component: table.tasks for table in plan.key_groups}
             shapes = {spec.name: shape_of(spec) for spec in plan.topology.components}
-            self._coordinator.running(Participants(plan.version, members, tables, self._code_digest, shapes), now_ms)
+            self._coordinator.running(
+                GenerationMembers(plan.version, members, tables, self._code_digest, shapes), now_ms
+            )
             self._remove_old()
 
     def registered(self, container: int, incarnation: int) -> None:
@@ -224,7 +226,7 @@ class Recovery:
         self._release_if_held_long()
         if self._generations is None or self._plan is None:
             return
-        for place in places_of(self._plan):
+        for place in list_participants(self._plan):
             silent_ms = self._silence.of(place)
             if silent_ms > self._lease_ms:
                 self._generations.silent(place, f"silent for {silent_ms / 1000:.0f} s")
@@ -264,7 +266,7 @@ class Recovery:
         number, complete = asked.checkpoint, self._coordinator.record.complete
         if number in (NO_CHECKPOINT, complete):
             return ""
-        there = sorted(kept(asked.manifests, complete, self._keep))
+        there = sorted(select_kept(asked.manifests, complete, self._keep))
         manifest = asked.manifests.get(number)
         if number not in there or manifest is None:
             return f"checkpoint {number} is not there: complete and kept are {', '.join(map(str, there)) or 'none'}"
@@ -288,7 +290,7 @@ class Recovery:
         if self._coordinator is not None and not self._unanswered and self._held is None:
             self._held = self._coordinator.run(now_ms)
 
-    def next_write(self, now_ms: int) -> Write | None:
+    def next_write(self, now_ms: int) -> CheckpointWrite | None:
         """What is to be written for checkpoints; ``wrote`` says what came of it."""
         held, self._held = self._held, None
         self._out_ms = now_ms if held is not None else None
@@ -334,7 +336,7 @@ class Recovery:
 
     def began(self, generation: Generation, before: Generation | None) -> None:
         """A plan of this generation is stored, in place of one of the generation ``before``."""
-        found = of_generation(generation, before)
+        found = generation_events(generation, before)
         self._restores += sum(isinstance(each, LogNote) and each.metric == "__restores" for each in found)
         self._effects += found
 
@@ -352,7 +354,7 @@ class Recovery:
             sum(part.size for part in manifest.parts),
             timing.last_aligned,
         )
-        self._effects += [LogNote("", "__checkpoints_completed"), checkpoint_complete(self._last)]
+        self._effects += [LogNote("", "__checkpoints_completed"), completed_event(self._last)]
         self._remove_old()
 
     def _remove_old(self) -> None:
@@ -417,7 +419,7 @@ class Recovery:
 MOST_FAILURES = 5  # restores in a row, without a complete checkpoint between them, for reasons that come again
 
 
-class Generations:
+class GenerationController:
     """Of one master. ``heard`` and ``lost`` are facts; ``wanted`` is the generation to store next, if any."""
 
     def __init__(self, stored: Generation) -> None:
@@ -510,7 +512,7 @@ class Generations:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadableCheckpoint:
     """What the store says while the last manifest cannot be read, and why that is so."""
 
     record: CheckpointRecord
@@ -521,7 +523,7 @@ class Unread:
         """The older checkpoint that is asked for; or why it cannot be gone back to."""
         complete = self.record.complete
         readable = {number: found for number, found in asked.manifests.items() if found is not None}
-        there = sorted(number for number in kept(asked.manifests, complete, keep) if number in readable)
+        there = sorted(number for number in select_kept(asked.manifests, complete, keep) if number in readable)
         known = f"whole, and kept, are {', '.join(map(str, there)) or 'none'}"
         if asked.checkpoint not in there or asked.checkpoint == complete:
             what = "the last checkpoint" if asked.checkpoint in (0, complete) else f"checkpoint {asked.checkpoint}"
@@ -536,12 +538,12 @@ class Unread:
     def wanted(self, back: Manifest, asked: str) -> Generation | None:
         """The generation that begins there."""
         text = f"{asked}, and checkpoints behind it are struck off: {self.fault}"
-        found = Generations(self.generation).wanted(back.checkpoint, asked=text)
+        found = GenerationController(self.generation).wanted(back.checkpoint, asked=text)
         return found if found is None or found.phase is Phase.RESTORING else None
 
 
 @dataclass
-class Silence:
+class SilenceTimer:
     """Of all places. ``clock_ms`` is the time that counts."""
 
     now_ms: int | None = None

@@ -14,12 +14,12 @@ from heron_runtime.wire.master import MasterStatus
 from topology_master.core.events import AnswerRequest, Requested, RestoreRequested, StateRequested
 
 MAX_REQUESTS = 64
-ASKED = "somebody has asked for it"
+RESTORE_REQUESTED = "somebody has asked for it"
 NOT_KILLED_HERE = "a topology is killed through the state store, not through its master"
 NO_STATE_KEPT = "its state is not kept: topology.reliability.mode is not EFFECTIVELY_ONCE"
 
 
-class _Asked(Protocol):
+class _StateRequests(Protocol):
     """Who takes checkpoints; ``fault``: why nothing can be decided."""
 
     fault: str
@@ -31,7 +31,7 @@ class _Asked(Protocol):
         """The restore that is asked for goes to its checkpoint; or why it cannot."""
 
 
-class Requests:
+class PendingRequests:
     """The requests that wait, in order; the last change of state says what is wanted."""
 
     def __init__(self) -> None:
@@ -54,9 +54,13 @@ class Requests:
 
     def restore(self, now: Generation) -> str:
         """Why a restore is asked for, where this is the generation that stands, or ""."""
-        return ASKED if any(not _restored(now.number, now.phase, asked) for asked in self._restores.values()) else ""
+        return (
+            RESTORE_REQUESTED
+            if any(not _restored(now.number, now.phase, asked) for asked in self._restores.values())
+            else ""
+        )
 
-    def add(self, asked: Requested, state: _Asked | None, status: MasterStatus) -> list[AnswerRequest]:
+    def add(self, asked: Requested, state: _StateRequests | None, status: MasterStatus) -> list[AnswerRequest]:
         """Take a request; returns its answer if it has one at once. ``state``: None where it is not kept."""
         if len(self._changes) + len(self._checkpoints) + len(self._restores) >= MAX_REQUESTS:
             return [AnswerRequest(asked.number, None, "too many requests at once; try again")]

@@ -39,7 +39,7 @@ def covered_seconds(now: float, seconds: float) -> float:
     return (points - 1) * step + now % step
 
 
-class Rings:
+class CounterRings:
     """The recent growth of one counter."""
 
     __slots__ = ("_coarse", "_fine", "_last_coarse", "_last_fine")
@@ -70,7 +70,7 @@ class Rings:
         return sum(self.points(now, seconds))
 
 
-class SketchRings:
+class LatencyRings:
     """The recent values of one latency."""
 
     __slots__ = ("_coarse", "_fine", "_last_coarse", "_last_fine")

@@ -19,13 +19,13 @@ from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.errors import MalformedMessage
-from topology_master.core.checkpoints import old_files
+from topology_master.core.checkpoints import select_removable
 from topology_master.core.events import Event, ManifestWritten, RemoveOldCheckpoints, StoreSnapshot, WriteManifest
 
 log = logging.getLogger(__name__)
 
 
-class CheckpointFiles:
+class ManifestFiles:
     """Of one topology, for one master. ``failed`` is called (in the loop) when old files could not be removed."""
 
     def __init__(self, launch: Launch, inbox: Callable[[Event], None], failed: Callable[[], None]) -> None:
@@ -116,7 +116,7 @@ class CheckpointFiles:
         folder = self._folder
         assert folder is not None
         manifests = self._read_all(folder)
-        old = old_files(manifests, folder.parts(), request.complete, request.running, request.keep)
+        old = select_removable(manifests, folder.parts(), request.complete, request.running, request.keep)
         for number in old.manifests:
             folder.remove_manifest(number)
             self._known.pop(number, None)

@@ -41,10 +41,10 @@ from heron_runtime.wire.master import (
 )
 from heron_runtime.wire.metrics import ProcessMetrics
 from topology_master.core import events as e
-from topology_master.core.master import NOT_LEADING, Master
+from topology_master.core.master import NOT_LEADING, TopologyMaster
 from topology_master.core.metric_store import MetricStore, topology_gauges
-from topology_master.shell.manifests import CheckpointFiles
-from topology_master.shell.service import Links
+from topology_master.shell.manifests import ManifestFiles
+from topology_master.shell.service import StreamManagerLinks
 from topology_master.shell.store import MasterStore
 
 TICKS_PER_LEASE = 10
@@ -69,7 +69,7 @@ class _Refused(Exception):
         self.final = final
 
 
-class TopologyMaster:
+class TopologyMasterProcess:
     """One topology master process. ``start`` serves; ``stopped`` is set when it should end."""
 
     def __init__(self, launch: Launch, store: StateStore, container: int = 0) -> None:
@@ -83,12 +83,12 @@ class TopologyMaster:
         self._store_client = store
         self._container = container
         self._inbox: asyncio.Queue[e.Event] = asyncio.Queue()
-        self._links = Links(self._inbox.put_nowait)
+        self._links = StreamManagerLinks(self._inbox.put_nowait)
         self._requests: dict[int, asyncio.Future[MasterStatus]] = {}
         self._request_numbers = itertools.count(1)
         self._metrics = MetricStore(time.time())
         self._reported: set[str] = set()  # gauges of the topology that were ever reported
-        self._files = CheckpointFiles(launch, self._inbox.put_nowait, self._not_removed)
+        self._files = ManifestFiles(launch, self._inbox.put_nowait, self._not_removed)
         self._reporter = Reporter(launch, container, self._report)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: grpc.aio.Server | None = None
@@ -113,7 +113,9 @@ class TopologyMaster:
         self._server, self.port = make_server(identity, f"{self.launch.bind_host}:0", [handler])
         own = (self.launch.host, self.port, os.getpid())
         utc = time.time() - time.monotonic()
-        self._core = Master(self.launch.topology_id, own, int(self._lease * 1000), self.launch.package_digest, utc)
+        self._core = TopologyMaster(
+            self.launch.topology_id, own, int(self._lease * 1000), self.launch.package_digest, utc
+        )
         location = MasterLocation(self.launch.topology_id, self.launch.host, self.port, 0, os.getpid(), self._container)
         self._store = MasterStore(
             self._store_client, self.launch, location, self._inbox.put_nowait, self._files.add_manifest

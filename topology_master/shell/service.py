@@ -54,7 +54,7 @@ class _Outbox:
             await self._news.wait()
 
 
-class Links:
+class StreamManagerLinks:
     """Every open stream of a stream manager."""
 
     def __init__(self, inbox: Callable[[Event], None]) -> None:

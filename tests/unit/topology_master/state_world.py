@@ -19,8 +19,8 @@ from heron_runtime.state import open_store, paths
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import Heartbeat, PlaceReport, Register
 from topology_master.core import events as e
-from topology_master.core.master import Master
-from topology_master.shell.manifests import CheckpointFiles
+from topology_master.core.master import TopologyMaster
+from topology_master.shell.manifests import ManifestFiles
 from topology_master.shell.store import MasterStore
 
 CONFIG = {
@@ -92,14 +92,14 @@ class StateNode:
         self.store = open_store(f"files://{home}/state")
         self.store.open()
         launch = Launch("local", "me", "default", NAME, ID, f"files://{home}/state", str(home), str(home))
-        self.core = Master(ID, ("h", port, port), LEASE_MS, "digest", utc=1_000.0)
+        self.core = TopologyMaster(ID, ("h", port, port), LEASE_MS, "digest", utc=1_000.0)
         self.folder = CheckpointFolder(home / "checkpoints")
         self.effects: list[e.Effect] = []
         self.waiting: list[e.Effect] = []  # kept back
         self.hold: tuple[type, ...] = ()
         self.answers_lost = False
         self._port = port
-        self._files = CheckpointFiles(launch, lambda event: None, lambda: None)
+        self._files = ManifestFiles(launch, lambda event: None, lambda: None)
         self._events: list[e.Event] = []
         location = MasterLocation(ID, "h", port, 0, port)
         self._shell = MasterStore(self.store, launch, location, self._events.append, self._files.add_manifest)

@@ -30,7 +30,7 @@ from heron_runtime.wire.master import Flow, Heartbeat, Holder
 from topology_master.core import events as e
 from topology_master.core import master as master_module
 from topology_master.core.master import NOT_LEADING
-from topology_master.core.mastership import Role
+from topology_master.core.mastership import MasterRole
 from topology_master.core.membership import MAX_STEP_MS
 
 
@@ -269,7 +269,7 @@ def test_a_killed_topology_is_not_raised_from_the_dead() -> None:
     submit(node.store)
     node.step()
     node.step()
-    assert node.core.mastership.role is Role.CANDIDATE
+    assert node.core.mastership.role is MasterRole.CANDIDATE
     node.store.commit([Delete(paths.execution_state(NAME))])
     node.settle()
     assert node.store.get(paths.epoch(NAME)) is None
@@ -311,7 +311,7 @@ def test_suspended_decides_nothing_but_answers() -> None:
     node = registered(leader(), 1, 1)
     node.store.lose_connection()
     node.settle_events()
-    assert node.core.mastership.role is Role.SUSPENDED
+    assert node.core.mastership.role is MasterRole.SUSPENDED
     effects = node.tell(
         e.HeartbeatReceived(101, Heartbeat()),
         e.RegistrationReceived(9, registration(2, incarnation=2)),

@@ -15,7 +15,7 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from topology_master.core import events as e
 from topology_master.core.recovery import HOLD_MS, MOST_FAILURES
-from topology_master.core.requests import MAX_REQUESTS, Requests
+from topology_master.core.requests import MAX_REQUESTS, PendingRequests
 
 SLOW = {**CONFIG, "topology.stateful.checkpoint.interval.secs": 3_600.0}
 
@@ -31,7 +31,7 @@ def answers(effects: list[e.Effect]) -> list[e.AnswerRequest]:
 
 @pytest.mark.parametrize("waiting", [MAX_REQUESTS - 1, MAX_REQUESTS])
 def test_what_waits_is_bounded_whatever_it_is(waiting: int) -> None:
-    requests = Requests()
+    requests = PendingRequests()
     requests._checkpoints, requests._restores = dict.fromkeys(range(30), 0), dict.fromkeys(range(30, waiting), 0)
     told = requests.add(
         e.StateRequested(99, TopologyState.PAUSED), None, MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1))

@@ -24,7 +24,7 @@ from topology_master.core.events import (
     StoreSnapshot,
     WriteResult,
 )
-from topology_master.core.mastership import Mastership, Role
+from topology_master.core.mastership import MasterRole, Mastership
 
 US, THEM = ("h", 1, 1), ("h", 2, 2)
 NOBODY = StoreSnapshot(epoch=0, epoch_version=-1)
@@ -45,7 +45,7 @@ def leader(epoch: int = 1) -> Mastership:
     master = Mastership(US)
     assert campaigns(master.read(StoreSnapshot(epoch=epoch - 1, epoch_version=7))) == [epoch]
     assert ReadStore() in master.campaign_ended(epoch, WriteResult.DONE)
-    assert (master.role, master.epoch) == (Role.LEADING, epoch)
+    assert (master.role, master.epoch) == (MasterRole.LEADING, epoch)
     return master
 
 
@@ -67,7 +67,7 @@ def reasons(effects: list[Effect]) -> list[str]:
 
 def test_who_has_led_nothing_knows_no_epoch() -> None:
     master = Mastership(US)
-    assert (master.role, master.epoch, master.acting, master.may_decide) == (Role.STANDBY, 0, False, False)
+    assert (master.role, master.epoch, master.acting, master.may_decide) == (MasterRole.STANDBY, 0, False, False)
     assert master.read(node(1, THEM)) == []
     assert not master.acting
 
@@ -115,7 +115,7 @@ def test_what_changes_is_counted_and_told() -> None:
 def test_who_no_longer_has_the_node_gives_it_back_and_reads_again(stored: StoreSnapshot, reason: str) -> None:
     master = leader()
     effects = master.read(stored)
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
     assert reasons(effects) == [reason]
     assert effects[-1] == ReadStore()
 
@@ -138,9 +138,9 @@ def test_whose_node_still_stands_leads_on(session: Session) -> None:
 def test_an_election_without_an_answer_is_taken_up_if_the_node_says_so() -> None:
     master = candidate()
     assert master.campaign_ended(1, WriteResult.UNKNOWN) == [ReadStore()]
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
     assert ReadStore() in master.read(node(1))
-    assert (master.role, master.epoch) == (Role.LEADING, 1)
+    assert (master.role, master.epoch) == (MasterRole.LEADING, 1)
 
 
 def test_an_election_without_an_answer_is_not_taken_up_below_an_epoch_that_was_seen() -> None:
@@ -148,7 +148,7 @@ def test_an_election_without_an_answer_is_not_taken_up_below_an_epoch_that_was_s
     master.campaign_ended(1, WriteResult.UNKNOWN)
     master.epoch_seen(2)
     assert reasons(master.read(node(1))) == ["a master node of an epoch that is over"]
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
 
 
 @pytest.mark.parametrize("led", [True, False])
@@ -158,12 +158,12 @@ def test_a_node_of_a_lost_session_is_not_taken_up(led: bool) -> None:
     effects = master.session_changed(Session.LOST)
     told = [effect.text for effect in effects if isinstance(effect, LogNote)]
     assert told == (["stepping down from epoch 1: the store session is lost"] if led else [])
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
     assert reasons(effects) == []  # the node goes with the session; the next one may be another's
     assert effects[-1] == ReadStore()
     master.session_changed(Session.CONNECTED)
     assert reasons(master.read(node(1))) == ["a master node of an epoch that is over"]
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
 
 
 @pytest.mark.parametrize("result", list(WriteResult))
@@ -172,7 +172,7 @@ def test_what_an_election_that_was_given_up_has_won_is_given_back(result: WriteR
     master.session_changed(Session.LOST)
     effects = master.campaign_ended(1, result)
     assert effects == ([Resign("an election that was given up"), ReadStore()] if result is WriteResult.DONE else [])
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
 
 
 def test_the_answer_of_an_election_before_the_last_one_is_no_answer() -> None:
@@ -181,7 +181,7 @@ def test_the_answer_of_an_election_before_the_last_one_is_no_answer() -> None:
     master.session_changed(Session.CONNECTED)
     assert campaigns(master.read(StoreSnapshot(epoch=1, epoch_version=7))) == [2]
     assert reasons(master.campaign_ended(1, WriteResult.DONE)) == ["an election that was given up"]
-    assert master.role is Role.CANDIDATE
+    assert master.role is MasterRole.CANDIDATE
 
 
 @pytest.mark.parametrize("result", list(WriteResult))
@@ -190,7 +190,7 @@ def test_an_election_below_an_epoch_that_was_seen_meanwhile_is_lost(result: Writ
     assert master.epoch_seen(2) == []
     effects = master.campaign_ended(1, result)
     assert effects == [*([Resign("a higher epoch was seen")] if result is WriteResult.DONE else []), ReadStore()]
-    assert (master.role, master.epoch) == (Role.STANDBY, 0)
+    assert (master.role, master.epoch) == (MasterRole.STANDBY, 0)
 
 
 def test_to_hear_of_its_own_epoch_before_the_answer_loses_no_election() -> None:
@@ -198,14 +198,14 @@ def test_to_hear_of_its_own_epoch_before_the_answer_loses_no_election() -> None:
     master = candidate()
     assert master.epoch_seen(1) == []
     master.campaign_ended(1, WriteResult.DONE)
-    assert (master.role, master.epoch) == (Role.LEADING, 1)
+    assert (master.role, master.epoch) == (MasterRole.LEADING, 1)
 
 
 def test_an_epoch_that_was_left_is_not_taken_up_again() -> None:
     master = leader()
     master.not_owner()
     assert reasons(master.read(node(1))) == ["a master node of an epoch that is over"]
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
 
 
 def test_a_write_that_the_store_refuses_ends_leadership_and_leaves_the_node_alone() -> None:
@@ -213,7 +213,7 @@ def test_a_write_that_the_store_refuses_ends_leadership_and_leaves_the_node_alon
     (said,) = master.not_owner()
     assert isinstance(said, LogNote)
     assert "belongs to another session" in said.text
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
     assert master.not_owner() == []  # told again: nothing to end
 
 

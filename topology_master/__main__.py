@@ -6,7 +6,7 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.loop import run_loop
 from heron_runtime.process import parse_arguments, run_until_stopped, set_up_process
 from heron_runtime.state import store_of
-from topology_master.shell.server import TopologyMaster
+from topology_master.shell.process import TopologyMasterProcess
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     launch = arguments.launch
     name = f"topology_master-{arguments.container}"
     set_up_process(f"heron:{launch.topology}:{name}", setting(launch.settings, Keys.HERON_LOGGING_LEVEL))
-    master = TopologyMaster(launch, store_of(launch), arguments.container)
+    master = TopologyMasterProcess(launch, store_of(launch), arguments.container)
     run_loop(run_until_stopped(master, arguments))
 
 

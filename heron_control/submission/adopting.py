@@ -6,7 +6,7 @@
             under its names, and checked ──▶ its launch says which one it begins with ──▶ where its containers have
             storage of their own, the scheduler brings them there
 
-Theory of operation. A start is a restore (``topology_master/core/state/generations.py``): the launch says generation
+Theory of operation. A start is a restore (``topology_master/core/recovery.py``): the launch says generation
 and last complete checkpoint for as long as the store does not, and the master begins the next generation from there, as
 it would after a fault. What is copied belongs to the new topology, so nobody else's retention touches it.
 """

@@ -11,7 +11,7 @@
 Theory of operation. The transaction decides, and checks the versions that were read, so of two who update at once one
 is refused. What follows from it is everybody's daily work: schedulers and containers run what the packing plan names,
 the topology master makes a physical plan once all are there, and, where state is kept, begins a generation with it;
-elsewhere it waits for what is on its way (``topology_master/core/draining.py``).
+elsewhere it waits for what is on its way (``topology_master/core/planner.py``).
 Until the topology runs by the new plan what it leaves out stays; so to go back is the same thing again. Whoever updates
 may die at any point: the store holds one plan, and the topology goes on to it.
 """

@@ -18,8 +18,8 @@ from heron_runtime.state.store import SessionState, StoreError
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register
 from topology_master.core import events as e
-from topology_master.core.master import Master
-from topology_master.core.mastership import Role
+from topology_master.core.master import TopologyMaster
+from topology_master.core.mastership import MasterRole
 from topology_master.shell.store import SESSIONS, MasterStore, read_stored
 
 from .wire import End
@@ -34,7 +34,7 @@ RETRY_MS = 500.0
 class SimMaster(SimProcess):
     """The acting master or a standby; ``replica`` 0 and 1."""
 
-    core: Master
+    core: TopologyMaster
     store: MemoryStore
 
     def __init__(self, world: World, cluster: Cluster, replica: int) -> None:
@@ -49,7 +49,7 @@ class SimMaster(SimProcess):
         self.port = self.cluster.new_address(self)
         self.store = MemoryStore(self.cluster.tree)
         self.store.open()
-        self.core = Master(topology.id, ("sim", self.port, self.port), self.cluster.master_lease_ms)
+        self.core = TopologyMaster(topology.id, ("sim", self.port, self.port), self.cluster.master_lease_ms)
         launch = Launch("sim", "me", "default", topology.name, topology.id, "memory://", "/nowhere", "/nowhere")
         location = MasterLocation(topology.id, "sim", self.port, 0, self.port)
         self._answers: list[e.Event] = []
@@ -105,7 +105,7 @@ class SimMaster(SimProcess):
     @property
     def leading(self) -> bool:
         """True if it decides."""
-        return self.alive and self.core.mastership.role is Role.LEADING
+        return self.alive and self.core.mastership.role is MasterRole.LEADING
 
     def ask(self, state: TopologyState) -> None:
         """Activate or deactivate."""
@@ -114,7 +114,7 @@ class SimMaster(SimProcess):
 
     def _tick(self) -> None:
         if self.core.mastership.acting:
-            self.tell(e.Tick())
+            self.tell(e.MasterTick())
         self.later(500, self._tick)
 
     def tell(self, event: e.Event) -> None:
@@ -126,28 +126,28 @@ class SimMaster(SimProcess):
 
     def _do(self, effect: e.Effect) -> None:
         match effect:
-            case e.ReadStore() | e.Campaign() | e.Resign() | e.StorePlan():
+            case e.ReadStore() | e.Campaign() | e.Resign() | e.CommitTransaction():
                 self.request(effect)
             case e.SendPlan(links, plan, epoch):
                 self.cluster.checkers.plan_sent(self, plan, epoch)
                 for link in links:
                     self._send(link, PlanUpdate(plan, epoch))
-            case e.Acknowledge(link, epoch, holder):
+            case e.SendHeartbeatReply(link, epoch, holder):
                 self._send(link, HeartbeatReply(epoch, holder))
-            case e.Refuse(link, reason):
+            case e.RejectStreamManager(link, reason):
                 self._send(link, Leave(reason, self.core.epoch))
                 self._close(link)
             case e.CloseLinks(links):
                 for link in links:
                     self._close(link)
-            case e.Lead(epoch):
+            case e.StartLeading(epoch):
                 self.log(f"leads with epoch {epoch}")
                 self.cluster.checkers.leads(self, epoch)
-            case e.Note(text):
+            case e.LogNote(text):
                 self.log(text)
             case e.TopologyKilled(reason):
                 self.cluster.checkers.told_to_leave(self, reason)
-            case e.Answer():
+            case e.AnswerRequest():
                 pass
 
     # Links of stream managers.
@@ -168,9 +168,9 @@ class SimMaster(SimProcess):
 
     def _said(self, number: int, message: Any) -> None:
         if isinstance(message, Register):
-            self.tell(e.Registered(number, message))
+            self.tell(e.RegistrationReceived(number, message))
         elif isinstance(message, Heartbeat):
-            self.tell(e.Heard(number, message))
+            self.tell(e.HeartbeatReceived(number, message))
 
     def _send(self, link: int, message: Any) -> None:
         if link in self._links:
@@ -198,7 +198,7 @@ class SimMaster(SimProcess):
         request = self._requests.popleft()
         if isinstance(request, e.ReadStore):
             try:
-                self._answers.append(e.Read(read_stored(self.store, self.cluster.topology.name)))
+                self._answers.append(e.StoreRead(read_stored(self.store, self.cluster.topology.name)))
             except StoreError:
                 self.later(RETRY_MS, lambda: self.request(e.ReadStore()))
         else:

@@ -1,4 +1,4 @@
-"""Facts that reach the master's core and effects it asks of its shell."""
+"""Events that the core of the topology master handles, and effects that it asks of its shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heron_runtime.wire.master import NOBODY, Heartbeat, Holder, MasterStatus, R
 
 
 class Session(Enum):
-    """The store session, as the core sees it."""
+    """State of the store session."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -23,9 +23,10 @@ class Session(Enum):
 
 
 class WriteResult(Enum):
-    """How a transaction ended. UNKNOWN: the store did not answer; it may or may not have happened.
+    """Result of a transaction.
 
-    REFUSED: a node or version was not as expected. NOT_OWNER: the master node is not this session's.
+    REFUSED: a node or version was not as expected. NOT_OWNER: the master node belongs to another session. UNKNOWN: the
+    store did not answer, and the transaction may or may not have happened.
     """
 
     DONE = "done"
@@ -35,11 +36,11 @@ class WriteResult(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """What the store holds about the topology, read together; versions are -1 where the node is absent.
+class StoreSnapshot:
+    """Nodes of the topology in the store, read together; a version is -1 where the node is absent.
 
-    ``complete``, where state is kept: the manifest of the last complete checkpoint, which lies among its files; or
-    ``storage_fault`` says why it cannot be read.
+    Where state is kept, ``complete`` is the manifest of the last complete checkpoint, which lies among the checkpoint
+    files. ``storage_fault`` says why it cannot be read.
     """
 
     definition: TopologyDefinition | None = None
@@ -56,8 +57,16 @@ class Stored:
     complete: Manifest | None = None
     storage_fault: str = ""
 
-    def with_written(self, written: StorePlan, ended: StoreEnded, complete: Manifest | None) -> Stored:
-        """What it holds after this transaction; ``complete``, if that was about checkpoints."""
+    def with_written(
+        self, written: CommitTransaction, ended: TransactionFinished, complete: Manifest | None
+    ) -> StoreSnapshot:
+        """Return the snapshot after a transaction of this master.
+
+        Args:
+            written: The transaction.
+            ended: Its result, with the new versions.
+            complete: The manifest of the last complete checkpoint, if the transaction wrote the record of checkpoints.
+        """
         found = self
         if written.execution is not None:
             found = replace(found, execution=written.execution, execution_version=ended.execution_version)
@@ -69,17 +78,17 @@ class Stored:
         return found
 
 
-# Facts.
+# Events.
 @dataclass(frozen=True, slots=True)
-class Read:
+class StoreRead:
     """The store was read."""
 
-    stored: Stored
+    stored: StoreSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class SessionChanged:
-    """The store session is in another state."""
+    """The state of the store session changed."""
 
     session: Session
 
@@ -93,8 +102,8 @@ class CampaignEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreEnded:
-    """The transaction of ``StorePlan`` ended; versions are those of the nodes after it."""
+class TransactionFinished:
+    """The transaction of ``CommitTransaction`` ended; versions are those of the nodes after it."""
 
     result: WriteResult
     plan_version: int = -1
@@ -104,14 +113,14 @@ class StoreEnded:
 
 @dataclass(frozen=True, slots=True)
 class ManifestWritten:
-    """``WriteManifest`` of this checkpoint ended; ``why`` it could not be written, or ""."""
+    """``WriteManifest`` of this checkpoint ended; ``why`` is the error, or ""."""
 
     checkpoint: int
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegistrationReceived:
     """A stream manager registered on a link."""
 
     link: int
@@ -119,8 +128,8 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A heartbeat arrived."""
+class HeartbeatReceived:
+    """A heartbeat arrived on a link."""
 
     link: int
     message: Heartbeat
@@ -128,15 +137,17 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class LinkClosed:
-    """A stream manager's connection ended."""
+    """The connection of a stream manager ended."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
 class StateRequested:
-    """Somebody wants RUNNING or PAUSED and waits for the ``Answer`` of the same number. ``epoch``: of the master he
-    asks, as far as he knows."""
+    """Request for RUNNING or PAUSED; ``AnswerRequest`` carries the same number.
+
+    ``epoch`` is that of the master which the client addresses, as far as the client knows.
+    """
 
     number: int
     state: TopologyState
@@ -145,8 +156,11 @@ class StateRequested:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """Somebody wants a checkpoint now, and waits for the ``Answer`` of this number until it is complete, or cancelled;
-    if he does not ``wait`` he is answered at once. ``hold``: nobody shall go on behind it, for another plan comes."""
+    """Request for a checkpoint now.
+
+    ``AnswerRequest`` of this number follows when the checkpoint is complete or cancelled, or at once without ``wait``.
+    With ``hold`` the tasks stay paused after the checkpoint, until another plan arrives.
+    """
 
     number: int
     wait: bool
@@ -156,8 +170,11 @@ class CheckpointRequested:
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequested:
-    """Somebody wants all tasks to go back to the last complete checkpoint, and waits for ``Answer``; or to this older
-    ``checkpoint``, of the ``manifests`` that are there (None: cannot be read), and then with ``repeat_output``."""
+    """Request to restore all tasks from the last complete checkpoint, or from the older ``checkpoint``.
+
+    ``manifests`` are those in the storage, None for one that cannot be read. An older checkpoint needs
+    ``repeat_output``.
+    """
 
     number: int
     epoch: int = 0
@@ -170,33 +187,33 @@ Requested = StateRequested | CheckpointRequested | RestoreRequested
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class MasterTick:
     """Time passed."""
 
 
 Event = (
-    Read
+    StoreRead
     | SessionChanged
     | CampaignEnded
-    | StoreEnded
+    | TransactionFinished
     | ManifestWritten
-    | Registered
-    | Heard
+    | RegistrationReceived
+    | HeartbeatReceived
     | LinkClosed
     | Requested
-    | Tick
+    | MasterTick
 )
 
 
 # Effects.
 @dataclass(frozen=True, slots=True)
 class ReadStore:
-    """Read everything and say so with ``Read``."""
+    """Read all nodes of the topology; ``StoreRead`` follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Stand for election in one transaction: make the ephemeral master node, raise the epoch from its version."""
+    """Stand for election: create the ephemeral master node and raise the epoch in one transaction."""
 
     epoch: int
     epoch_version: int
@@ -204,14 +221,14 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """Remove the master node, if it is still this session's own."""
+    """Remove the master node if it still belongs to this session."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class StorePlan:
-    """One transaction that also checks the own master node: of plan, execution state and record, those given."""
+class CommitTransaction:
+    """Write plan, execution state and record, where given, in one transaction that also checks the own master node."""
 
     plan: PhysicalPlan | None
     plan_version: int
@@ -223,14 +240,14 @@ class StorePlan:
 
 @dataclass(frozen=True, slots=True)
 class WriteManifest:
-    """Write it among the checkpoints' files, so that it is on disk, and say so with ``ManifestWritten``."""
+    """Write a manifest durably to the checkpoint storage; ``ManifestWritten`` follows."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveOld:
-    """Remove the files of checkpoints that nobody needs any more (``state/retention.py``)."""
+class RemoveOldCheckpoints:
+    """Remove the files of checkpoints that are no longer needed (``checkpoints.py``)."""
 
     complete: int
     running: int
@@ -247,8 +264,8 @@ class SendPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledge:
-    """Answer a heartbeat, or say unasked what is wanted now. ``holder``: the task that most waits for."""
+class SendHeartbeatReply:
+    """Answer a heartbeat, or send a changed checkpoint command. ``holder`` is the bottleneck task."""
 
     link: int
     epoch: int
@@ -257,7 +274,7 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RejectStreamManager:
     """Tell the stream manager to leave, and close its link."""
 
     link: int
@@ -266,14 +283,14 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class CloseLinks:
-    """Close these links: the stream managers shall look for the master anew."""
+    """Close these links, so that the stream managers look up the master again."""
 
     links: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer a request: a status, or an error that says what to do. ``final``: to ask again at once is of no use."""
+class AnswerRequest:
+    """Answer a request with a status or an error. ``final``: a retry at once would fail again."""
 
     number: int
     status: MasterStatus | None
@@ -282,31 +299,33 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
-    """This process leads from now on, with an empty memory of metrics."""
+class StartLeading:
+    """This process leads from now on, with an empty store of metrics."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyKilled:
-    """End with exit code 0."""
+    """End the process with exit code 0."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A line for the log, and a metric to count (either may be "")."""
+class LogNote:
+    """Line for the log, and metric to count; either may be ""."""
 
     text: str
     metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
-    """Something for the topology's history (docs/how-to/history.md). ``kind`` and ``what`` say what it is like;
-    ``text`` is for people, ``detail`` JSON for programs."""
+class EmitEvent:
+    """Event for the topology's history (``docs/how-to/history.md``).
+
+    ``kind`` and ``what`` classify the event, ``text`` is for users and ``detail`` is JSON for programs.
+    """
 
     kind: str
     what: str
@@ -314,19 +333,19 @@ class Happened:
     detail: str = ""
 
 
-Write = Campaign | Resign | StorePlan
+Write = Campaign | Resign | CommitTransaction
 StoreRequest = ReadStore | Write
 Effect = (
     StoreRequest
     | WriteManifest
-    | RemoveOld
+    | RemoveOldCheckpoints
     | SendPlan
-    | Acknowledge
-    | Refuse
+    | SendHeartbeatReply
+    | RejectStreamManager
     | CloseLinks
-    | Answer
-    | Lead
+    | AnswerRequest
+    | StartLeading
     | TopologyKilled
-    | Note
-    | Happened
+    | LogNote
+    | EmitEvent
 )

@@ -23,20 +23,26 @@ from heron_runtime.model.plan import PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import NO_STATE, Heartbeat, MasterStatus, Register
 from topology_master.core import events as e
-from topology_master.core.draining import Draining
+from topology_master.core.checkpoints import StoreRecord
 from topology_master.core.mastership import Mastership
-from topology_master.core.membership import Admission, Membership
-from topology_master.core.planner import build_physical_plan, in_words, why_anew, with_generation, with_state
-from topology_master.core.requests import Requests
-from topology_master.core.state.coordinator import StoreRecord
-from topology_master.core.state.recovery import Recovery
+from topology_master.core.membership import Membership, RegistrationResult
+from topology_master.core.planner import (
+    UpdateSequencer,
+    build_physical_plan,
+    describe_plan,
+    replace_generation,
+    replace_state,
+    restart_reason,
+)
+from topology_master.core.recovery import StateController
+from topology_master.core.requests import PendingRequests
 
 NOT_LEADING = "this topology master does not lead; ask the one the state store names"
 STORE_SILENT = "the state store does not answer; try again when it does"
 LOOK_AGAIN_MS = 1_000  # at files of checkpoints that could not be read
 
 
-class Master:
+class TopologyMaster:
     """One topology master. ``identity`` is (host, port, pid); times are milliseconds of a monotonic clock, ``utc`` is
     what is added to its seconds to make them UTC. ``code_digest``: of the user's package."""
 
@@ -46,16 +52,16 @@ class Master:
         self._topology_id = topology_id
         self.mastership = Mastership(identity)
         self.membership = Membership(lease_ms)
-        self._stored = e.Stored()
-        self._writing: e.StorePlan | e.WriteManifest | None = None
-        self._requests = Requests()
+        self._stored = e.StoreSnapshot()
+        self._writing: e.CommitTransaction | e.WriteManifest | None = None
+        self._requests = PendingRequests()
         self._led = 0  # the epoch this process last began to lead with
         self._fresh = False  # no decision between asking for a read and its arrival
         self._exited = False
         self._settled: tuple[object, ...] = ()  # the facts for which the plan that stands was found right
         self._about_state = (lease_ms, code_digest, utc)
-        self._recovery: Recovery | None = None  # while this process leads, where state is kept
-        self._draining = Draining(self.membership)  # where it is not
+        self._recovery: StateController | None = None  # while this process leads, where state is kept
+        self._draining = UpdateSequencer(self.membership)  # where it is not
         self._told = NO_WISH
         self._now_ms = self._looked_ms = 0
 
@@ -129,22 +135,22 @@ class Master:
 
     def _dispatch(self, now_ms: int, event: e.Event) -> list[e.Effect]:
         match event:
-            case e.Tick():
+            case e.MasterTick():
                 return self._tick(now_ms)
-            case e.Heard(link, message):
+            case e.HeartbeatReceived(link, message):
                 return self._heard(link, message)
-            case e.Registered(link, message):
+            case e.RegistrationReceived(link, message):
                 return self._registered(link, message)
             case e.LinkClosed(link):
                 self.membership.closed(link)
                 return []
-            case e.Read(stored):
+            case e.StoreRead(stored):
                 return self._read(now_ms, stored)
             case e.SessionChanged(session):
                 return self._session_changed(session)
             case e.CampaignEnded(epoch, result):
                 return self.mastership.campaign_ended(epoch, result)
-            case e.StoreEnded():
+            case e.TransactionFinished():
                 return self._store_ended(now_ms, event)
             case e.ManifestWritten(checkpoint, why):
                 return self._manifest_written(now_ms, checkpoint, why)
@@ -157,7 +163,7 @@ class Master:
         effects: list[e.Effect] = []
         for member in lapsed:
             text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register anew"
-            effects.append(e.Note(text, "__stream_managers_lapsed"))
+            effects.append(e.LogNote(text, "__stream_managers_lapsed"))
             effects += [e.CloseLinks((link,)) for link in (member.link,) if link is not None]
         return effects + self._advance_state(now_ms)
 
@@ -184,13 +190,13 @@ class Master:
             self._draining.heard(member.info.container, message.reports)
         return [*effects, self._acknowledge(link)]
 
-    def _acknowledge(self, link: int) -> e.Acknowledge:
+    def _acknowledge(self, link: int) -> e.SendHeartbeatReply:
         wish = self._recovery.wish if self._recovery is not None else NO_WISH
-        return e.Acknowledge(link, self.epoch, self.membership.holder(), wish)
+        return e.SendHeartbeatReply(link, self.epoch, self.membership.holder(), wish)
 
     def _registered(self, link: int, message: Register) -> list[e.Effect]:
         if message.topology_id != self._topology_id:
-            return [e.Refuse(link, f"this is the master of topology {self._topology_id}")]
+            return [e.RejectStreamManager(link, f"this is the master of topology {self._topology_id}")]
         effects = self.mastership.epoch_seen(max(message.epoch, message.plan.epoch))
         if not self.acting:
             return [*effects, e.CloseLinks((link,))]
@@ -198,16 +204,20 @@ class Master:
         before = self.membership.newest(info.container)
         same = before == info.incarnation
         admission, replaced = self.membership.register(link, message)
-        if admission is not Admission.ACCEPTED:
+        if admission is not RegistrationResult.ACCEPTED:
             text = f"stream manager {info.container} refused: {admission.value}"
-            return [*effects, e.Note(text, "__registrations_refused"), e.Refuse(link, admission.value)]
+            return [*effects, e.LogNote(text, "__registrations_refused"), e.RejectStreamManager(link, admission.value)]
         if before is not None and not same:
             text = f"stream manager {info.container} had ended; another one has registered in its place"
-            effects.append(e.Note(text, "__stream_manager_deaths"))
+            effects.append(e.LogNote(text, "__stream_manager_deaths"))
         if replaced is not None:
             # Two links of one process: the one that registers last may be the stale one, whose word was held up on its
             # way. So the process is not told to leave; if it still uses the older link, it connects again.
-            effects.append(e.CloseLinks((replaced,)) if same else e.Refuse(replaced, Admission.REPLACED.value))
+            effects.append(
+                e.CloseLinks((replaced,))
+                if same
+                else e.RejectStreamManager(replaced, RegistrationResult.REPLACED.value)
+            )
         if self.plan is not None:
             effects.append(e.SendPlan((link,), self.plan, self.epoch))
         if self._recovery is not None:
@@ -215,7 +225,7 @@ class Master:
             effects.append(self._acknowledge(link))
         return effects
 
-    def _read(self, now_ms: int, stored: e.Stored) -> list[e.Effect]:
+    def _read(self, now_ms: int, stored: e.StoreSnapshot) -> list[e.Effect]:
         execution = stored.execution
         if execution is None or execution.topology_id != self._topology_id or execution.state is TopologyState.KILLED:
             self._exited = True
@@ -237,7 +247,7 @@ class Master:
         if not self.acting or stored.definition is None or not keeps_state(stored.definition.config):
             return
         if self._recovery is None:
-            self._recovery = Recovery(stored.definition.config, *self._about_state)
+            self._recovery = StateController(stored.definition.config, *self._about_state)
         self._recovery.read(stored, now_ms)
 
     def _session_changed(self, session: e.Session) -> list[e.Effect]:
@@ -249,7 +259,7 @@ class Master:
             self._writing = None  # its result, if any, is found by the next read
         return effects + self._requests.refuse(STORE_SILENT)
 
-    def _record_ended(self, written: e.StorePlan | None, result: e.WriteResult) -> None:
+    def _record_ended(self, written: e.CommitTransaction | None, result: e.WriteResult) -> None:
         """Tell whose write it was, if it was for a checkpoint."""
         if written is not None and written.plan is None and written.record is not None and self._recovery is not None:
             self._recovery.wrote(result, self._now_ms)
@@ -262,9 +272,9 @@ class Master:
             self._recovery.wrote(e.WriteResult.REFUSED if why else e.WriteResult.DONE, now_ms, why)
         return []
 
-    def _store_ended(self, now_ms: int, ended: e.StoreEnded) -> list[e.Effect]:
+    def _store_ended(self, now_ms: int, ended: e.TransactionFinished) -> list[e.Effect]:
         written = self._writing
-        if not isinstance(written, e.StorePlan):
+        if not isinstance(written, e.CommitTransaction):
             return [e.ReadStore()]
         self._writing = None
         self._record_ended(written, ended.result)
@@ -280,7 +290,7 @@ class Master:
         effects: list[e.Effect] = []
         if written.plan is not None:
             links = tuple(self.membership.links())
-            note = e.Note(in_words(written.plan, len(links)), "__plans_made")
+            note = e.LogNote(describe_plan(written.plan, len(links)), "__plans_made")
             effects += [note, e.SendPlan(links, written.plan, self.epoch)]
             effects += self._expect()
             if self._recovery is not None:
@@ -291,18 +301,18 @@ class Master:
     def _requested(self, asked: e.Requested) -> list[e.Effect]:
         effects = self.mastership.epoch_seen(asked.epoch)
         if not self.mastership.may_decide:
-            return [*effects, e.Answer(asked.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
+            return [*effects, e.AnswerRequest(asked.number, None, STORE_SILENT if self.acting else NOT_LEADING)]
         return [*effects, *self._requests.add(asked, self._recovery, self.status())]
 
     def _follow_mastership(self) -> list[e.Effect]:
         """Begin or end what goes with leading."""
         if self.acting and self._led != self.epoch:
             self._led = self.epoch
-            return [e.Lead(self._led), *self._expect()]
+            return [e.StartLeading(self._led), *self._expect()]
         if not self.acting and self._led:
             self._led = 0
             self._writing = self._recovery = None
-            self._draining, self._told = Draining(self.membership), NO_WISH
+            self._draining, self._told = UpdateSequencer(self.membership), NO_WISH
             links = self.membership.clear()
             return [e.CloseLinks(tuple(links)), *self._requests.refuse(NOT_LEADING)]
         return []
@@ -317,7 +327,7 @@ class Master:
         if stored.plan is not None:
             numbers |= {plan.container for plan in stored.plan.packing.containers}
         gone = self.membership.expect(numbers, stored.plan.stream_managers if stored.plan is not None else ())
-        return [e.Refuse(link, Admission.UNKNOWN_CONTAINER.value) for link in gone]
+        return [e.RejectStreamManager(link, RegistrationResult.UNKNOWN_CONTAINER.value) for link in gone]
 
     def _next_write(self, now_ms: int) -> list[e.Effect]:
         """Decide the next write, if one is needed and allowed."""
@@ -335,7 +345,7 @@ class Master:
             answers = self._requests.grant(self.status()) if self._requests.changes else []
             return [*answers, *self._next_of_checkpoint(now_ms)]
         record = recovery.record_of(plan.generation) if recovery is not None and plan is not None else None
-        self._writing = e.StorePlan(
+        self._writing = e.CommitTransaction(
             plan, stored.plan_version, execution, stored.execution_version, record, stored.record_version
         )
         return [self._writing]
@@ -347,7 +357,7 @@ class Master:
         if not isinstance(write, StoreRecord):
             self._writing = write
         else:
-            self._writing = e.StorePlan(None, -1, None, -1, write.record, self._stored.record_version)
+            self._writing = e.CommitTransaction(None, -1, None, -1, write.record, self._stored.record_version)
         return [self._writing]
 
     def _wanted_plan(self, now_ms: int, state: TopologyState) -> PhysicalPlan | None:
@@ -368,15 +378,15 @@ class Master:
         if plan is not None and plan is before:
             self._settled = facts
         if plan is None and before is not None:  # somebody is missing: state and generation change all the same
-            plan = with_state(before, state, epoch)
+            plan = replace_state(before, state, epoch)
         elif plan is not None and before is not None and recovery is None:
             plan = self._draining.next_plan(before, plan, epoch)
         if plan is None:
             return None
-        if recovery is not None and before is not None and (why := why_anew(before, plan)):
+        if recovery is not None and before is not None and (why := restart_reason(before, plan)):
             generation = recovery.wanted(now_ms, asked=why)
         if generation is not None:
-            plan = with_generation(plan, generation, before, epoch)
+            plan = replace_generation(plan, generation, before, epoch)
         return None if plan is before else plan
 
     def _tell_state(self) -> list[e.Effect]:

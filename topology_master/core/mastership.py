@@ -18,10 +18,19 @@ from __future__ import annotations
 
 from enum import Enum
 
-from topology_master.core.events import Campaign, Effect, Note, ReadStore, Resign, Session, Stored, WriteResult
+from topology_master.core.events import (
+    Campaign,
+    Effect,
+    LogNote,
+    ReadStore,
+    Resign,
+    Session,
+    StoreSnapshot,
+    WriteResult,
+)
 
 
-class Role(Enum):
+class MasterRole(Enum):
     """What this process is."""
 
     STANDBY = "standby"
@@ -35,7 +44,7 @@ class Mastership:
 
     def __init__(self, identity: tuple[str, int, int]) -> None:
         self._identity = identity
-        self.role = Role.STANDBY
+        self.role = MasterRole.STANDBY
         self.epoch = 0
         self._highest_seen = 0
         self._campaign_epoch = 0
@@ -45,24 +54,24 @@ class Mastership:
     @property
     def acting(self) -> bool:
         """True while stream managers may take this process for the master."""
-        return self.role in (Role.LEADING, Role.SUSPENDED)
+        return self.role in (MasterRole.LEADING, MasterRole.SUSPENDED)
 
     @property
     def may_decide(self) -> bool:
         """True while decisions are allowed."""
-        return self.role is Role.LEADING
+        return self.role is MasterRole.LEADING
 
-    def read(self, stored: Stored) -> list[Effect]:
+    def read(self, stored: StoreSnapshot) -> list[Effect]:
         """The store was read."""
         self._highest_seen = max(self._highest_seen, stored.epoch, stored.master.epoch if stored.master else 0)
         if self.acting and self._highest_seen > self.epoch:
             return self._step_down("another master leads")
-        if self.role is Role.CANDIDATE or not self._connected:
+        if self.role is MasterRole.CANDIDATE or not self._connected:
             return []
         if self.acting:
             if not self._is_mine(stored):
                 return self._step_down("another master leads" if stored.master else "the master node is gone")
-            self.role = Role.LEADING
+            self.role = MasterRole.LEADING
             return []
         if stored.master is None:
             return self._campaign(stored)
@@ -75,11 +84,11 @@ class Mastership:
 
     def campaign_ended(self, epoch: int, result: WriteResult) -> list[Effect]:
         """The transaction of ``Campaign`` ended."""
-        if self.role is not Role.CANDIDATE or epoch != self._campaign_epoch:
+        if self.role is not MasterRole.CANDIDATE or epoch != self._campaign_epoch:
             return [Resign("an election that was given up"), ReadStore()] if result is WriteResult.DONE else []
         if result is WriteResult.DONE and epoch >= self._highest_seen:
             return self._lead(epoch)
-        self.role = Role.STANDBY
+        self.role = MasterRole.STANDBY
         return [Resign("a higher epoch was seen"), ReadStore()] if result is WriteResult.DONE else [ReadStore()]
 
     def not_owner(self) -> list[Effect]:
@@ -92,16 +101,16 @@ class Mastership:
         if session is Session.CONNECTED:
             return [ReadStore()]
         if session is Session.SUSPENDED:
-            if self.role is Role.LEADING:
-                self.role = Role.SUSPENDED
-                return [Note("the state store does not answer: deciding nothing until it does")]
+            if self.role is MasterRole.LEADING:
+                self.role = MasterRole.SUSPENDED
+                return [LogNote("the state store does not answer: deciding nothing until it does")]
             return []
         # A node of the lost session may stand for a moment; what it says of our epochs is over.
         if self.acting:
             effects = self._step_down("the store session is lost", resign=False)
         else:
             effects = []
-            self.role = Role.STANDBY
+            self.role = MasterRole.STANDBY
         self._over = max(self.epoch, self._campaign_epoch)
         return [*effects, ReadStore()]  # the next operation begins a new session
 
@@ -114,25 +123,25 @@ class Mastership:
             return self._step_down(f"epoch {epoch} is higher than {self.epoch}")
         return []
 
-    def _campaign(self, stored: Stored) -> list[Effect]:
-        self.role = Role.CANDIDATE
+    def _campaign(self, stored: StoreSnapshot) -> list[Effect]:
+        self.role = MasterRole.CANDIDATE
         self._campaign_epoch = self._highest_seen + 1
         return [Campaign(self._campaign_epoch, stored.epoch_version)]
 
     def _lead(self, epoch: int) -> list[Effect]:
         # An answer may be told after the session was suspended: who wins then decides once the store answers again.
-        self.role = Role.LEADING if self._connected else Role.SUSPENDED
+        self.role = MasterRole.LEADING if self._connected else MasterRole.SUSPENDED
         self.epoch = epoch
         self._highest_seen = max(self._highest_seen, epoch)
-        return [Note(f"leading with epoch {epoch}", "__mastership_changes"), ReadStore()]
+        return [LogNote(f"leading with epoch {epoch}", "__mastership_changes"), ReadStore()]
 
     def _step_down(self, reason: str, resign: bool = True) -> list[Effect]:
-        self.role = Role.STANDBY
+        self.role = MasterRole.STANDBY
         self._over = self.epoch
-        effects: list[Effect] = [Note(f"stepping down from epoch {self.epoch}: {reason}", "__mastership_changes")]
+        effects: list[Effect] = [LogNote(f"stepping down from epoch {self.epoch}: {reason}", "__mastership_changes")]
         return [*effects, Resign(reason), ReadStore()] if resign else effects
 
-    def _is_mine(self, stored: Stored) -> bool:
+    def _is_mine(self, stored: StoreSnapshot) -> bool:
         there = stored.master
         if there is None or (there.host, there.port, there.pid) != self._identity:
             return False

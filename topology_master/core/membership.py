@@ -29,7 +29,7 @@ from heron_runtime.wire.master import (
 MAX_STEP_MS = 2_000
 
 
-class Admission(Enum):
+class RegistrationResult(Enum):
     """What became of a registration."""
 
     ACCEPTED = "accepted"
@@ -38,7 +38,7 @@ class Admission(Enum):
 
 
 @dataclass
-class Member:
+class RegisteredStreamManager:
     """A stream manager that registered. ``link`` is None when its connection ended."""
 
     info: StreamManagerInfo
@@ -57,7 +57,7 @@ class Membership:
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
         self._containers: tuple[int, ...] = ()
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, RegisteredStreamManager] = {}
         self._newest: dict[int, int] = {}
         self._now_ms: int | None = None
 
@@ -69,23 +69,25 @@ class Membership:
         gone = [n for n in self._members if n not in self._containers]
         return [link for n in gone if (link := self._members.pop(n).link) is not None]
 
-    def register(self, link: int, message: Register) -> tuple[Admission, int | None]:
+    def register(self, link: int, message: Register) -> tuple[RegistrationResult, int | None]:
         """Take a registration. Returns what became of it, and the link it replaces, if any."""
         info = message.stream_manager
         if info.container not in self._containers:
-            return Admission.UNKNOWN_CONTAINER, None
+            return RegistrationResult.UNKNOWN_CONTAINER, None
         if info.incarnation < self._newest.get(info.container, info.incarnation):
-            return Admission.REPLACED, None
+            return RegistrationResult.REPLACED, None
         self._newest[info.container] = info.incarnation
         old = self._members.get(info.container)
-        self._members[info.container] = Member(info, link, plan=message.plan, instances=message.instances)
-        return Admission.ACCEPTED, old.link if old is not None and old.link != link else None
+        self._members[info.container] = RegisteredStreamManager(
+            info, link, plan=message.plan, instances=message.instances
+        )
+        return RegistrationResult.ACCEPTED, old.link if old is not None and old.link != link else None
 
     def newest(self, container: int) -> int | None:
         """The newest incarnation known of a container's stream manager; None if none is."""
         return self._newest.get(container)
 
-    def heard(self, link: int, message: Heartbeat) -> Member | None:
+    def heard(self, link: int, message: Heartbeat) -> RegisteredStreamManager | None:
         """Take a heartbeat; None when the link belongs to no member."""
         member = self.member_on(link)
         if member is not None:
@@ -105,7 +107,7 @@ class Membership:
         if member is not None:
             member.link = None
 
-    def advance(self, now_ms: int) -> list[Member]:
+    def advance(self, now_ms: int) -> list[RegisteredStreamManager]:
         """Time passes. Returns the members whose lease ran out just now; they are forgotten, not their incarnation."""
         step = 0 if self._now_ms is None else min(now_ms - self._now_ms, MAX_STEP_MS)
         self._now_ms = now_ms
@@ -124,7 +126,7 @@ class Membership:
         self._now_ms = None
         return links
 
-    def member_on(self, link: int) -> Member | None:
+    def member_on(self, link: int) -> RegisteredStreamManager | None:
         """The member that speaks on this link."""
         return next((m for m in self._members.values() if m.link == link), None)
 

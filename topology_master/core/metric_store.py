@@ -1,24 +1,27 @@
-"""The master's memory of metrics: all-time totals, recent growth, exceptions.
+"""The topology master's metrics: all-time totals, recent growth, exceptions and gauges of the whole topology.
 
-Theory of operation. Reports carry totals per incarnation; ``heron_runtime.telemetry.totals`` turns them into all-time
-totals that never fall and never count twice. The growth of that all-time total between two reports is what happened
-meanwhile, and goes into the rings of ``history`` at the time the report *arrives* (one clock, the master's, so clocks
-of other hosts do not matter). One thing is left out of the rings: what an incarnation counted before this master first
-heard of it and before this master began, since nobody knows when that was. So after a change of masters "since the
-start" is whole at once, while intervals fill up again. The topology's first master misses nothing: without it no tuple
-could flow.
+Theory of operation. Reports carry totals per incarnation. ``heron_runtime.telemetry.totals`` turns them into all-time
+totals that never fall and never count twice. The growth between two reports goes into the rings of ``time_series`` at
+the time when the report arrives, so clocks of other hosts do not matter. The rings leave out what an incarnation
+counted before this master first heard of it and before this master began, since the time of that growth is unknown.
+After a change of masters, all-time totals are therefore complete at once, while intervals fill up again. The first
+master of a topology misses nothing, because no tuple flows without it.
 
-For an interval, a latency is the sum of the sketches' differences: bins only grow, so a later sketch minus an earlier
-one is the sketch of what came between; processes need not send anything but totals.
+The latency of an interval is the sum of the differences between sketches. Bins only grow, so a later sketch minus an
+earlier one is the sketch of the time between them, and processes send totals only.
 
-Gauges go into the rings of ``gauge_history`` when a report of the running incarnation arrives, at the time at which it
-was made (arrival less the age that its sender gives it): what a new master is told of processes that ended long ago is
-no news.
+A gauge of a running incarnation goes into the rings at the time it was measured (arrival less the age its sender gives
+it). Gauges of processes that ended before this master began are not recorded.
+
+Gauges of the topology: the lag is known only where tuple trees are tracked. Reserved CPU and memory are what the
+packing plan gives to the containers with tasks. Used CPU and memory are those of all processes in these containers:
+instances, stream manager, metrics manager, heron_container and the children of its zygote. The masters' own containers
+are in neither. Resident memory counts a shared page once in each process that shares it.
 
 Bounds: ``MAX_PROCESSES`` processes, 256 kinds of exceptions, ``MAX_SERIES`` rings of counters and latencies,
-``MAX_GAUGES`` of gauges. At a bound the rings of processes that have been silent for longer than a ring reaches back
-are released. What is beyond a bound then is refused and counted; a gauge without a ring still has a last value.
-Bytes of history, b being the bins of a latency (about 60 from 1 ms to 1 s at a point)::
+``MAX_GAUGES`` of gauges. At a bound the master releases the rings of processes that have been silent for longer than a
+ring covers, then refuses and counts further series. A gauge without a ring still has a last value. Bytes of history,
+where b is the number of bins of a latency (about 60 from 1 ms to 1 s at a point)::
 
     2 400 x counters + (2 400 + 300 x (33 + 12 b)) x latencies + 13 200 x gauges
 """
@@ -28,6 +31,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from heron_runtime.model.ids import holds_master
+from heron_runtime.model.instance_metrics import SPOUT_LAG
+from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
 from heron_runtime.telemetry.sketches import check_sketches, encode_sketch
 from heron_runtime.telemetry.totals import EARLIER, ProcessTotals
@@ -44,8 +50,17 @@ from heron_runtime.wire.master import (
     TimelineSeries,
 )
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
-from topology_master.core.gauge_history import EMPTY_POINT, GaugePoint, GaugeRings
-from topology_master.core.history import COARSE_SECONDS, LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
+from topology_master.core.time_series import (
+    COARSE_SECONDS,
+    EMPTY_POINT,
+    LONGEST_SECONDS,
+    CounterRings,
+    GaugePoint,
+    GaugeRings,
+    LatencyRings,
+    covered_seconds,
+    window,
+)
 
 MAX_PROCESSES = 10_000
 MAX_SERIES = 20_000
@@ -65,8 +80,8 @@ class _Process:
     totals: ProcessTotals = field(default_factory=ProcessTotals)
     counted: dict[str, float] = field(default_factory=dict)
     counted_sketches: dict[str, Sketch] = field(default_factory=dict)
-    rings: dict[str, Rings] = field(default_factory=dict)
-    sketch_rings: dict[str, SketchRings] = field(default_factory=dict)
+    rings: dict[str, CounterRings] = field(default_factory=dict)
+    sketch_rings: dict[str, LatencyRings] = field(default_factory=dict)
     gauge_rings: dict[str, GaugeRings] = field(default_factory=dict)
     began: float = float("inf")
     heard: float = 0.0
@@ -213,13 +228,13 @@ class MetricStore:
             if growth > 0:
                 process.counted[name] = total
                 if history and self._room(now, name in process.rings):
-                    process.rings.setdefault(name, Rings()).add(now, growth)
+                    process.rings.setdefault(name, CounterRings()).add(now, growth)
         for name, sketch in process.totals.sketches().items():
             rest = sketch - process.counted_sketches.get(name, EMPTY_SKETCH)
             if rest.bins:
                 process.counted_sketches[name] = sketch
                 if history and self._room(now, name in process.sketch_rings):
-                    process.sketch_rings.setdefault(name, SketchRings()).add(now, rest)
+                    process.sketch_rings.setdefault(name, LatencyRings()).add(now, rest)
 
     def _keep_gauges(self, now: float, made: float, process: _Process, report: ProcessMetrics) -> None:
         for name, value in report.gauges.items():
@@ -339,3 +354,37 @@ def _asked(name: str, names: Sequence[str]) -> bool:
 
 def _recency(report: ExceptionReport) -> tuple[float, str, str, str]:
     return (report.last_time, report.component, report.instance, report.class_name)
+
+
+USE_SECONDS = 60.0
+# Name to (which sum, factor to its unit).
+_CPU = {
+    "__py-user-cpu-time-secs": 1.0,
+    "__py-sys-cpu-time-secs": 1.0,
+    "__process/__cpu_user_usec": 1e-6,
+    "__process/__cpu_system_usec": 1e-6,
+}
+_MEMORY = ("__py-physical-memory-byte", "__process/__mem_used_bytes")
+
+
+def topology_gauges(store: MetricStore, packing: PackingPlan | None, now: float) -> dict[str, float]:
+    """Name to value, the lag only if a spout tells its own. ``now`` in seconds since 1970."""
+    cpu = memory = 0.0
+    lags_ms: list[float] = []
+    for container, name, value in store.exactly(now, USE_SECONDS, (*_CPU, *_MEMORY, SPOUT_LAG)):
+        if name == SPOUT_LAG:
+            lags_ms.append(value)
+        elif holds_master(container):
+            continue
+        elif name in _CPU:
+            cpu += value * _CPU[name]
+        else:
+            memory += value
+    containers = packing.containers if packing is not None else ()
+    lag = {"__topology-lag-ms": max(lags_ms)} if lags_ms else {}
+    return lag | {
+        "__used-cpu-cores": cpu,
+        "__used-memory-bytes": memory,
+        "__reserved-cpu-cores": sum(c.resources.cpu for c in containers),
+        "__reserved-memory-bytes": float(sum(c.resources.ram_bytes for c in containers)),
+    }

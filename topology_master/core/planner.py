@@ -1,11 +1,29 @@
-"""The physical plan: packing plan, addresses, key groups, state. Pure; the same facts give the same bytes."""
+"""Physical plans: build the plan that the facts require, and store an update of a topology without state in steps.
+
+``build_physical_plan`` is pure: the same packing plan, registrations, key groups and previous plan give the same bytes.
+
+An update that removes, moves or restarts tasks first processes what is under way (``UpdateSequencer``)::
+
+    old plan ──▶ old plan, draining ──all tasks silent──▶ new plan, settling ──all follow it──▶ new plan
+       ▲                │ │ given up                                │ too long         ▲
+       └── taken back ──┘ └─────────────────────────────────────────┴──────────────────┘
+
+Theory of operation. Each step is a plan with its own version. While a plan drains, spouts emit nothing, and each task
+reports when it has the barriers of all its senders and is silent (``heron_instance/core/standstill.py``). Nothing is
+then under way, and the master stores the new plan. It settles until every stream manager, and every task that was
+silent, follows it, so that no tuple goes to the former place of a task. The third plan lets all tasks resume.
+
+A step lasts ``topology.update.drain.secs`` at most, in the master's own ticks. After that the master stores the new
+plan with the reason in ``undrained``. The step is part of the plan and the request is in the store, so the next leader
+continues with the same step from its beginning. Each plan it stores is one step further, or the old plan again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from heron_runtime.model.generations import NO_GENERATION, Generation
+from heron_runtime.model.generations import NO_GENERATION, Generation, PlaceKind
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import (
     KeyGroupTable,
@@ -15,7 +33,10 @@ from heron_runtime.model.plan import (
     Standstill,
     StreamManagerInfo,
 )
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import KEYED, TopologyDefinition, TopologyState
+from heron_runtime.wire.master import PlaceReport
+from topology_master.core.membership import MAX_STEP_MS, Membership
 
 
 def build_physical_plan(
@@ -51,19 +72,19 @@ def build_physical_plan(
         state=state,
         generation=NO_GENERATION if previous is None else previous.generation,
     )
-    if previous is not None and not why_anew(previous, plan):
+    if previous is not None and not restart_reason(previous, plan):
         plan = replace(plan, undrained=previous.undrained)
     return previous if previous is not None and _content(previous) == _content(plan) else plan
 
 
-def why_anew(before: PhysicalPlan, plan: PhysicalPlan) -> str:
+def restart_reason(before: PhysicalPlan, plan: PhysicalPlan) -> str:
     """Why all tasks whose state is kept begin anew with this plan; empty if they go on."""
     if plan.routing_version != before.routing_version:
         return "the packing plan has changed"
     return "its settings have changed" if plan.topology != before.topology else ""
 
 
-def takes_away(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
+def removes_tasks(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
     """Whether a task goes, moves, or begins anew with other settings: what is on its way to it would be lost."""
     stay = set(_places(plan.packing))
     return any(place not in stay for place in _places(before.packing)) or any(
@@ -72,7 +93,7 @@ def takes_away(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
     )
 
 
-def with_state(
+def replace_state(
     plan: PhysicalPlan, state: TopologyState, epoch: int, standstill: Standstill = Standstill.NONE
 ) -> PhysicalPlan:
     """The plan with another state or standstill and the next version, everything else as it is; itself if it is so."""
@@ -85,7 +106,7 @@ def with_state(
     return replace(plan, version=version, state=state, standstill=standstill, undrained=undrained)
 
 
-def with_generation(
+def replace_generation(
     plan: PhysicalPlan, generation: Generation, before: PhysicalPlan | None, epoch: int
 ) -> PhysicalPlan:
     """The plan in another generation. It has the next version unless it differs already from the one that stands."""
@@ -94,7 +115,7 @@ def with_generation(
     return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), generation=generation)
 
 
-def in_words(plan: PhysicalPlan, links: int) -> str:
+def describe_plan(plan: PhysicalPlan, links: int) -> str:
     """For the log, when it is sent on so many links."""
     step = f", {plan.standstill}" if plan.standstill is not Standstill.NONE else ""
     undrained = f"; what was on its way was not waited for: {plan.undrained}" if plan.undrained else ""
@@ -128,3 +149,77 @@ def _key_groups(
             table = rebalance(table, tasks)
         tables.append(KeyGroupTable(component, table))
     return tuple(tables)
+
+
+SHOWN = 3
+NOT_SETTLED = "after {:g} s (topology.update.drain.secs) somebody still went by the plan before"
+
+
+class UpdateSequencer:
+    """Of one master, for as long as it leads. Reports are those of tasks, by the container that tells of them."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._reports: dict[int, dict[int, int]] = {}  # container: task: the plan for which it is silent, or 0
+        self._clock_ms = 0  # its own ticks
+        self._now_ms: int | None = None
+        self._step = PlanVersion()  # the one that stands, and since when
+        self._since_ms = 0
+
+    def advance(self, now_ms: int) -> None:
+        """Time passes; its own pause gives nothing up."""
+        self._clock_ms += 0 if self._now_ms is None else min(now_ms - self._now_ms, MAX_STEP_MS)
+        self._now_ms = now_ms
+
+    def heard(self, container: int, reports: Iterable[PlaceReport]) -> None:
+        """What a container's stream manager tells of its tasks."""
+        self._reports[container] = {r.place.number: r.report.aligned for r in reports if r.place.kind is PlaceKind.TASK}
+
+    def next_plan(self, before: PhysicalPlan, plan: PhysicalPlan, epoch: int) -> PhysicalPlan:
+        """The next step from the plan that stands to the one that is wanted; the one that stands itself, if it is to
+        be waited for."""
+        if self._step != before.version:
+            self._step, self._since_ms = before.version, self._clock_ms
+        secs = setting(plan.topology.config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
+        over = self._clock_ms - self._since_ms >= 1000 * secs
+        standstill = before.standstill
+        if not removes_tasks(before, plan):
+            alike = replace(before, version=plan.version, standstill=Standstill.NONE) == plan
+            if standstill is not Standstill.SETTLING or not alike or self._settled(before):
+                return plan
+            return replace(plan, undrained=NOT_SETTLED.format(secs)) if over else before
+        if standstill is not Standstill.DRAINING:
+            return replace_state(before, plan.state, epoch, Standstill.DRAINING) if secs else plan
+        busy = self._busy(before)
+        if not busy:
+            return replace(plan, standstill=Standstill.SETTLING)
+        if self._stream_managers_changed(before):
+            return replace(plan, undrained="a stream manager has begun anew meanwhile")
+        if over:
+            return replace(plan, undrained=_not_silent(before, busy, secs))
+        return before
+
+    def _busy(self, plan: PhysicalPlan) -> list[int]:
+        """The tasks that have not said that they are silent for this plan."""
+        number = plan.version.number
+        return [task for task in plan.tasks() if self._reports.get(plan.container_of(task), {}).get(task, 0) != number]
+
+    def _settled(self, plan: PhysicalPlan) -> bool:
+        """True if nobody goes by another plan any more. Tasks that have said nothing begin with this one."""
+        here = [self._reports.get(container.container, {}) for container in plan.packing.containers]
+        said = (number for reports in here for number in reports.values() if number)
+        return self._membership.all_follow(plan.version) and all(number >= plan.version.number for number in said)
+
+    def _stream_managers_changed(self, plan: PhysicalPlan) -> bool:
+        known = {info.container: info for info in plan.stream_managers}
+        return any(info != known.get(info.container, info) for info in self._membership.registrations())
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert self._since_ms <= self._clock_ms
+
+
+def _not_silent(plan: PhysicalPlan, tasks: list[int], secs: float) -> str:
+    some = ", ".join(f"{plan.component_of(task)} task {task}" for task in tasks[:SHOWN])
+    more = f" and {len(tasks) - SHOWN} more" if tasks[SHOWN:] else ""
+    return f"after {secs:g} s (topology.update.drain.secs) {some}{more} had not come to rest"

@@ -11,15 +11,15 @@ from typing import Protocol
 from heron_runtime.model.generations import Generation, Phase
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
-from topology_master.core.events import Answer, Requested, RestoreRequested, StateRequested
+from topology_master.core.events import AnswerRequest, Requested, RestoreRequested, StateRequested
 
 MAX_REQUESTS = 64
-ASKED = "somebody has asked for it"
+RESTORE_REQUESTED = "somebody has asked for it"
 NOT_KILLED_HERE = "a topology is killed through the state store, not through its master"
 NO_STATE_KEPT = "its state is not kept: topology.reliability.mode is not EFFECTIVELY_ONCE"
 
 
-class _Asked(Protocol):
+class _StateRequests(Protocol):
     """Who takes checkpoints; ``fault``: why nothing can be decided."""
 
     fault: str
@@ -31,7 +31,7 @@ class _Asked(Protocol):
         """The restore that is asked for goes to its checkpoint; or why it cannot."""
 
 
-class Requests:
+class PendingRequests:
     """The requests that wait, in order; the last change of state says what is wanted."""
 
     def __init__(self) -> None:
@@ -54,32 +54,36 @@ class Requests:
 
     def restore(self, now: Generation) -> str:
         """Why a restore is asked for, where this is the generation that stands, or ""."""
-        return ASKED if any(not _restored(now.number, now.phase, asked) for asked in self._restores.values()) else ""
+        return (
+            RESTORE_REQUESTED
+            if any(not _restored(now.number, now.phase, asked) for asked in self._restores.values())
+            else ""
+        )
 
-    def add(self, asked: Requested, state: _Asked | None, status: MasterStatus) -> list[Answer]:
+    def add(self, asked: Requested, state: _StateRequests | None, status: MasterStatus) -> list[AnswerRequest]:
         """Take a request; returns its answer if it has one at once. ``state``: None where it is not kept."""
         if len(self._changes) + len(self._checkpoints) + len(self._restores) >= MAX_REQUESTS:
-            return [Answer(asked.number, None, "too many requests at once; try again")]
+            return [AnswerRequest(asked.number, None, "too many requests at once; try again")]
         if isinstance(asked, StateRequested):
             if asked.state is TopologyState.KILLED:
-                return [Answer(asked.number, None, NOT_KILLED_HERE)]
+                return [AnswerRequest(asked.number, None, NOT_KILLED_HERE)]
             self._changes[asked.number] = asked.state
             return []
         if state is None:
-            return [Answer(asked.number, None, NO_STATE_KEPT, final=True)]
+            return [AnswerRequest(asked.number, None, NO_STATE_KEPT, final=True)]
         if state.fault and not (isinstance(asked, RestoreRequested) and asked.checkpoint):
-            return [Answer(asked.number, None, _cannot_be_read(state.fault), final=True)]
+            return [AnswerRequest(asked.number, None, _cannot_be_read(state.fault), final=True)]
         if isinstance(asked, RestoreRequested):
             why = state.go_back(asked)
             if why:
-                return [Answer(asked.number, None, why, final=True)]
+                return [AnswerRequest(asked.number, None, why, final=True)]
             self._restores[asked.number] = status.tasks_state.generation
             return []
         if status.tasks_state.phase is Phase.FAILED:
             return [_failed(asked.number, status.tasks_state.cause)]
         after = state.ask(hold=asked.hold)
         if not asked.wait:
-            return [Answer(asked.number, status)]
+            return [AnswerRequest(asked.number, status)]
         self._checkpoints[asked.number] = after
         return []
 
@@ -87,39 +91,39 @@ class Requests:
         """What is wanted, where ``stored`` was wanted so far."""
         return next(reversed(self._changes.values()), stored)
 
-    def grant(self, status: MasterStatus) -> list[Answer]:
+    def grant(self, status: MasterStatus) -> list[AnswerRequest]:
         """Every change of state asked for is stored."""
         changes, self._changes = self._changes, {}
-        return [Answer(number, status) for number in changes]
+        return [AnswerRequest(number, status) for number in changes]
 
-    def settle(self, status: MasterStatus) -> list[Answer]:
+    def settle(self, status: MasterStatus) -> list[AnswerRequest]:
         """The answers to those who waited for what is so now."""
         now = status.tasks_state
-        found: list[Answer] = []
+        found: list[AnswerRequest] = []
         for number, after in self._checkpoints.items():
             if now.last.number > after:
-                found.append(Answer(number, status))
+                found.append(AnswerRequest(number, status))
             elif now.cancelled_last > after:
                 text = f"checkpoint {now.cancelled_last} was cancelled: {now.cancelled_why}"
-                found.append(Answer(number, None, text, final=True))
+                found.append(AnswerRequest(number, None, text, final=True))
             elif now.phase is Phase.FAILED:
                 found.append(_failed(number, now.cause))
         for number, generation in self._restores.items():
             if _restored(now.generation, now.phase, generation):
-                found.append(Answer(number, status))
+                found.append(AnswerRequest(number, status))
         for answer in found:
             self._checkpoints.pop(answer.number, None)
             self._restores.pop(answer.number, None)
         return found
 
-    def refuse(self, error: str) -> list[Answer]:
+    def refuse(self, error: str) -> list[AnswerRequest]:
         """Nothing can be stored, or not by this process."""
         waiting = [*self._changes, *self._checkpoints, *self._restores]
         for of_one_kind in (self._changes, self._checkpoints, self._restores):
             of_one_kind.clear()
-        return [Answer(number, None, error) for number in waiting]
+        return [AnswerRequest(number, None, error) for number in waiting]
 
-    def refuse_unreadable(self, fault: str) -> list[Answer]:
+    def refuse_unreadable(self, fault: str) -> list[AnswerRequest]:
         """Nothing is decided at all, since checkpoints cannot be read."""
         return self.refuse(_cannot_be_read(fault))
 
@@ -134,8 +138,8 @@ def _restored(generation: int, phase: Phase, asked: int) -> bool:
     return generation > asked and phase is not Phase.FAILED
 
 
-def _failed(number: int, cause: str) -> Answer:
-    return Answer(number, None, f"the topology has failed: {cause}; `heron restore` begins again", final=True)
+def _failed(number: int, cause: str) -> AnswerRequest:
+    return AnswerRequest(number, None, f"the topology has failed: {cause}; `heron restore` begins again", final=True)
 
 
 def _cannot_be_read(fault: str) -> str:

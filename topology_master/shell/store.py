@@ -36,16 +36,16 @@ from heron_runtime.wire import codec
 from topology_master.core.events import (
     Campaign,
     CampaignEnded,
+    CommitTransaction,
     Event,
-    Read,
     ReadStore,
     Resign,
     Session,
     SessionChanged,
-    Stored,
-    StoreEnded,
-    StorePlan,
+    StoreRead,
     StoreRequest,
+    StoreSnapshot,
+    TransactionFinished,
     Write,
     WriteResult,
 )
@@ -60,7 +60,7 @@ SESSIONS = {
 log = logging.getLogger(__name__)
 
 
-def read_stored(store: StateStore, name: str) -> Stored:
+def read_stored(store: StateStore, name: str) -> StoreSnapshot:
     """Everything the store holds about a topology. Raises StoreError."""
 
     def version(node: Node | None) -> int:
@@ -79,7 +79,7 @@ def read_stored(store: StateStore, name: str) -> Stored:
     execution = read(paths.execution_state(name), codec.EXECUTION_STATE)
     wanted, plan = nodes[paths.wanted_state(name)], nodes[paths.physical_plan(name)]
     epoch, record = nodes[paths.epoch(name)], nodes[paths.checkpoints(name)]
-    return Stored(
+    return StoreSnapshot(
         read(paths.topology(name), codec.TOPOLOGY),
         read(paths.packing_plan(name), codec.PACKING_PLAN),
         read(paths.physical_plan(name), codec.PHYSICAL_PLAN),
@@ -106,7 +106,7 @@ class MasterStore:
         launch: Launch,
         location: MasterLocation,
         inbox: Callable[[Event], None],
-        also: Callable[[Stored], Stored] = lambda stored: stored,
+        also: Callable[[StoreSnapshot], StoreSnapshot] = lambda stored: stored,
     ) -> None:
         self._store = store
         self._name = launch.topology
@@ -165,12 +165,12 @@ class MasterStore:
 
     async def _read(self) -> None:
         try:
-            self._inbox(Read(await asyncio.to_thread(self._look)))
+            self._inbox(StoreRead(await asyncio.to_thread(self._look)))
         except StoreError as error:
             log.warning("cannot read the state store, trying again: %r", error)
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
 
-    def _look(self) -> Stored:
+    def _look(self) -> StoreSnapshot:
         return self._also(read_stored(self._store, self._name))
 
     async def _write(self, request: Write) -> None:
@@ -192,7 +192,7 @@ class MasterStore:
         """Tell the core what came of a transaction."""
         if isinstance(request, Campaign):
             self._inbox(CampaignEnded(request.epoch, result))
-        elif isinstance(request, StorePlan):
+        elif isinstance(request, CommitTransaction):
             self._inbox(self._ended(request, result, versions))
 
     def _operations(self, request: Write) -> list[Operation]:
@@ -226,10 +226,10 @@ class MasterStore:
         return operations
 
     @staticmethod
-    def _ended(request: StorePlan, result: WriteResult, versions: list[int]) -> StoreEnded:
+    def _ended(request: CommitTransaction, result: WriteResult, versions: list[int]) -> TransactionFinished:
         if result is not WriteResult.DONE:
-            return StoreEnded(result)
-        return StoreEnded(
+            return TransactionFinished(result)
+        return TransactionFinished(
             result,
             versions[1] if request.plan is not None else -1,
             versions[-1] if request.execution is not None else -1,

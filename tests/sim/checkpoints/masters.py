@@ -1,4 +1,4 @@
-"""A master's process: the production cores ``Coordinator`` and ``Generations``, and a shell that writes for them."""
+"""A master process: the production checkpoint and generation cores, and a shell that writes for them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.key_groups import rebalance
 from heron_runtime.model.plan import NO_PLAN
+from topology_master.core.checkpoints import CheckpointCoordinator, CheckpointWrite, GenerationMembers, StoreRecord
 from topology_master.core.events import WriteManifest, WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
-from topology_master.core.state.generations import Generations
+from topology_master.core.recovery import GenerationController
 
 from .outside import Plan, Transaction
 from .program import COUNT
@@ -34,12 +34,14 @@ class Master:
         self.epoch = world.store.epoch
         self.plan: Plan = world.store.plan
         record = world.store.record
-        self.coordinator = Coordinator(INTERVAL, world.timeout, world.storage.manifests[record.complete], record)
-        self.generations = Generations(self.plan.generation)
+        self.coordinator = CheckpointCoordinator(
+            INTERVAL, world.timeout, world.storage.manifests[record.complete], record
+        )
+        self.generations = GenerationController(self.plan.generation)
         self._heard_at: dict[int, int] = {}
         self._since = world.now
         self._planning: Transaction | None = None
-        self._writing: tuple[Write, Transaction | None] | None = None
+        self._writing: tuple[CheckpointWrite, Transaction | None] | None = None
         self._runs = 0
         self.read()
 
@@ -55,7 +57,7 @@ class Master:
             self._runs = generation.number
             incarnations = {member.place.number: member.incarnation for member in generation.members}
             tables = {COUNT: self.plan.table}
-            self.coordinator.running(Participants(NO_PLAN, incarnations, tables), self.world.now)
+            self.coordinator.running(GenerationMembers(NO_PLAN, incarnations, tables), self.world.now)
 
     def heard(self, task: Task, number: int, incarnation: int, epoch: int, report: TaskReport) -> None:
         if epoch > self.epoch:

@@ -30,8 +30,8 @@ from heron_runtime.state.store import Create, SessionState, StateStore, StoreErr
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import Register
 from topology_master.core import events as e
-from topology_master.core.master import Master
-from topology_master.core.mastership import Role
+from topology_master.core.master import TopologyMaster
+from topology_master.core.mastership import MasterRole
 from topology_master.shell.store import SESSIONS, MasterStore, read_stored
 
 NAME, ID = "words", "words-1234"
@@ -88,7 +88,7 @@ class Node:
     def __init__(self, tree: MemoryTree, port: int, lease_ms: int = 10_000) -> None:
         self.store = MemoryStore(tree)
         self.store.open()
-        self.core = Master(ID, ("h", port, port), lease_ms)
+        self.core = TopologyMaster(ID, ("h", port, port), lease_ms)
         self.events: list[e.Event] = []
         self.requests: list[object] = [e.ReadStore()]
         self.effects: list[e.Effect] = []
@@ -104,7 +104,7 @@ class Node:
 
     @property
     def leading(self) -> bool:
-        return self.core.mastership.role is Role.LEADING
+        return self.core.mastership.role is MasterRole.LEADING
 
     @property
     def idle(self) -> bool:
@@ -116,9 +116,9 @@ class Node:
         for event in events:
             for effect in self.core.handle(now_ms, event):
                 found.append(effect)
-                if isinstance(effect, e.ReadStore | e.Campaign | e.Resign | e.StorePlan):
+                if isinstance(effect, e.ReadStore | e.Campaign | e.Resign | e.CommitTransaction):
                     self.requests.append(effect)
-                if isinstance(effect, e.Lead):
+                if isinstance(effect, e.StartLeading):
                     self.led.append(effect.epoch)
             self.core.check()
         self.effects += found
@@ -147,7 +147,7 @@ class Node:
     def _run(self, request: object) -> None:
         if isinstance(request, e.ReadStore):
             try:
-                self.events.append(e.Read(read_stored(self.store, NAME)))
+                self.events.append(e.StoreRead(read_stored(self.store, NAME)))
             except StoreError:
                 self.requests.append(request)
             return

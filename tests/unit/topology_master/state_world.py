@@ -19,8 +19,8 @@ from heron_runtime.state import open_store, paths
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import Heartbeat, PlaceReport, Register
 from topology_master.core import events as e
-from topology_master.core.master import Master
-from topology_master.shell.checkpoints import CheckpointFiles
+from topology_master.core.master import TopologyMaster
+from topology_master.shell.manifests import ManifestFiles
 from topology_master.shell.store import MasterStore
 
 CONFIG = {
@@ -48,7 +48,7 @@ class Played:
     def hear(self, effect: e.Effect) -> None:
         if isinstance(effect, e.SendPlan) and (self.plan is None or effect.plan.version > self.plan.version):
             self.plan = effect.plan
-        if isinstance(effect, e.Acknowledge):
+        if isinstance(effect, e.SendHeartbeatReply):
             self.wish = effect.wish
 
     @property
@@ -92,14 +92,14 @@ class StateNode:
         self.store = open_store(f"files://{home}/state")
         self.store.open()
         launch = Launch("local", "me", "default", NAME, ID, f"files://{home}/state", str(home), str(home))
-        self.core = Master(ID, ("h", port, port), LEASE_MS, "digest", utc=1_000.0)
+        self.core = TopologyMaster(ID, ("h", port, port), LEASE_MS, "digest", utc=1_000.0)
         self.folder = CheckpointFolder(home / "checkpoints")
         self.effects: list[e.Effect] = []
         self.waiting: list[e.Effect] = []  # kept back
         self.hold: tuple[type, ...] = ()
         self.answers_lost = False
         self._port = port
-        self._files = CheckpointFiles(launch, lambda event: None, lambda: None)
+        self._files = ManifestFiles(launch, lambda event: None, lambda: None)
         self._events: list[e.Event] = []
         location = MasterLocation(ID, "h", port, 0, port)
         self._shell = MasterStore(self.store, launch, location, self._events.append, self._files.add_manifest)
@@ -115,7 +115,7 @@ class StateNode:
     def register(self) -> StateNode:
         for container in CONTAINERS:
             incarnation = self.played.incarnations[stream_manager_of(container)]
-            self.tell(e.Registered(self.link(container), Register(1, ID, info(container, incarnation))))
+            self.tell(e.RegistrationReceived(self.link(container), Register(1, ID, info(container, incarnation))))
         return self
 
     def link(self, container: int) -> int:
@@ -150,10 +150,10 @@ class StateNode:
 
     def _do(self, effect: e.Effect) -> None:
         if isinstance(effect, e.ReadStore):
-            self._events.append(e.Read(self._shell._look()))
-        elif isinstance(effect, e.Campaign | e.Resign | e.StorePlan):
+            self._events.append(e.StoreRead(self._shell._look()))
+        elif isinstance(effect, e.Campaign | e.Resign | e.CommitTransaction):
             result, versions = self._shell.commit(effect)
-            if self.answers_lost and isinstance(effect, e.StorePlan):
+            if self.answers_lost and isinstance(effect, e.CommitTransaction):
                 self.answers_lost, result = False, e.WriteResult.UNKNOWN
             self._shell.tell(effect, result, versions)
         elif isinstance(effect, e.WriteManifest):
@@ -163,19 +163,19 @@ class StateNode:
             except OSError as error:
                 why = str(error)
             self._events.append(e.ManifestWritten(effect.manifest.checkpoint, why))
-        elif isinstance(effect, e.RemoveOld):
+        elif isinstance(effect, e.RemoveOldCheckpoints):
             self._files.remove_now(effect)
 
     def beat(self, *containers: int) -> list[e.Effect]:
         """A heartbeat of each of these, or of all."""
-        heard = [e.Heard(self.link(c), self.played.heartbeat(c)) for c in containers or CONTAINERS]
+        heard = [e.HeartbeatReceived(self.link(c), self.played.heartbeat(c)) for c in containers or CONTAINERS]
         return self.tell(*heard)
 
     def tick(self, ms: int = 200, *silent: int) -> None:
         """So much later; everybody but the ``silent`` containers goes on beating."""
         for _ in range(max(1, ms // 200)):
             self.now_ms += min(ms, 200)
-            self.tell(e.Tick())
+            self.tell(e.MasterTick())
             self.beat(*[c for c in CONTAINERS if c not in silent])
 
     def die(self) -> None:
@@ -194,7 +194,7 @@ class StateNode:
         return codec.CHECKPOINT_RECORD.decode(node.data)
 
     def notes(self) -> list[str]:
-        return [effect.text for effect in self.effects if isinstance(effect, e.Note)]
+        return [effect.text for effect in self.effects if isinstance(effect, e.LogNote)]
 
     def running(self) -> StateNode:
         """Everybody has restored; the generation runs."""

@@ -14,9 +14,8 @@ from heron_runtime.model.generations import task_place
 from heron_runtime.model.plan import ContainerPlan, PackingPlan, PhysicalPlan, PlanVersion, Standstill
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import Heartbeat, PlaceReport
-from topology_master.core.draining import LATE, Draining
 from topology_master.core.membership import Membership
-from topology_master.core.planner import build_physical_plan, takes_away, with_state
+from topology_master.core.planner import NOT_SETTLED, UpdateSequencer, build_physical_plan, removes_tasks, replace_state
 
 RUNNING = TopologyState.RUNNING
 SECS = 10.0  # the default of topology.update.drain.secs
@@ -57,7 +56,7 @@ class Steps:
 
     def elect(self) -> None:
         """Another one, that knows nothing."""
-        self.draining = Draining(self.membership)
+        self.draining = UpdateSequencer(self.membership)
         self.draining.advance(self.now_ms)
 
     def decide(self) -> bool:
@@ -154,8 +153,8 @@ def test_a_plan_that_does_not_settle_goes_on_and_says_so() -> None:
     steps.decide()  # hears of the step
     steps.wait(SECS)
     steps.settle()
-    assert (steps.plan.standstill, steps.plan.undrained) == (NEITHER, LATE.format(SECS))
-    gone = with_state(replace(steps.plan, standstill=SETTLING, undrained=""), RUNNING, 1)
+    assert (steps.plan.standstill, steps.plan.undrained) == (NEITHER, NOT_SETTLED.format(SECS))
+    gone = replace_state(replace(steps.plan, standstill=SETTLING, undrained=""), RUNNING, 1)
     assert (gone.standstill, "went before everybody" in gone.undrained) == (NEITHER, True)
 
 
@@ -172,7 +171,7 @@ def test_only_what_takes_tasks_away_is_waited_for(secs: float) -> None:
     assert more.decide()
     assert (more.plan.standstill, more.plan.packing) == (NEITHER, packing(3))
     other = replace(more.plan, topology=definition({"user.x": 1}))
-    assert takes_away(more.plan, other), "its processes begin anew"
+    assert removes_tasks(more.plan, other), "its processes begin anew"
 
 
 ACTS = ("decide", "tell", "wait", "elect", "take back", "anew", "behind")

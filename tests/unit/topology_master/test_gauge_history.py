@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from heron_runtime.wire.master import MetricsRequest, PublishMetrics, TimelineRequest
 from heron_runtime.wire.metrics import ProcessMetrics
-from topology_master.core import gauge_history, metric_store
-from topology_master.core.gauge_history import EMPTY_POINT, GaugePoint, GaugeRings, _Ring
-from topology_master.core.history import window
+from topology_master.core import metric_store, time_series
 from topology_master.core.metric_store import MetricStore
+from topology_master.core.time_series import EMPTY_POINT, GaugePoint, GaugeRings, _Ring, window
 
 START = 1_000_020.0  # a whole minute
 GAUGE = "__spout-lag-ms"
@@ -114,7 +113,7 @@ def test_a_gauge_takes_no_more_memory_than_the_bound_says() -> None:
         made = [GaugeRings() for _ in range(200)]
         for second in range(0, 11_000, 5):
             made[second % 200].add(START + second, 1e9 + second)
-        taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, gauge_history.__file__)])
+        taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, time_series.__file__)])
     finally:
         tracemalloc.stop()
     each = sum(trace.size for trace in taken.traces) / len(made)  # of that file: libraries allocate, too

@@ -30,7 +30,7 @@ from heron_runtime.wire.master import Flow, Heartbeat, Holder
 from topology_master.core import events as e
 from topology_master.core import master as master_module
 from topology_master.core.master import NOT_LEADING
-from topology_master.core.mastership import Role
+from topology_master.core.mastership import MasterRole
 from topology_master.core.membership import MAX_STEP_MS
 
 
@@ -44,17 +44,17 @@ def leader(state: TopologyState = TopologyState.RUNNING, containers: int = 2) ->
 
 def registered(node: Node, *incarnations: int) -> Node:
     for container, incarnation in enumerate(incarnations, 1):
-        node.tell(e.Registered(100 * incarnation + container, registration(container, incarnation)))
+        node.tell(e.RegistrationReceived(100 * incarnation + container, registration(container, incarnation)))
     node.settle()
     return node
 
 
 def test_no_plan_before_everybody_is_there_and_one_plan_then() -> None:
     node = leader()
-    node.tell(e.Registered(1, registration(1)))
+    node.tell(e.RegistrationReceived(1, registration(1)))
     node.settle()
     assert sent_plans(node.effects) == []
-    node.tell(e.Registered(2, registration(2)))
+    node.tell(e.RegistrationReceived(2, registration(2)))
     node.settle()
     (plan,) = sent_plans(node.effects)
     assert plan.version == PlanVersion(1, 1)
@@ -68,8 +68,8 @@ def test_no_plan_before_everybody_is_there_and_one_plan_then() -> None:
 
 def test_a_plan_is_sent_only_after_it_is_stored() -> None:
     node = leader()
-    effects = node.tell(e.Registered(1, registration(1)), e.Registered(2, registration(2)))
-    assert [type(x) for x in effects] == [e.StorePlan]
+    effects = node.tell(e.RegistrationReceived(1, registration(1)), e.RegistrationReceived(2, registration(2)))
+    assert [type(x) for x in effects] == [e.CommitTransaction]
     node.settle()
     assert len(sent_plans(node.effects)) == 1
 
@@ -79,14 +79,14 @@ def test_a_plan_that_stands_is_not_built_at_each_heartbeat(monkeypatch: pytest.M
     node, built = registered(leader(), 1, 1), []
     monkeypatch.setattr(master_module, "build_physical_plan", lambda *facts: built.append(facts))
     for _ in range(10):
-        node.tell(e.Heard(101, Heartbeat()))
+        node.tell(e.HeartbeatReceived(101, Heartbeat()))
         node.settle()
     assert built == []
 
 
 def test_a_new_address_changes_the_version_but_not_the_routing() -> None:
     node = registered(leader(), 1, 1)
-    node.tell(e.Registered(9, registration(2, incarnation=5)))
+    node.tell(e.RegistrationReceived(9, registration(2, incarnation=5)))
     node.settle()
     old, *_, new = sent_plans(node.effects)
     assert (new.version, new.routing_version) == (PlanVersion(1, 2), old.routing_version)
@@ -96,71 +96,78 @@ def test_a_new_address_changes_the_version_but_not_the_routing() -> None:
 
 def test_the_same_process_on_a_new_link_gets_the_plan_and_changes_nothing() -> None:
     node = registered(leader(), 1, 1)
-    effects = node.tell(e.LinkClosed(101), e.Registered(7, registration(1)))
+    effects = node.tell(e.LinkClosed(101), e.RegistrationReceived(7, registration(1)))
     assert [(x.links, x.plan.version) for x in effects if isinstance(x, e.SendPlan)] == [((7,), PlanVersion(1, 1))]
-    assert not any(isinstance(x, e.StorePlan) for x in effects)
+    assert not any(isinstance(x, e.CommitTransaction) for x in effects)
 
 
 def test_two_links_of_one_process_cost_the_older_link_and_not_the_process() -> None:
     """A registration that was held up on its way may come after that of the link which is in use now."""
     node = registered(leader(), 1, 1)
-    effects = node.tell(e.Registered(7, registration(1)))
+    effects = node.tell(e.RegistrationReceived(7, registration(1)))
     assert [x.links for x in effects if isinstance(x, e.CloseLinks)] == [(101,)]
-    assert not any(isinstance(x, e.Refuse) for x in effects)
+    assert not any(isinstance(x, e.RejectStreamManager) for x in effects)
 
 
 def test_an_older_incarnation_is_told_to_leave_and_a_newer_one_replaces() -> None:
     node = registered(leader(), 5, 5)
-    refused = node.tell(e.Registered(7, registration(1, incarnation=4)))
-    assert [x.link for x in refused if isinstance(x, e.Refuse)] == [7]
-    replaced = node.tell(e.Registered(8, registration(1, incarnation=6)))
-    assert [x.link for x in replaced if isinstance(x, e.Refuse)] == [501]
-    unknown = node.tell(e.Registered(9, registration(17)))
-    assert [x.link for x in unknown if isinstance(x, e.Refuse)] == [9]
+    refused = node.tell(e.RegistrationReceived(7, registration(1, incarnation=4)))
+    assert [x.link for x in refused if isinstance(x, e.RejectStreamManager)] == [7]
+    replaced = node.tell(e.RegistrationReceived(8, registration(1, incarnation=6)))
+    assert [x.link for x in replaced if isinstance(x, e.RejectStreamManager)] == [501]
+    unknown = node.tell(e.RegistrationReceived(9, registration(17)))
+    assert [x.link for x in unknown if isinstance(x, e.RejectStreamManager)] == [9]
 
 
 def deaths(effects: list[e.Effect]) -> int:
-    return sum(isinstance(x, e.Note) and x.metric == "__stream_manager_deaths" for x in effects)
+    return sum(isinstance(x, e.LogNote) and x.metric == "__stream_manager_deaths" for x in effects)
 
 
 def test_a_death_of_a_stream_manager_is_counted_once_and_a_new_link_is_none() -> None:
     node = registered(leader(), 5, 5)
     assert deaths(node.effects) == 0
-    node.tell(e.Registered(7, registration(1, incarnation=5)))
-    node.tell(e.Registered(8, registration(1, incarnation=4)))
+    node.tell(e.RegistrationReceived(7, registration(1, incarnation=5)))
+    node.tell(e.RegistrationReceived(8, registration(1, incarnation=4)))
     assert deaths(node.effects) == 0
-    node.tell(e.Registered(9, registration(1, incarnation=6)), e.Registered(10, registration(1, incarnation=6)))
+    node.tell(
+        e.RegistrationReceived(9, registration(1, incarnation=6)),
+        e.RegistrationReceived(10, registration(1, incarnation=6)),
+    )
     assert deaths(node.effects) == 1
     standby = Node(node.store.tree, 2)
     node.settle()
     node.store.close()
     standby.settle()
-    assert deaths(standby.tell(e.Registered(1, registration(1, incarnation=6)))) == 0
-    assert deaths(standby.tell(e.Registered(2, registration(2, incarnation=9)))) == 1
+    assert deaths(standby.tell(e.RegistrationReceived(1, registration(1, incarnation=6)))) == 0
+    assert deaths(standby.tell(e.RegistrationReceived(2, registration(2, incarnation=9)))) == 1
 
 
 def test_another_topology_is_refused() -> None:
     node = leader()
-    effects = node.tell(e.Registered(1, replace(registration(1), topology_id="other")))
-    assert isinstance(effects[-1], e.Refuse)
+    effects = node.tell(e.RegistrationReceived(1, replace(registration(1), topology_id="other")))
+    assert isinstance(effects[-1], e.RejectStreamManager)
 
 
 def test_heartbeats_are_answered_and_shown() -> None:
     node = registered(leader(), 1, 1)
     cause = Cause(CauseKind.TASK, "count", 2, 1)
-    assert node.tell(e.Heard(101, Heartbeat((cause,), True))) == [e.Acknowledge(101, 1)]
+    assert node.tell(e.HeartbeatReceived(101, Heartbeat((cause,), True))) == [e.SendHeartbeatReply(101, 1)]
     first, second = node.core.status().stream_managers
     assert (first.registered, first.causes, first.spouts_paused) == (True, (cause,), True)
     assert (second.causes, second.spouts_paused) == ((), False), "nobody has said so"
-    assert node.tell(e.Heard(999, Heartbeat())) == []
+    assert node.tell(e.HeartbeatReceived(999, Heartbeat())) == []
 
 
 def test_every_heartbeat_is_answered_with_who_most_waits_for() -> None:
     node = registered(leader(), 1, 1)
     slow, slower = Holder("count", 2, 4.0), Holder("sink", 3, 9.0, in_call=True)
-    assert node.tell(e.Heard(101, Heartbeat(flow=Flow(holder=slower)))) == [e.Acknowledge(101, 1, slower)]
-    assert node.tell(e.Heard(102, Heartbeat(flow=Flow(holder=slow)))) == [e.Acknowledge(102, 1, slower)]
-    assert node.tell(e.Heard(101, Heartbeat())) == [e.Acknowledge(101, 1, slow)]
+    assert node.tell(e.HeartbeatReceived(101, Heartbeat(flow=Flow(holder=slower)))) == [
+        e.SendHeartbeatReply(101, 1, slower)
+    ]
+    assert node.tell(e.HeartbeatReceived(102, Heartbeat(flow=Flow(holder=slow)))) == [
+        e.SendHeartbeatReply(102, 1, slower)
+    ]
+    assert node.tell(e.HeartbeatReceived(101, Heartbeat())) == [e.SendHeartbeatReply(101, 1, slow)]
 
 
 @given(st.lists(st.integers(1, 60_000), max_size=40))
@@ -168,12 +175,12 @@ def test_the_masters_own_pauses_accuse_nobody(gaps: list[int]) -> None:
     """However long the master itself is stopped, a lease runs out only over enough ticks of its own."""
     node = registered(leader(), 1, 1)
     now, silent = 0, 0
-    node.tell(e.Tick(), now_ms=now)
+    node.tell(e.MasterTick(), now_ms=now)
     for gap in gaps:
         now += gap
         silent += min(gap, MAX_STEP_MS)
-        node.tell(e.Heard(101, Heartbeat()), e.Tick(), now_ms=now)
-        node.tell(e.Heard(101, Heartbeat()))
+        node.tell(e.HeartbeatReceived(101, Heartbeat()), e.MasterTick(), now_ms=now)
+        node.tell(e.HeartbeatReceived(101, Heartbeat()))
         assert (2 in node.core.membership.missing()) == (silent > 10_000)
         assert 1 not in node.core.membership.missing()
 
@@ -181,21 +188,21 @@ def test_the_masters_own_pauses_accuse_nobody(gaps: list[int]) -> None:
 @pytest.mark.parametrize(("silent_ms", "missing"), [(10_000, []), (10_001, [2])])
 def test_a_lease_runs_from_the_last_word_to_the_millisecond(silent_ms: int, missing: list[int]) -> None:
     node = registered(leader(), 1, 1)
-    node.tell(e.Tick(), now_ms=0)
-    node.tell(e.Heard(101, Heartbeat()), e.Heard(102, Heartbeat()))
+    node.tell(e.MasterTick(), now_ms=0)
+    node.tell(e.HeartbeatReceived(101, Heartbeat()), e.HeartbeatReceived(102, Heartbeat()))
     for now in [*range(500, silent_ms, 500), silent_ms]:
-        node.tell(e.Heard(101, Heartbeat()), e.Tick(), now_ms=now)
+        node.tell(e.HeartbeatReceived(101, Heartbeat()), e.MasterTick(), now_ms=now)
     assert node.core.membership.missing() == missing
 
 
 def test_exactly_one_new_plan_for_a_stream_manager_that_lapsed() -> None:
     node = registered(leader(), 1, 1)
     for second in range(60):
-        node.tell(e.Heard(101, Heartbeat()), e.Tick(), now_ms=1000 * second)
+        node.tell(e.HeartbeatReceived(101, Heartbeat()), e.MasterTick(), now_ms=1000 * second)
     node.settle()
     assert node.core.membership.missing() == [2]
     assert len(sent_plans(node.effects)) == 1
-    node.tell(e.Registered(9, registration(2, incarnation=2)))
+    node.tell(e.RegistrationReceived(9, registration(2, incarnation=2)))
     node.settle()
     plans = {plan.version for plan in sent_plans(node.effects)}
     assert plans == {PlanVersion(1, 1), PlanVersion(1, 2)}
@@ -204,9 +211,9 @@ def test_exactly_one_new_plan_for_a_stream_manager_that_lapsed() -> None:
 def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answered() -> None:
     node = registered(leader(), 1, 1)
     before = node.tell(e.StateRequested(1, TopologyState.PAUSED))
-    assert [type(x) for x in before] == [e.StorePlan]
+    assert [type(x) for x in before] == [e.CommitTransaction]
     node.settle()
-    (answer,) = [x for x in node.effects if isinstance(x, e.Answer)]
+    (answer,) = [x for x in node.effects if isinstance(x, e.AnswerRequest)]
     assert answer.status is not None
     assert answer.status.state is TopologyState.PAUSED
     assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
@@ -217,16 +224,18 @@ def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answere
     assert submitted is not None
     assert submitted.version == 0, "that is the control plane's"
     again = node.tell(e.StateRequested(2, TopologyState.PAUSED))
-    assert [type(x) for x in again] == [e.Answer], "nothing to do is answered at once"
+    assert [type(x) for x in again] == [e.AnswerRequest], "nothing to do is answered at once"
 
 
 def test_state_changes_while_a_stream_manager_is_missing_and_before_any_plan() -> None:
     node = leader(TopologyState.PAUSED)
     node.tell(e.StateRequested(1, TopologyState.RUNNING))
     node.settle()
-    assert [x.status.state for x in node.effects if isinstance(x, e.Answer) and x.status] == [TopologyState.RUNNING]
+    assert [x.status.state for x in node.effects if isinstance(x, e.AnswerRequest) and x.status] == [
+        TopologyState.RUNNING
+    ]
     registered(node, 1, 1)
-    node.tell(*[e.Tick()] * 2, e.StateRequested(2, TopologyState.PAUSED))
+    node.tell(*[e.MasterTick()] * 2, e.StateRequested(2, TopologyState.PAUSED))
     node.settle()
     assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
 
@@ -260,7 +269,7 @@ def test_a_killed_topology_is_not_raised_from_the_dead() -> None:
     submit(node.store)
     node.step()
     node.step()
-    assert node.core.mastership.role is Role.CANDIDATE
+    assert node.core.mastership.role is MasterRole.CANDIDATE
     node.store.commit([Delete(paths.execution_state(NAME))])
     node.settle()
     assert node.store.get(paths.epoch(NAME)) is None
@@ -279,11 +288,11 @@ def test_a_standby_takes_over_with_the_last_plan_and_makes_no_new_one() -> None:
     assert standby.led == [2]
     plan = sent_plans(node.effects)[-1]
     for container in (1, 2):
-        (sent,) = sent_plans(standby.tell(e.Registered(container, registration(container, 1, plan.version))))
+        (sent,) = sent_plans(standby.tell(e.RegistrationReceived(container, registration(container, 1, plan.version))))
         assert sent == plan
     standby.settle()
     assert standby.core.plan == plan
-    standby.tell(e.Registered(3, registration(2, incarnation=2)))
+    standby.tell(e.RegistrationReceived(3, registration(2, incarnation=2)))
     standby.settle()
     new = sent_plans(standby.effects)[-1]
     assert (new.version, new.routing_version) == (PlanVersion(2, plan.version.number + 1), plan.routing_version)
@@ -294,25 +303,25 @@ def test_a_new_master_refuses_incarnations_older_than_the_plans() -> None:
     standby = Node(node.store.tree, 2)
     node.store.close()
     standby.settle()
-    effects = standby.tell(e.Registered(1, registration(1, incarnation=4)))
-    assert any(isinstance(x, e.Refuse) for x in effects)
+    effects = standby.tell(e.RegistrationReceived(1, registration(1, incarnation=4)))
+    assert any(isinstance(x, e.RejectStreamManager) for x in effects)
 
 
 def test_suspended_decides_nothing_but_answers() -> None:
     node = registered(leader(), 1, 1)
     node.store.lose_connection()
     node.settle_events()
-    assert node.core.mastership.role is Role.SUSPENDED
+    assert node.core.mastership.role is MasterRole.SUSPENDED
     effects = node.tell(
-        e.Heard(101, Heartbeat()),
-        e.Registered(9, registration(2, incarnation=2)),
+        e.HeartbeatReceived(101, Heartbeat()),
+        e.RegistrationReceived(9, registration(2, incarnation=2)),
         e.StateRequested(1, TopologyState.PAUSED),
-        e.Tick(),
+        e.MasterTick(),
     )
     kinds = [type(x) for x in effects]
-    assert e.StorePlan not in kinds
-    assert e.Acknowledge in kinds
-    assert [x.error for x in effects if isinstance(x, e.Answer)] != [""]
+    assert e.CommitTransaction not in kinds
+    assert e.SendHeartbeatReply in kinds
+    assert [x.error for x in effects if isinstance(x, e.AnswerRequest)] != [""]
     assert node.core.status().leading
     node.store.restore_connection()
     node.settle()
@@ -332,9 +341,9 @@ def test_a_lost_session_steps_down_and_stands_again() -> None:
 @pytest.mark.parametrize(
     "word",
     [
-        e.Heard(101, Heartbeat(plan=PlanVersion(7, 3))),
-        e.Heard(101, Heartbeat(plan=PlanVersion(1, 1), epoch=7)),
-        e.Registered(103, replace(registration(2, 2, PlanVersion(1, 1)), epoch=7)),
+        e.HeartbeatReceived(101, Heartbeat(plan=PlanVersion(7, 3))),
+        e.HeartbeatReceived(101, Heartbeat(plan=PlanVersion(1, 1), epoch=7)),
+        e.RegistrationReceived(103, replace(registration(2, 2, PlanVersion(1, 1)), epoch=7)),
         e.StateRequested(1, TopologyState.PAUSED, 7),
     ],
     ids=["plan", "heartbeat", "register", "command"],
@@ -343,7 +352,9 @@ def test_a_higher_epoch_seen_anywhere_ends_leadership(word: e.Event) -> None:
     node = registered(leader(), 1, 1)
     effects = node.tell(word)
     assert not node.leading
-    assert [x.error for x in effects if isinstance(x, e.Answer)] == [NOT_LEADING] * isinstance(word, e.StateRequested)
+    assert [x.error for x in effects if isinstance(x, e.AnswerRequest)] == [NOT_LEADING] * isinstance(
+        word, e.StateRequested
+    )
     node.settle()
     assert node.led == [1, 8]
     assert node.core.wanted_state is TopologyState.RUNNING, "who asks goes to the master that the store names"
@@ -365,7 +376,7 @@ def test_more_containers_change_the_routing_and_move_few_groups() -> None:
     node.store.commit([Set(paths.packing_plan(NAME), codec.PACKING_PLAN.encode(packing(3)))])
     node.settle()
     assert len(sent_plans(node.effects)) == 1
-    node.tell(e.Registered(33, registration(3)))
+    node.tell(e.RegistrationReceived(33, registration(3)))
     node.settle()
     old, new = sent_plans(node.effects)[0], sent_plans(node.effects)[-1]
     assert new.routing_version == old.routing_version + 1
@@ -394,7 +405,7 @@ def test_at_most_one_master_leads_whatever_happens(seed: int, masters: int) -> N
             node.store.expire_session()
         else:
             container = chance.choice((1, 2))
-            node.tell(e.Registered(1000 + number, registration(container, number)))
+            node.tell(e.RegistrationReceived(1000 + number, registration(container, number)))
         owners = [n for n in nodes if n.leading and not any(isinstance(x, e.SessionChanged) for x in n.events)]
         assert len([n for n in owners if n.core.mastership.epoch == max(m.core.mastership.epoch for m in owners)]) <= 1
         watcher = tree.nodes.get(paths.physical_plan(NAME))

@@ -12,11 +12,11 @@ from heron_runtime.model.generations import Phase
 from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core import events as e
 
-Answers = list[e.Answer]
+Answers = list[e.AnswerRequest]
 
 
 def answers(effects: list[e.Effect]) -> Answers:
-    return [effect for effect in effects if isinstance(effect, e.Answer)]
+    return [effect for effect in effects if isinstance(effect, e.AnswerRequest)]
 
 
 def damaged(home: Path, checkpoints: int = 3) -> StateNode:
@@ -104,7 +104,7 @@ def test_a_new_history_begins_there() -> None:
 def test_it_is_not_decided_for_one_who_does_not_wait_any_more() -> None:
     with tempfile.TemporaryDirectory() as name:
         node = damaged(Path(name))
-        node.hold = (e.StorePlan,)
+        node.hold = (e.CommitTransaction,)
         assert back(node, 2) == []
         node.hold = ()
         node.lose_store()

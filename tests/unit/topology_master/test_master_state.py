@@ -19,12 +19,12 @@ from heron_runtime.wire.master import Heartbeat
 from topology_master.core import events as e
 
 
-def stored_plans(effects: list[e.Effect]) -> list[e.StorePlan]:
-    return [effect for effect in effects if isinstance(effect, e.StorePlan)]
+def stored_plans(effects: list[e.Effect]) -> list[e.CommitTransaction]:
+    return [effect for effect in effects if isinstance(effect, e.CommitTransaction)]
 
 
 def wishes(effects: list[e.Effect]) -> list[CheckpointWish]:
-    return [effect.wish for effect in effects if isinstance(effect, e.Acknowledge)]
+    return [effect.wish for effect in effects if isinstance(effect, e.SendHeartbeatReply)]
 
 
 def test_the_first_plan_restores_generation_1_from_the_initial_state(tmp_path: Path) -> None:
@@ -64,15 +64,15 @@ def test_a_whole_checkpoint_step_by_step(tmp_path: Path) -> None:
     assert len(wishes(node.beat())) == 2, "answers, and nothing new"
     assert node.core.status().tasks_state.waits_for == (4,)
     node.played.aligned()
-    effects = node.tell(e.Heard(node.link(2), node.played.heartbeat(2)))
-    told = [effect.link for effect in effects if isinstance(effect, e.Acknowledge) and effect.wish.over == 1]
+    effects = node.tell(e.HeartbeatReceived(node.link(2), node.played.heartbeat(2)))
+    told = [effect.link for effect in effects if isinstance(effect, e.SendHeartbeatReply) and effect.wish.over == 1]
     assert set(told) == {node.link(1), node.link(2)}, "everybody hears `resume` in the same moment"
     node.played.stored(node.folder, 1, 0)
     node.beat(1)
     assert node.record.complete == 0
-    effects = node.tell(e.Heard(node.link(2), node.played.heartbeat(2)))
-    kinds = [type(x) for x in effects if isinstance(x, e.WriteManifest | e.StorePlan)]
-    assert kinds == [e.WriteManifest, e.StorePlan], "what was written leads to the next write at once"
+    effects = node.tell(e.HeartbeatReceived(node.link(2), node.played.heartbeat(2)))
+    kinds = [type(x) for x in effects if isinstance(x, e.WriteManifest | e.CommitTransaction)]
+    assert kinds == [e.WriteManifest, e.CommitTransaction], "what was written leads to the next write at once"
     assert node.record == CheckpointRecord(1, 1, 1)
     assert {w.complete for w in wishes(effects)[-2:]} == {1}
     manifest = node.folder.read_manifest(1)
@@ -107,7 +107,7 @@ def test_a_stream_manager_that_is_gone_is_no_reason_to_wait_with_the_next_genera
     node.tick(5 * LEASE_MS, 2)
     assert node.generation.number == 2, "who has restored nothing is waited for"
     node.played.incarnations[stream_manager_of(2)] += 1
-    node.tell(e.Registered(node.link(2), registration(2, node.played.incarnations[stream_manager_of(2)])))
+    node.tell(e.RegistrationReceived(node.link(2), registration(2, node.played.incarnations[stream_manager_of(2)])))
     node.running()
     assert (node.generation.number, node.generation.phase) == (2, Phase.RUNNING)
     assert node.played.plan is not None
@@ -118,7 +118,7 @@ def test_a_stream_manager_that_registers_anew_is_lost_at_once_and_its_address_co
     node = begun(tmp_path)
     place = stream_manager_of(2)
     node.played.started_anew(place)
-    effects = node.tell(e.Registered(node.link(2), registration(2, node.played.incarnations[place])))
+    effects = node.tell(e.RegistrationReceived(node.link(2), registration(2, node.played.incarnations[place])))
     (write,) = stored_plans(effects)
     assert write.plan is not None
     assert write.plan.stream_manager(2) == info(2, 6)
@@ -157,7 +157,7 @@ def test_a_pause_is_stored_while_a_restore_waits_and_stands_beside_the_generatio
     node.beat()
     number = node.generation.number
     node.tell(e.StateRequested(1, TopologyState.PAUSED))
-    assert [x.status is not None for x in node.effects if isinstance(x, e.Answer)] == [True]
+    assert [x.status is not None for x in node.effects if isinstance(x, e.AnswerRequest)] == [True]
     assert node.played.plan is not None
     assert (node.played.plan.state, node.generation.number) == (TopologyState.PAUSED, number)
 
@@ -188,16 +188,16 @@ def test_a_pause_while_a_checkpoint_is_under_way_does_not_disturb_it(tmp_path: P
     node.played.stored(node.folder, 1, 0)
     node.beat()
     node.tell(e.StateRequested(1, TopologyState.PAUSED))
-    assert not any(isinstance(x, e.Answer) for x in node.effects), "one write at a time"
+    assert not any(isinstance(x, e.AnswerRequest) for x in node.effects), "one write at a time"
     node.let_go()
     assert node.record.complete == 1
-    assert [x.status is not None for x in node.effects if isinstance(x, e.Answer)] == [True]
+    assert [x.status is not None for x in node.effects if isinstance(x, e.AnswerRequest)] == [True]
 
 
 def test_everybody_goes_on_although_a_plan_is_being_written(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
-    node.hold = (e.StorePlan,)
+    node.hold = (e.CommitTransaction,)
     node.tell(e.StateRequested(1, TopologyState.PAUSED))
     node.played.aligned()
     node.beat()
@@ -215,7 +215,7 @@ def test_a_loss_while_the_completing_write_is_under_way_restores_from_what_it_co
     node.played.aligned()
     node.beat()
     node.played.stored(node.folder, 1, 0)
-    node.hold = (e.StorePlan,)
+    node.hold = (e.CommitTransaction,)
     node.beat()
     node.played.started_anew(task_place(2))
     node.beat()
@@ -252,7 +252,7 @@ def test_a_write_without_an_answer_is_found_by_the_next_read(tmp_path: Path, whe
         assert node.generation.phase is Phase.RUNNING
 
 
-@pytest.mark.parametrize("write", [e.StorePlan, e.WriteManifest])
+@pytest.mark.parametrize("write", [e.CommitTransaction, e.WriteManifest])
 def test_a_write_that_the_store_was_away_for_is_forgotten_and_checkpoints_go_on(tmp_path: Path, write: type) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
@@ -261,7 +261,7 @@ def test_a_write_that_the_store_was_away_for_is_forgotten_and_checkpoints_go_on(
     node.hold = (write,)
     node.played.stored(node.folder, 1, 0)
     node.beat()
-    if write is e.StorePlan:
+    if write is e.CommitTransaction:
         assert node.core.status().tasks_state.under == 1
     node.lose_store()
     node.let_go()
@@ -300,7 +300,7 @@ def test_storage_that_hangs_holds_up_one_checkpoint_and_nothing_else(tmp_path: P
     assert node.core.status().tasks_state.cancelled == 0, "storage may take a while"
     node.tick(200)
     assert "the storage does not answer" in node.core.status().tasks_state.cancelled_why
-    assert any(isinstance(x, e.Answer) for x in node.effects)
+    assert any(isinstance(x, e.AnswerRequest) for x in node.effects)
     node.tell(e.ManifestWritten(1))
     assert node.record.complete == 0, "it was given up"
 
@@ -314,7 +314,7 @@ def test_nothing_is_stored_while_the_last_manifest_cannot_be_read(tmp_path: Path
     file.write_bytes(whole[:-9] + b"x" + whole[-8:])
     other = StateNode(tmp_path, node.played, 2).register()
     other.tell(e.StateRequested(1, TopologyState.PAUSED))
-    (answer,) = [x for x in other.effects if isinstance(x, e.Answer)]
+    (answer,) = [x for x in other.effects if isinstance(x, e.AnswerRequest)]
     assert "checkpoint 1" in answer.error
     assert "damaged" in answer.error
     assert str(tmp_path) in other.core.status().tasks_state.storage_fault
@@ -344,7 +344,7 @@ def test_a_new_master_in_each_phase_goes_on_from_what_is_stored(tmp_path: Path, 
             node.played.aligned()
             node.beat()
         if phase in ("stored", "manifest"):
-            node.hold = (e.WriteManifest,) if phase == "stored" else (e.StorePlan,)
+            node.hold = (e.WriteManifest,) if phase == "stored" else (e.CommitTransaction,)
             node.played.stored(node.folder, 2, 1)
             node.beat()
     before, complete = node.record, 2 if phase == "complete" else 1
@@ -365,7 +365,7 @@ def test_a_member_that_died_with_the_master_is_missed_by_the_next_one(tmp_path: 
     node = begun(tmp_path)
     node.die()
     other = StateNode(tmp_path, node.played, 2)
-    other.tell(e.Registered(other.link(1), registration(1, 5)))
+    other.tell(e.RegistrationReceived(other.link(1), registration(1, 5)))
     other.tick(LEASE_MS - 400, 2)
     assert other.generation.number == 1
     other.tick(800, 2)
@@ -433,8 +433,8 @@ def test_other_tasks_are_another_generation(tmp_path: Path) -> None:
 def test_the_wish_goes_to_who_registers_and_the_record_goes_with_the_topology(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.tick(1_000)
-    effects = node.tell(e.Registered(7, registration(1, 5)))
-    assert [x.wish.under for x in effects if isinstance(x, e.Acknowledge) and x.link == 7] == [1]
-    node.tell(e.Heard(7, Heartbeat()))
+    effects = node.tell(e.RegistrationReceived(7, registration(1, 5)))
+    assert [x.wish.under for x in effects if isinstance(x, e.SendHeartbeatReply) and x.link == 7] == [1]
+    node.tell(e.HeartbeatReceived(7, Heartbeat()))
     assert kill(node.store, NAME)
     assert node.store.get(paths.checkpoints(NAME)) is None

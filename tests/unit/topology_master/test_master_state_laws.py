@@ -62,7 +62,7 @@ class Law:
             case "answer lost":
                 node.answers_lost = True
             case "kept back":
-                node.hold = (e.WriteManifest, e.StorePlan)
+                node.hold = (e.WriteManifest, e.CommitTransaction)
             case "let go":
                 node.let_go()
             case "store away":
@@ -77,7 +77,7 @@ class Law:
 
     def register(self, container: int) -> None:
         incarnation = self.node.played.incarnations[stream_manager_of(container)]
-        self.node.tell(e.Registered(self.node.link(container), registration(container, incarnation)))
+        self.node.tell(e.RegistrationReceived(self.node.link(container), registration(container, incarnation)))
 
     def store(self) -> None:
         """Whoever has aligned writes."""
@@ -92,7 +92,9 @@ class Law:
     @property
     def turns(self) -> dict[int, int]:
         """Of each number that anybody was told."""
-        return {x.wish.under: x.wish.turn for x in self.node.effects if isinstance(x, e.Acknowledge) and x.wish.under}
+        return {
+            x.wish.under: x.wish.turn for x in self.node.effects if isinstance(x, e.SendHeartbeatReply) and x.wish.under
+        }
 
     def hold(self) -> None:
         node, before = self.node, self.before

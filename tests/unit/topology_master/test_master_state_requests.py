@@ -14,9 +14,8 @@ from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from topology_master.core import events as e
-from topology_master.core.requests import MAX_REQUESTS, Requests
-from topology_master.core.state.generations import MOST_FAILURES
-from topology_master.core.state.recovery import HOLD_MS
+from topology_master.core.recovery import HOLD_MS, MOST_FAILURES
+from topology_master.core.requests import MAX_REQUESTS, PendingRequests
 
 SLOW = {**CONFIG, "topology.stateful.checkpoint.interval.secs": 3_600.0}
 
@@ -26,13 +25,13 @@ def slow(home: Path) -> StateNode:
     return StateNode(home, Played(), config=SLOW).register().running()
 
 
-def answers(effects: list[e.Effect]) -> list[e.Answer]:
-    return [effect for effect in effects if isinstance(effect, e.Answer)]
+def answers(effects: list[e.Effect]) -> list[e.AnswerRequest]:
+    return [effect for effect in effects if isinstance(effect, e.AnswerRequest)]
 
 
 @pytest.mark.parametrize("waiting", [MAX_REQUESTS - 1, MAX_REQUESTS])
 def test_what_waits_is_bounded_whatever_it_is(waiting: int) -> None:
-    requests = Requests()
+    requests = PendingRequests()
     requests._checkpoints, requests._restores = dict.fromkeys(range(30), 0), dict.fromkeys(range(30, waiting), 0)
     told = requests.add(
         e.StateRequested(99, TopologyState.PAUSED), None, MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1))
@@ -241,7 +240,7 @@ def test_one_that_was_to_hold_and_is_cancelled_is_not_held_later(tmp_path: Path)
     assert node.played.wish.over == 2, "all go on behind it"
 
 
-def back(node: StateNode, number: int, *, repeat: bool = True) -> list[e.Answer]:
+def back(node: StateNode, number: int, *, repeat: bool = True) -> list[e.AnswerRequest]:
     """A restore to a checkpoint, as the shell asks for it."""
     there = {n: node.folder.read_manifest(n) for n in node.folder.manifests()}
     return answers(node.tell(e.RestoreRequested(9, 0, number, repeat_output=repeat, manifests=there)))
@@ -288,7 +287,7 @@ def test_while_a_restore_to_an_older_one_waits_its_files_stay(tmp_path: Path) ->
     node.played.aligned()
     node.beat()
     node.played.stored(node.folder, number, turn)
-    node.hold = (e.StorePlan,)
+    node.hold = (e.CommitTransaction,)
     node.beat()  # the transaction that completes it is on its way
     assert back(node, 1) == []
     node.let_go()
@@ -300,7 +299,7 @@ def test_while_a_restore_to_an_older_one_waits_its_files_stay(tmp_path: Path) ->
 def test_who_is_refused_leaves_nothing_behind_for_the_next(tmp_path: Path) -> None:
     node = begun(tmp_path)
     assert [node.checkpoint() for _ in range(2)] == [1, 2]
-    node.hold = (e.StorePlan,)
+    node.hold = (e.CommitTransaction,)
     assert back(node, 1) == []
     node.hold = ()
     node.lose_store()

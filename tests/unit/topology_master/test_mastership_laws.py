@@ -14,17 +14,26 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heron_runtime.model.stored import MasterLocation
-from topology_master.core.events import Campaign, Effect, Note, ReadStore, Resign, Session, Stored, WriteResult
-from topology_master.core.mastership import Mastership, Role
+from topology_master.core.events import (
+    Campaign,
+    Effect,
+    LogNote,
+    ReadStore,
+    Resign,
+    Session,
+    StoreSnapshot,
+    WriteResult,
+)
+from topology_master.core.mastership import MasterRole, Mastership
 
 US, THEM = ("h", 1, 1), ("h", 2, 2)
-NOBODY = Stored(epoch=0, epoch_version=-1)
+NOBODY = StoreSnapshot(epoch=0, epoch_version=-1)
 
 
-def node(epoch: int, who: tuple[str, int, int] = US, recorded: int | None = None) -> Stored:
+def node(epoch: int, who: tuple[str, int, int] = US, recorded: int | None = None) -> StoreSnapshot:
     """The store while ``who`` holds the master node with an epoch, and this one is recorded as the highest."""
     host, port, pid = who
-    return Stored(
+    return StoreSnapshot(
         master=MasterLocation("t-1", host, port, epoch, pid),
         epoch=epoch if recorded is None else recorded,
         epoch_version=7,
@@ -34,9 +43,9 @@ def node(epoch: int, who: tuple[str, int, int] = US, recorded: int | None = None
 def leader(epoch: int = 1) -> Mastership:
     """A master that leads with this epoch."""
     master = Mastership(US)
-    assert campaigns(master.read(Stored(epoch=epoch - 1, epoch_version=7))) == [epoch]
+    assert campaigns(master.read(StoreSnapshot(epoch=epoch - 1, epoch_version=7))) == [epoch]
     assert ReadStore() in master.campaign_ended(epoch, WriteResult.DONE)
-    assert (master.role, master.epoch) == (Role.LEADING, epoch)
+    assert (master.role, master.epoch) == (MasterRole.LEADING, epoch)
     return master
 
 
@@ -58,20 +67,20 @@ def reasons(effects: list[Effect]) -> list[str]:
 
 def test_who_has_led_nothing_knows_no_epoch() -> None:
     master = Mastership(US)
-    assert (master.role, master.epoch, master.acting, master.may_decide) == (Role.STANDBY, 0, False, False)
+    assert (master.role, master.epoch, master.acting, master.may_decide) == (MasterRole.STANDBY, 0, False, False)
     assert master.read(node(1, THEM)) == []
     assert not master.acting
 
 
-@pytest.mark.parametrize("seen", [Stored(epoch=5, epoch_version=7), 5, node(5, THEM, recorded=0)])
-def test_an_election_is_for_an_epoch_above_all_that_were_seen(seen: Stored | int) -> None:
+@pytest.mark.parametrize("seen", [StoreSnapshot(epoch=5, epoch_version=7), 5, node(5, THEM, recorded=0)])
+def test_an_election_is_for_an_epoch_above_all_that_were_seen(seen: StoreSnapshot | int) -> None:
     master = Mastership(US)
     if isinstance(seen, int):
         assert master.epoch_seen(seen) == []
     else:
         first = master.read(seen)
         master.campaign_ended(6, WriteResult.REFUSED) if campaigns(first) else None
-    assert campaigns(master.read(Stored(epoch=0, epoch_version=9))) == [6]
+    assert campaigns(master.read(StoreSnapshot(epoch=0, epoch_version=9))) == [6]
 
 
 def test_a_campaign_that_waits_for_its_answer_is_not_begun_again() -> None:
@@ -88,10 +97,10 @@ def test_nobody_stands_while_the_store_does_not_answer() -> None:
 
 def test_what_changes_is_counted_and_told() -> None:
     master = candidate()
-    (led,) = [x for x in master.campaign_ended(1, WriteResult.DONE) if isinstance(x, Note)]
-    (left,) = [x for x in master.epoch_seen(2) if isinstance(x, Note)]
-    assert led == Note("leading with epoch 1", "__mastership_changes")
-    assert left == Note("stepping down from epoch 1: epoch 2 is higher than 1", "__mastership_changes")
+    (led,) = [x for x in master.campaign_ended(1, WriteResult.DONE) if isinstance(x, LogNote)]
+    (left,) = [x for x in master.epoch_seen(2) if isinstance(x, LogNote)]
+    assert led == LogNote("leading with epoch 1", "__mastership_changes")
+    assert left == LogNote("stepping down from epoch 1: epoch 2 is higher than 1", "__mastership_changes")
 
 
 @pytest.mark.parametrize(
@@ -103,10 +112,10 @@ def test_what_changes_is_counted_and_told() -> None:
         (node(1, recorded=2), "another master leads"),  # somebody has stood already, and the node is about to change
     ],
 )
-def test_who_no_longer_has_the_node_gives_it_back_and_reads_again(stored: Stored, reason: str) -> None:
+def test_who_no_longer_has_the_node_gives_it_back_and_reads_again(stored: StoreSnapshot, reason: str) -> None:
     master = leader()
     effects = master.read(stored)
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
     assert reasons(effects) == [reason]
     assert effects[-1] == ReadStore()
 
@@ -118,7 +127,7 @@ def test_whose_node_still_stands_leads_on(session: Session) -> None:
     assert master.acting
     assert master.may_decide == (session is Session.CONNECTED)
     if session is Session.SUSPENDED:
-        assert said == [Note("the state store does not answer: deciding nothing until it does")]
+        assert said == [LogNote("the state store does not answer: deciding nothing until it does")]
         assert master.read(node(1)) == []
         assert not master.may_decide  # the read may be older than the silence
         assert master.session_changed(Session.CONNECTED) == [ReadStore()]
@@ -129,9 +138,9 @@ def test_whose_node_still_stands_leads_on(session: Session) -> None:
 def test_an_election_without_an_answer_is_taken_up_if_the_node_says_so() -> None:
     master = candidate()
     assert master.campaign_ended(1, WriteResult.UNKNOWN) == [ReadStore()]
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
     assert ReadStore() in master.read(node(1))
-    assert (master.role, master.epoch) == (Role.LEADING, 1)
+    assert (master.role, master.epoch) == (MasterRole.LEADING, 1)
 
 
 def test_an_election_without_an_answer_is_not_taken_up_below_an_epoch_that_was_seen() -> None:
@@ -139,7 +148,7 @@ def test_an_election_without_an_answer_is_not_taken_up_below_an_epoch_that_was_s
     master.campaign_ended(1, WriteResult.UNKNOWN)
     master.epoch_seen(2)
     assert reasons(master.read(node(1))) == ["a master node of an epoch that is over"]
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
 
 
 @pytest.mark.parametrize("led", [True, False])
@@ -147,14 +156,14 @@ def test_a_node_of_a_lost_session_is_not_taken_up(led: bool) -> None:
     """Whether the session had been led with or only stood for: its node may stand for a moment, and then it goes."""
     master = leader() if led else candidate()
     effects = master.session_changed(Session.LOST)
-    told = [effect.text for effect in effects if isinstance(effect, Note)]
+    told = [effect.text for effect in effects if isinstance(effect, LogNote)]
     assert told == (["stepping down from epoch 1: the store session is lost"] if led else [])
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
     assert reasons(effects) == []  # the node goes with the session; the next one may be another's
     assert effects[-1] == ReadStore()
     master.session_changed(Session.CONNECTED)
     assert reasons(master.read(node(1))) == ["a master node of an epoch that is over"]
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
 
 
 @pytest.mark.parametrize("result", list(WriteResult))
@@ -163,16 +172,16 @@ def test_what_an_election_that_was_given_up_has_won_is_given_back(result: WriteR
     master.session_changed(Session.LOST)
     effects = master.campaign_ended(1, result)
     assert effects == ([Resign("an election that was given up"), ReadStore()] if result is WriteResult.DONE else [])
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
 
 
 def test_the_answer_of_an_election_before_the_last_one_is_no_answer() -> None:
     master = candidate()
     master.session_changed(Session.LOST)
     master.session_changed(Session.CONNECTED)
-    assert campaigns(master.read(Stored(epoch=1, epoch_version=7))) == [2]
+    assert campaigns(master.read(StoreSnapshot(epoch=1, epoch_version=7))) == [2]
     assert reasons(master.campaign_ended(1, WriteResult.DONE)) == ["an election that was given up"]
-    assert master.role is Role.CANDIDATE
+    assert master.role is MasterRole.CANDIDATE
 
 
 @pytest.mark.parametrize("result", list(WriteResult))
@@ -181,7 +190,7 @@ def test_an_election_below_an_epoch_that_was_seen_meanwhile_is_lost(result: Writ
     assert master.epoch_seen(2) == []
     effects = master.campaign_ended(1, result)
     assert effects == [*([Resign("a higher epoch was seen")] if result is WriteResult.DONE else []), ReadStore()]
-    assert (master.role, master.epoch) == (Role.STANDBY, 0)
+    assert (master.role, master.epoch) == (MasterRole.STANDBY, 0)
 
 
 def test_to_hear_of_its_own_epoch_before_the_answer_loses_no_election() -> None:
@@ -189,22 +198,22 @@ def test_to_hear_of_its_own_epoch_before_the_answer_loses_no_election() -> None:
     master = candidate()
     assert master.epoch_seen(1) == []
     master.campaign_ended(1, WriteResult.DONE)
-    assert (master.role, master.epoch) == (Role.LEADING, 1)
+    assert (master.role, master.epoch) == (MasterRole.LEADING, 1)
 
 
 def test_an_epoch_that_was_left_is_not_taken_up_again() -> None:
     master = leader()
     master.not_owner()
     assert reasons(master.read(node(1))) == ["a master node of an epoch that is over"]
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
 
 
 def test_a_write_that_the_store_refuses_ends_leadership_and_leaves_the_node_alone() -> None:
     master = leader()
     (said,) = master.not_owner()
-    assert isinstance(said, Note)
+    assert isinstance(said, LogNote)
     assert "belongs to another session" in said.text
-    assert master.role is Role.STANDBY
+    assert master.role is MasterRole.STANDBY
     assert master.not_owner() == []  # told again: nothing to end
 
 
@@ -246,7 +255,7 @@ def facts() -> st.SearchStrategy[Fact]:
     """Anything that may be told, in any order: late, doubled, of another epoch."""
     epochs = st.integers(0, 4)
     stored = st.one_of(
-        st.builds(lambda epoch: Stored(epoch=epoch, epoch_version=7), epochs),
+        st.builds(lambda epoch: StoreSnapshot(epoch=epoch, epoch_version=7), epochs),
         st.builds(node, epochs, st.sampled_from((US, THEM)), st.none() | epochs),
     )
     return st.one_of(

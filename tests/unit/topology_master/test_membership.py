@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.model.plan import PlanVersion, StreamManagerInfo
 from heron_runtime.wire.master import NOBODY, Flow, Heartbeat, Holder, InstanceInfo, Register, StreamManagerStatus
-from topology_master.core.membership import MAX_STEP_MS, Admission, Membership
+from topology_master.core.membership import MAX_STEP_MS, Membership, RegistrationResult
 
 LEASE_MS = 5_000
 INSTANCES = (InstanceInfo(3, "word", 77, 1),)
@@ -48,7 +48,7 @@ def test_silence_counts_in_bounded_steps_and_whoever_is_silent_for_his_lease_is_
         if what == "register":
             link += 1
             before = there[0] if there else None
-            assert membership.register(link, registers(container)) == (Admission.ACCEPTED, before)
+            assert membership.register(link, registers(container)) == (RegistrationResult.ACCEPTED, before)
             model[container] = (link, 0)
         elif what == "beat" and there and there[0] is not None:
             member = membership.heard(there[0], beat(PlanVersion(1, 1)))
@@ -78,13 +78,15 @@ def test_silence_counts_in_bounded_steps_and_whoever_is_silent_for_his_lease_is_
 
 def test_an_older_process_and_a_container_of_no_plan_are_not_admitted() -> None:
     membership = made(1)
-    assert membership.register(1, registers(2)) == (Admission.UNKNOWN_CONTAINER, None)
+    assert membership.register(1, registers(2)) == (RegistrationResult.UNKNOWN_CONTAINER, None)
     assert membership.newest(1) is None
-    assert membership.register(2, registers(1, 5)) == (Admission.ACCEPTED, None)
-    assert membership.register(3, registers(1, 4)) == (Admission.REPLACED, None)
+    assert membership.register(2, registers(1, 5)) == (RegistrationResult.ACCEPTED, None)
+    assert membership.register(3, registers(1, 4)) == (RegistrationResult.REPLACED, None)
     assert (membership.newest(1), membership.links()) == (5, [2])
-    assert membership.register(2, registers(1, 5)) == (Admission.ACCEPTED, None), "on its own link it replaces nobody"
-    assert membership.register(4, registers(1, 6)) == (Admission.ACCEPTED, 2)
+    assert membership.register(2, registers(1, 5)) == (RegistrationResult.ACCEPTED, None), (
+        "on its own link it replaces nobody"
+    )
+    assert membership.register(4, registers(1, 6)) == (RegistrationResult.ACCEPTED, 2)
     assert membership.member_on(2) is None
     assert membership.heard(2, beat(PlanVersion())) is None
     membership.closed(2)
@@ -98,7 +100,7 @@ def test_a_plan_tells_of_processes_before_and_of_containers_that_are_not_wanted_
     known = (StreamManagerInfo(1, "h", 1, 6), StreamManagerInfo(3, "h", 1, 9))
     assert membership.expect([3, 1], known) == [2], "the link of the container that is gone"
     assert (membership.newest(1), membership.newest(3)) == (7, 9)
-    assert membership.register(3, registers(3, 8))[0] is Admission.REPLACED
+    assert membership.register(3, registers(3, 8))[0] is RegistrationResult.REPLACED
     assert membership.missing() == [3]
     membership.closed(1)
     assert membership.expect([3]) == [], "it had no link any more"

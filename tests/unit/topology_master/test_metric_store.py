@@ -12,8 +12,8 @@ from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.master import ExceptionsRequest, MetricsRequest, PublishMetrics, TimelineRequest
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from topology_master.core import metric_store
-from topology_master.core.history import LONGEST_SECONDS, Rings, SketchRings, covered_seconds, window
 from topology_master.core.metric_store import MetricStore
+from topology_master.core.time_series import LONGEST_SECONDS, CounterRings, LatencyRings, covered_seconds, window
 
 START = 1_000_000.0
 growths = st.lists(st.tuples(st.integers(0, 900), st.integers(1, 100)), max_size=60)
@@ -33,7 +33,7 @@ def ask(store: MetricStore, now: float, seconds: float, *names: str) -> dict[str
 
 @given(growths, st.integers(1, 4000))
 def test_rings_answer_as_a_list_would(growth: list[tuple[int, int]], seconds: int) -> None:
-    ring, sketch_ring, everything, now = Rings(), SketchRings(), [], START
+    ring, sketch_ring, everything, now = CounterRings(), LatencyRings(), [], START
     for gap, amount in growth:
         now += gap
         ring.add(now, amount)
@@ -49,7 +49,7 @@ def test_rings_answer_as_a_list_would(growth: list[tuple[int, int]], seconds: in
 
 @given(growths)
 def test_the_sum_of_rollups_is_the_rollup_of_sums(growth: list[tuple[int, int]]) -> None:
-    one, several, now = Rings(), [Rings() for _ in range(3)], START
+    one, several, now = CounterRings(), [CounterRings() for _ in range(3)], START
     for number, (gap, amount) in enumerate(growth):
         now += gap
         one.add(now, amount)

@@ -36,7 +36,7 @@ def test_only_the_owner_of_the_node_writes() -> None:
     assert first.commit(e.Campaign(1, -1))[0] is e.WriteResult.DONE
     stored = read_stored(store, NAME)
     paused = ExecutionState(NAME, ID, "local", "me", "default", TopologyState.PAUSED)
-    write = e.StorePlan(None, -1, paused, stored.execution_version)
+    write = e.CommitTransaction(None, -1, paused, stored.execution_version)
     assert second.commit(write)[0] is e.WriteResult.NOT_OWNER, "there is a master node, and it is another session's"
     assert read_stored(store, NAME).execution == RUNNING
     assert second.commit(e.Resign("it is not mine"))[0] is not e.WriteResult.DONE
@@ -45,5 +45,5 @@ def test_only_the_owner_of_the_node_writes() -> None:
     assert first.commit(e.Resign("done"))[0] is e.WriteResult.DONE
     assert second.commit(e.Campaign(2, read_stored(store, NAME).epoch_version))[0] is e.WriteResult.DONE
     stored = read_stored(store, NAME)
-    again = e.StorePlan(None, -1, RUNNING, stored.execution_version)
+    again = e.CommitTransaction(None, -1, RUNNING, stored.execution_version)
     assert first.commit(again)[0] is e.WriteResult.NOT_OWNER

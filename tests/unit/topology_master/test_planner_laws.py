@@ -9,7 +9,7 @@ from master_world import definition, info, packing
 from heron_runtime.model.generations import NO_GENERATION, Generation, Phase
 from heron_runtime.model.plan import PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
-from topology_master.core.planner import build_physical_plan, with_generation, with_state
+from topology_master.core.planner import build_physical_plan, replace_generation, replace_state
 
 RUNNING, PAUSED = TopologyState.RUNNING, TopologyState.PAUSED
 THIRD = Generation(3, Phase.RESTORING)
@@ -43,14 +43,14 @@ def test_the_same_facts_give_the_very_plan_that_stands_and_others_the_next_of_it
 
 def test_another_state_is_the_next_version_of_its_master_and_nothing_else() -> None:
     stands = plan()
-    paused = with_state(stands, PAUSED, 6)
+    paused = replace_state(stands, PAUSED, 6)
     assert paused == replace(stands, version=PlanVersion(6, 2), state=PAUSED)
 
 
 def test_another_generation_is_one_version_together_with_what_else_is_new() -> None:
     stands = plan()
-    again = with_generation(stands, THIRD, stands, 6)
+    again = replace_generation(stands, THIRD, stands, 6)
     assert again == replace(stands, version=PlanVersion(6, 2), generation=THIRD)
     wider = plan(stands, containers=3, epoch=6)
-    assert with_generation(wider, THIRD, stands, 6) == replace(wider, generation=THIRD)
-    assert with_generation(stands, THIRD, None, 6).version == stands.version
+    assert replace_generation(wider, THIRD, stands, 6) == replace(wider, generation=THIRD)
+    assert replace_generation(stands, THIRD, None, 6).version == stands.version

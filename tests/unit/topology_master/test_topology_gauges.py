@@ -7,8 +7,7 @@ import pytest
 from heron_runtime.model.plan import ContainerPlan, PackingPlan, Resources
 from heron_runtime.wire.master import PublishMetrics
 from heron_runtime.wire.metrics import ProcessMetrics
-from topology_master.core.metric_store import GAUGE_FRESH_SECONDS, MetricStore
-from topology_master.core.topology_gauges import topology_gauges
+from topology_master.core.metric_store import GAUGE_FRESH_SECONDS, MetricStore, topology_gauges
 
 START = 1_000_020.0
 MIB = 1 << 20

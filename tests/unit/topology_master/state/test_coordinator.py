@@ -12,20 +12,26 @@ from heron_runtime.model.checkpoints import (
     initial_manifest,
 )
 from heron_runtime.model.plan import NO_PLAN
-from topology_master.core.events import Note, WriteManifest, WriteResult
-from topology_master.core.state.coordinator import CANCELLED_IN_A_ROW, Coordinator, Participants, StoreRecord, Timing
+from topology_master.core.checkpoints import (
+    CANCELLED_IN_A_ROW,
+    CheckpointCoordinator,
+    CheckpointTiming,
+    GenerationMembers,
+    StoreRecord,
+)
+from topology_master.core.events import LogNote, WriteManifest, WriteResult
 
 TASKS = {1: 11, 2: 22}
 DONE = WriteResult.DONE
 
 
-def running(record: CheckpointRecord | None = None) -> Coordinator:
-    coordinator = Coordinator(1_000, 500, initial_manifest("id"), record or CheckpointRecord(1))
-    coordinator.running(Participants(NO_PLAN, TASKS, {}), 0)
+def running(record: CheckpointRecord | None = None) -> CheckpointCoordinator:
+    coordinator = CheckpointCoordinator(1_000, 500, initial_manifest("id"), record or CheckpointRecord(1))
+    coordinator.running(GenerationMembers(NO_PLAN, TASKS, {}), 0)
     return coordinator
 
 
-def begun(coordinator: Coordinator, now_ms: float = 1_000) -> int:
+def begun(coordinator: CheckpointCoordinator, now_ms: float = 1_000) -> int:
     write = coordinator.run(now_ms)
     assert isinstance(write, StoreRecord)
     coordinator.wrote(DONE, now_ms)
@@ -37,7 +43,7 @@ def part(task: int, number: int, incarnation: int | None = None) -> Part:
     return Part("count", task, incarnation or TASKS[task], 1, number, 0, 10, "sum")
 
 
-def hear_all(coordinator: Coordinator, number: int, *, stored: bool = False) -> None:
+def hear_all(coordinator: CheckpointCoordinator, number: int, *, stored: bool = False) -> None:
     for task, incarnation in TASKS.items():
         parts = (part(task, number),) if stored else ()
         coordinator.heard(task, incarnation, TaskReport(1, True, number, parts))
@@ -66,7 +72,7 @@ def test_from_a_number_to_a_complete_checkpoint() -> None:
     coordinator.wrote(DONE, 1_400)
     assert coordinator.wish.complete == 1
     assert coordinator.completed is write.manifest
-    assert coordinator.timing == Timing(1_000, 200, 2)
+    assert coordinator.timing == CheckpointTiming(1_000, 200, 2)
     assert (coordinator.under_way(1_500), coordinator.all_quiet, coordinator.waits_for) == ((0, 0.0), False, ())
     assert coordinator.notes() == []
     assert coordinator.run(2_399) is None
@@ -133,7 +139,7 @@ def test_a_new_master_ends_what_was_begun() -> None:
 
 
 def test_a_write_without_an_answer_is_read_back() -> None:
-    def completing() -> tuple[Coordinator, Manifest]:
+    def completing() -> tuple[CheckpointCoordinator, Manifest]:
         coordinator = running()
         hear_all(coordinator, begun(coordinator), stored=True)
         write = coordinator.run(1_100)
@@ -221,9 +227,9 @@ def test_several_that_are_cancelled_in_a_row_are_an_event_until_one_is_complete(
         coordinator.heard(1, 11, TaskReport(1, True, declined=number, declined_why="full"))
         why = "task 1 declines: full"
         in_a_row = number if number < CANCELLED_IN_A_ROW + 2 else number - CANCELLED_IN_A_ROW - 2
-        told = [Note(f"checkpoint {number} is cancelled: {why}", "__checkpoints_cancelled")]
+        told = [LogNote(f"checkpoint {number} is cancelled: {why}", "__checkpoints_cancelled")]
         if in_a_row >= CANCELLED_IN_A_ROW:
-            told.append(Note(f"{in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
+            told.append(LogNote(f"{in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
         assert coordinator.notes() == told
         cancelled = number - (number > CANCELLED_IN_A_ROW + 2)
         assert (coordinator.cancelled, coordinator.cancelled_last, coordinator.cancelled_why) == (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.generations import Generation, Member, Phase, stream_manager_of, task_place
-from topology_master.core.state.generations import MOST_FAILURES, Generations
+from topology_master.core.recovery import MOST_FAILURES, GenerationController
 
 ONE = task_place(1)
 TWO = task_place(2)
@@ -12,13 +12,13 @@ STMGR = stream_manager_of(1)
 PLACES = (ONE, TWO, STMGR)
 
 
-def restoring(number: int = 1, failures: int = 0) -> Generations:
-    generations = Generations(Generation(number, Phase.RESTORING, 0, failures=failures))
+def restoring(number: int = 1, failures: int = 0) -> GenerationController:
+    generations = GenerationController(Generation(number, Phase.RESTORING, 0, failures=failures))
     generations.read(generations.generation, PLACES)
     return generations
 
 
-def running() -> Generations:
+def running() -> GenerationController:
     generations = restoring()
     for place in PLACES:
         generations.heard(place, 5, TaskReport(1, restored=True))
@@ -89,7 +89,7 @@ def test_an_older_process_shall_leave() -> None:
 def test_what_user_code_causes_ends_in_failed_and_what_dies_does_not() -> None:
     generation = Generation(1, Phase.RESTORING)
     for round_ in range(MOST_FAILURES + 1):
-        generations = Generations(generation)
+        generations = GenerationController(generation)
         generations.read(generation, PLACES)
         generations.heard(ONE, 5, TaskReport(generation.number, failed="ValueError: 5"))
         wanted = generations.wanted(0)
@@ -98,7 +98,7 @@ def test_what_user_code_causes_ends_in_failed_and_what_dies_does_not() -> None:
         assert generation.failures == round_ + 1
     assert generation.phase is Phase.FAILED
     assert generation.cause == "task 1: ValueError: 5"
-    generations = Generations(generation)
+    generations = GenerationController(generation)
     generations.read(generation, PLACES)
     generations.heard(ONE, 6, TaskReport(generation.number, failed="again"))
     assert generations.wanted(0) is None, "it stays failed"

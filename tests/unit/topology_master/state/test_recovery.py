@@ -10,10 +10,9 @@ from heron_runtime.model.checkpoints import CheckpointRecord, initial_manifest, 
 from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyDefinition
-from topology_master.core.events import RemoveOld, Stored
+from topology_master.core.events import RemoveOldCheckpoints, StoreSnapshot
 from topology_master.core.membership import MAX_STEP_MS
-from topology_master.core.state.recovery import Recovery
-from topology_master.core.state.silence import Silence
+from topology_master.core.recovery import SilenceTimer, StateController
 
 PACKING = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "count", 0),)),))
 
@@ -34,20 +33,20 @@ def test_the_mode_decides() -> None:
 @pytest.mark.parametrize(
     ("stored", "fault"),
     [
-        (Stored(), "the manifest of checkpoint 0 has not been read"),
-        (Stored(storage_fault="checkpoint 3: no such file"), "checkpoint 3: no such file"),
+        (StoreSnapshot(), "the manifest of checkpoint 0 has not been read"),
+        (StoreSnapshot(storage_fault="checkpoint 3: no such file"), "checkpoint 3: no such file"),
         (
-            Stored(plan=plan(2), record=CheckpointRecord(1), complete=initial_manifest("id")),
+            StoreSnapshot(plan=plan(2), record=CheckpointRecord(1), complete=initial_manifest("id")),
             "the plan is of generation 2, the record of checkpoints of 1",
         ),
         (
-            Stored(plan=plan(1), complete=initial_manifest("id")),
+            StoreSnapshot(plan=plan(1), complete=initial_manifest("id")),
             "the plan is of generation 1, the record of checkpoints of 0",
         ),
     ],
 )
-def test_what_does_not_fit_together_is_said_and_nothing_is_decided(stored: Stored, fault: str) -> None:
-    recovery = Recovery({}, 1_000)
+def test_what_does_not_fit_together_is_said_and_nothing_is_decided(stored: StoreSnapshot, fault: str) -> None:
+    recovery = StateController({}, 1_000)
     recovery.read(stored, 0)
     assert recovery.fault == fault
     assert recovery.status(0).storage_fault == fault
@@ -57,8 +56,8 @@ def test_what_does_not_fit_together_is_said_and_nothing_is_decided(stored: Store
 
 
 def test_a_record_without_a_plan_is_followed_by_the_next_generation() -> None:
-    recovery = Recovery({}, 1_000)
-    recovery.read(Stored(record=CheckpointRecord(4, 9, 0), complete=initial_manifest("id")), 0)
+    recovery = StateController({}, 1_000)
+    recovery.read(StoreSnapshot(record=CheckpointRecord(4, 9, 0), complete=initial_manifest("id")), 0)
     wanted = recovery.wanted(0)
     assert wanted == Generation(5, Phase.RESTORING)
     assert recovery.record_of(wanted) == CheckpointRecord(5, 9, 0)
@@ -66,24 +65,24 @@ def test_a_record_without_a_plan_is_followed_by_the_next_generation() -> None:
 
 
 def test_short_intervals_are_told_time_often() -> None:
-    assert Recovery({"topology.stateful.checkpoint.interval.secs": 0.1}, 1_000).tick_ms == 20
-    assert Recovery({}, 1_000).tick_ms == 200
+    assert StateController({"topology.stateful.checkpoint.interval.secs": 0.1}, 1_000).tick_ms == 20
+    assert StateController({}, 1_000).tick_ms == 200
 
 
 def test_no_file_goes_while_no_generation_runs() -> None:
     """Only a generation that runs says which checkpoints nobody needs: until then tasks read the one it begins from."""
-    recovery, complete = Recovery({}, 1_000), initial_manifest("id")
-    recovery.read(Stored(plan=plan(2), record=CheckpointRecord(2), complete=complete), 0)
+    recovery, complete = StateController({}, 1_000), initial_manifest("id")
+    recovery.read(StoreSnapshot(plan=plan(2), record=CheckpointRecord(2), complete=complete), 0)
     recovery._remove_old()
     assert recovery.effects() == []
     runs = replace(plan(2), generation=Generation(2, Phase.RUNNING))
-    recovery.read(Stored(plan=runs, record=CheckpointRecord(2), complete=complete), 0)
-    removals = [effect for effect in recovery.effects() if isinstance(effect, RemoveOld)]
+    recovery.read(StoreSnapshot(plan=runs, record=CheckpointRecord(2), complete=complete), 0)
+    removals = [effect for effect in recovery.effects() if isinstance(effect, RemoveOldCheckpoints)]
     assert [(removal.complete, removal.running) for removal in removals] == [(0, 2)]
 
 
 def test_silence_is_counted_from_the_last_word_or_from_the_beginning() -> None:
-    silence = Silence()
+    silence = SilenceTimer()
     one, other = task_place(1), task_place(2)
     assert silence.of(one) == 0
     silence.advance(5_000)

@@ -9,7 +9,7 @@ from heron_control.inspection.checkpoints import complete_ones
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, initial_manifest, next_manifest
 from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.plan import NO_PLAN
-from topology_master.core.state.retention import generation_of, kept, old_files
+from topology_master.core.checkpoints import part_generation, select_kept, select_removable
 
 TABLES = {"count": (1,) * KEY_GROUPS}
 
@@ -45,21 +45,21 @@ class History:
 def test_what_is_kept_can_be_read_whole_and_what_was_given_up_goes(length: int, keep: int) -> None:
     history = History(length)
     complete = history.last.checkpoint
-    old = old_files(history.manifests, history.parts, complete, history.generation, keep)
+    old = select_removable(history.manifests, history.parts, complete, history.generation, keep)
     left = {number: m for number, m in history.manifests.items() if number not in old.manifests}
     files = set(history.parts) - set(old.parts)
     assert [n for n in left if n in history.complete] == history.complete[-keep:]
     for number in history.complete[-keep:]:
         assert history.manifests[number].files <= files
     needed = {name for manifest in left.values() for name in manifest.files}
-    assert all(generation_of(name) == history.generation for name in files - needed)
-    assert old_files(left, sorted(files), complete, history.generation, keep) == ((), ()), "once is enough"
+    assert all(part_generation(name) == history.generation for name in files - needed)
+    assert select_removable(left, sorted(files), complete, history.generation, keep) == ((), ()), "once is enough"
 
 
 @given(st.integers(1, 40), st.integers(0, 20), st.integers(1, 4))
 def test_a_master_that_knows_less_removes_nothing_that_a_later_one_needs(then: int, later: int, keep: int) -> None:
     earlier, history = History(then), History(then + later)
-    old = old_files(
+    old = select_removable(
         history.manifests, history.parts, earlier.last.checkpoint, earlier.generation, keep
     )  # it sees the files that are there now
     for number in history.complete[-keep:]:
@@ -77,7 +77,7 @@ def test_what_was_struck_off_is_never_taken_for_complete(then: int, steps: int, 
     for number in range(then + 1, then + later + 1):
         history.take(number)
     counts = [n for n in history.complete if n <= target or n > then]
-    found = kept(history.manifests, history.last.checkpoint, keep)
+    found = select_kept(history.manifests, history.last.checkpoint, keep)
     assert sorted(found) == counts[-keep:]
     turns = {n: manifest.turn for n, manifest in history.manifests.items()}
     assert sorted(complete_ones(turns, history.last.checkpoint)) == counts
@@ -86,15 +86,15 @@ def test_what_was_struck_off_is_never_taken_for_complete(then: int, steps: int, 
 def test_while_a_manifest_that_stays_cannot_be_read_no_part_goes() -> None:
     history = History(20)
     last = history.last.checkpoint
-    old = old_files({**history.manifests, last: None}, history.parts, last, history.generation, 2)
+    old = select_removable({**history.manifests, last: None}, history.parts, last, history.generation, 2)
     assert old.manifests
     assert old.parts == ()
 
 
 def test_unfinished_files_go_with_their_generation_and_what_is_nobodys_stays() -> None:
     parts = [".2-7-1-9.part.0a1b2c3d.part", ".3-8-1-9.part.0a1b2c3d.part", "2-7-2-9.part", "notes.txt"]
-    assert old_files({}, parts, 0, 3, 3) == ((), (".2-7-1-9.part.0a1b2c3d.part", "2-7-2-9.part"))
-    assert kept({4: None, 2: None, 9: None, 7: None}, complete=7, keep=2) == {4, 7}
+    assert select_removable({}, parts, 0, 3, 3) == ((), (".2-7-1-9.part.0a1b2c3d.part", "2-7-2-9.part"))
+    assert select_kept({4: None, 2: None, 9: None, 7: None}, complete=7, keep=2) == {4, 7}
 
 
 def test_those_of_a_later_turn_were_struck_off_and_hide_none_behind_them() -> None:
@@ -106,11 +106,11 @@ def test_those_of_a_later_turn_were_struck_off_and_hide_none_behind_them() -> No
 
     one = follows(initial_manifest("id"), 1)
     two = follows(one, 2)
-    assert kept({2: two, 3: follows(two, 3), 4: follows(initial_manifest("id"), 4, 2)}, 4, keep=5) == {4}
+    assert select_kept({2: two, 3: follows(two, 3), 4: follows(initial_manifest("id"), 4, 2)}, 4, keep=5) == {4}
 
 
 def test_a_file_that_is_nobody_s_stays() -> None:
     history = History(4)
     odd = ["notes.txt", "x-1-2-3.part"]
-    old = old_files(history.manifests, odd, history.last.checkpoint, 10**9, keep=1)
+    old = select_removable(history.manifests, odd, history.last.checkpoint, 10**9, keep=1)
     assert old.parts == ()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.generations import stream_manager_of, task_place
 from topology_master.core.membership import MAX_STEP_MS
-from topology_master.core.state.silence import Silence
+from topology_master.core.recovery import SilenceTimer
 
 PLACES = [task_place(1), task_place(2), stream_manager_of(1)]
 
@@ -20,7 +20,7 @@ PLACES = [task_place(1), task_place(2), stream_manager_of(1)]
     ),
 )
 def test_silence_is_the_time_of_bounded_steps_since_the_last_word(start_ms: int, steps: list[object]) -> None:
-    silence = Silence()
+    silence = SilenceTimer()
     silence.advance(start_ms)
     assert silence.clock_ms == 0, "before the first tick no time has passed"
     now_ms, silent_ms = start_ms, dict.fromkeys(PLACES, 0)

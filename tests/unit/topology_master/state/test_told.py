@@ -9,15 +9,19 @@ from heron_runtime.model.checkpoints import CheckpointRecord, Manifest
 from heron_runtime.model.generations import Generation, Phase
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.wire.master import CheckpointSummary
-from topology_master.core.events import Happened, Note, WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants
-from topology_master.core.state.told import checkpoint_complete, of_generation
+from topology_master.core.checkpoints import (
+    CheckpointCoordinator,
+    GenerationMembers,
+    completed_event,
+    generation_events,
+)
+from topology_master.core.events import EmitEvent, LogNote, WriteResult
 
 
 def told(generation: Generation, before: Generation | None) -> tuple[str, str, dict[str, object]]:
-    note, happened = of_generation(generation, before)
-    assert isinstance(note, Note)
-    assert isinstance(happened, Happened)
+    note, happened = generation_events(generation, before)
+    assert isinstance(note, LogNote)
+    assert isinstance(happened, EmitEvent)
     assert note.text == happened.text, "the log says the same"
     assert (note.metric == "__restores") == (happened.what == "begun")
     return happened.what, happened.text, json.loads(happened.detail)
@@ -27,7 +31,7 @@ def test_generations() -> None:
     first = Generation(1, Phase.RESTORING, 0)
     assert told(first, None)[:2] == ("start", "generation 1: starting from the initial state")
     assert told(replace(first, phase=Phase.RUNNING), first)[:2] == ("runs", "generation 1 runs, with 0 processes")
-    assert of_generation(first, first) == []
+    assert generation_events(first, first) == []
     second = Generation(2, Phase.RESTORING, 7, cause="task 2: it was started anew")
     what, text, detail = told(second, first)
     assert (what, text) == ("begun", "generation 2: restoring from checkpoint 7: task 2: it was started anew")
@@ -37,7 +41,7 @@ def test_generations() -> None:
 
 
 def test_a_complete_checkpoint_has_its_size_and_times() -> None:
-    found = checkpoint_complete(CheckpointSummary(5, 1.0, 1234.0, 20.0, 56_789, 3))
+    found = completed_event(CheckpointSummary(5, 1.0, 1234.0, 20.0, 56_789, 3))
     assert (found.kind, found.text) == ("checkpoint", "checkpoint 5 complete: 56,789 bytes in 1.23 s")
     assert json.loads(found.detail) == {
         "checkpoint": 5, "what": "complete", "bytes": 56_789, "ms": 1234, "quiet_ms": 20, "last_aligned": 3,
@@ -45,8 +49,8 @@ def test_a_complete_checkpoint_has_its_size_and_times() -> None:
 
 
 def test_what_begins_and_fails_is_told_once() -> None:
-    coordinator = Coordinator(1000.0, 500.0, Manifest("words-1", 0, 0, 0), CheckpointRecord(generation=1))
-    coordinator.running(Participants(PlanVersion(), {1: 9}, {}), 0.0)
+    coordinator = CheckpointCoordinator(1000.0, 500.0, Manifest("words-1", 0, 0, 0), CheckpointRecord(generation=1))
+    coordinator.running(GenerationMembers(PlanVersion(), {1: 9}, {}), 0.0)
     assert coordinator.happened() == []
     coordinator.run(1000.0)
     coordinator.wrote(WriteResult.DONE, 1010.0)

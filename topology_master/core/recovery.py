@@ -1,22 +1,35 @@
-"""State in the master: one coordinator and one keeper of generations, and what the plan and the store are asked for.
+"""Generations of a stateful topology: when to restore, when to run, when the topology has failed.
 
-Theory of operation. What the store holds (plan, record, manifest of the last complete checkpoint) and what processes
-report are facts; ``wanted`` is the generation that the next plan shall have, ``next_write`` what the coordinator wants
-written. The master stores one thing at a time: a plan that begins a generation goes with the record in one transaction,
-so it and a checkpoint's completion refuse each other. While the manifest of the last complete checkpoint cannot be read
-nothing is decided at all, since nobody could be restored from it, unless somebody wants to go back to an older one
-(``damage.py``).
+::
 
-Silence is counted as leases are (``core/membership.py``): in the master's own ticks, of bounded length. A generation
-that has ended is followed by the next one at once, and by those after that with growing delays, until a checkpoint is
-complete. What user code or storage causes is counted, too, and ends in FAILED; its delays are longer, for a storage or
-an outside system that is away for some seconds looks just like that.
+    RESTORING g ──every participant restored──▶ RUNNING g, its members named
+        ▲  │ a second fault: g + 1                 │ a participant is lost, a record failed, a restore is requested
+        └──┴──────── g + 1, from the last complete checkpoint ◀──┘
+                              │ too many failures of user code or storage
+                              ▼
+                            FAILED, with its cause
+
+Theory of operation. A generation is the life of the whole topology between two restores. The loss of any process,
+connection or frame ends it for all tasks; the next one begins everywhere at the last complete checkpoint (Carbone et
+al. 2015, section 5). Starting a topology restores generation 1 from the initial state. No task processes a tuple before
+every participant has reported that it is restored, and only the incarnations that reported take part. A process that
+was cut off therefore cannot take part when it comes back.
+
+The store (plan, record, manifest of the last complete checkpoint) and the reports of processes are facts. The master
+stores one thing at a time. A plan that begins a generation and the record of checkpoints are one transaction, so it
+and the completion of a checkpoint refuse each other. While the manifest of the last complete checkpoint cannot be
+read, nothing is decided unless the user requests an older checkpoint.
+
+Silence is counted in the master's own ticks, which are of bounded length (``membership.py``). Lost processes and links
+are retried indefinitely: the first restore follows at once, later ones after growing delays until a checkpoint is
+complete. Failures of user code or storage are counted as well and end in FAILED. Their delays are longer, since a
+storage that is away for some seconds looks the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heron_runtime.model.backoff import BackoffPolicy
@@ -24,6 +37,7 @@ from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Ma
 from heron_runtime.model.generations import (
     NO_CHECKPOINT,
     Generation,
+    Member,
     Phase,
     Place,
     PlaceKind,
@@ -33,13 +47,24 @@ from heron_runtime.model.generations import (
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
-from topology_master.core.events import Happened, Note, RemoveOld, RestoreRequested, Stored, WriteResult
-from topology_master.core.state.coordinator import Coordinator, Participants, StoreRecord, Write
-from topology_master.core.state.damage import Unread
-from topology_master.core.state.generations import Generations
-from topology_master.core.state.retention import kept
-from topology_master.core.state.silence import Silence
-from topology_master.core.state.told import checkpoint_complete, of_generation
+from topology_master.core.checkpoints import (
+    CheckpointCoordinator,
+    CheckpointWrite,
+    GenerationMembers,
+    StoreRecord,
+    completed_event,
+    generation_events,
+    select_kept,
+)
+from topology_master.core.events import (
+    EmitEvent,
+    LogNote,
+    RemoveOldCheckpoints,
+    RestoreRequested,
+    StoreSnapshot,
+    WriteResult,
+)
+from topology_master.core.membership import MAX_STEP_MS
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
@@ -51,35 +76,35 @@ GAUGES = (
 )  # fmt: skip
 
 
-def places_of(plan: PhysicalPlan) -> list[Place]:
+def list_participants(plan: PhysicalPlan) -> list[Place]:
     """Everybody who takes part: the stream manager of each container, and each task."""
     return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_place, plan.tasks())]
 
 
-class Recovery:
+class StateController:
     """Of one master, for as long as it leads. ``utc``: what is added to seconds of its clock to make them UTC."""
 
     def __init__(self, config: Mapping[str, Any], lease_ms: int, code_digest: str = "", utc: float = 0.0) -> None:
-        self._coordinator: Coordinator | None = None
+        self._coordinator: CheckpointCoordinator | None = None
         self.configure(config)
         self._lease_ms, self._code_digest, self._utc = lease_ms, code_digest, utc
-        self._generations: Generations | None = None
+        self._generations: GenerationController | None = None
         self._plan: PhysicalPlan | None = None
-        self._silence = Silence()
+        self._silence = SilenceTimer()
         self._phase_since_ms = self._quiet_since_ms = 0  # by its clock
         self._ran = 0  # the generation whose members the coordinator was told
-        self._held: Write | None = None  # what the coordinator wants written, while something else is
+        self._held: CheckpointWrite | None = None  # what the coordinator wants written, while something else is
         self._out_ms: int | None = None  # since when a write of the coordinator's is under way
         self._unanswered = False  # it ended without an answer: the next read tells
         self._losses = 0  # restores in a row
         self._due_ms: int | None = None  # when the next one is due
         self._back: Manifest | None = None  # the older checkpoint that a restore is asked for to
         self.holds = False  # a restore is due, and waits: nobody needs another plan before it
-        self._unread: Unread | None = None
+        self._unread: UnreadableCheckpoint | None = None
         self.fault = "the store has not been read"
         self._completed = self._restores = 0
         self._last = CheckpointSummary()
-        self._effects: list[Note | Happened | RemoveOld] = []
+        self._effects: list[LogNote | EmitEvent | RemoveOldCheckpoints] = []
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """The settings that hold from now on."""
@@ -115,7 +140,7 @@ class Recovery:
 
     # Facts.
 
-    def read(self, stored: Stored, now_ms: int) -> None:
+    def read(self, stored: StoreSnapshot, now_ms: int) -> None:
         """What the store says now, by a read or by a write that was done."""
         if stored.definition is not None:
             self.configure(stored.definition.config)
@@ -128,11 +153,11 @@ class Recovery:
             self.fault = self.fault or f"the manifest of checkpoint {record.complete} has not been read"
             self._unread = None
             if stored.storage_fault and stored.plan is not None and self._coordinator is None:
-                self._unread = Unread(record, stored.plan.generation, self.fault)
+                self._unread = UnreadableCheckpoint(record, stored.plan.generation, self.fault)
             return
         self._unread = None
         if self._coordinator is None:
-            self._coordinator = Coordinator(self._interval_ms, self._timeout_ms, stored.complete, record)
+            self._coordinator = CheckpointCoordinator(self._interval_ms, self._timeout_ms, stored.complete, record)
         else:
             self._coordinator.read(record, stored.complete)
         self._settle_writes(now_ms)
@@ -154,7 +179,7 @@ class Recovery:
     def _take_plan(self, plan: PhysicalPlan, now_ms: int) -> None:
         generation = plan.generation
         if self._generations is None:
-            self._generations = Generations(generation)
+            self._generations = GenerationController(generation)
         known = self._plan.generation if self._plan is not None else None
         if known is None or known.number != generation.number:
             self._silence.begin()
@@ -162,14 +187,16 @@ class Recovery:
         if known is None or (known.number, known.phase) != (generation.number, generation.phase):
             self._phase_since_ms = self._silence.clock_ms
         self._plan = plan
-        self._generations.read(generation, places_of(plan))
+        self._generations.read(generation, list_participants(plan))
         if generation.phase is Phase.RUNNING and self._ran != generation.number:
             assert self._coordinator is not None
             self._ran = generation.number
             members = {m.place.number: m.incarnation for m in generation.members if m.place.kind is PlaceKind.TASK}
             tables = {table.component: table.tasks for table in plan.key_groups}
             shapes = {spec.name: shape_of(spec) for spec in plan.topology.components}
-            self._coordinator.running(Participants(plan.version, members, tables, self._code_digest, shapes), now_ms)
+            self._coordinator.running(
+                GenerationMembers(plan.version, members, tables, self._code_digest, shapes), now_ms
+            )
             self._remove_old()
 
     def registered(self, container: int, incarnation: int) -> None:
@@ -199,7 +226,7 @@ class Recovery:
         self._release_if_held_long()
         if self._generations is None or self._plan is None:
             return
-        for place in places_of(self._plan):
+        for place in list_participants(self._plan):
             silent_ms = self._silence.of(place)
             if silent_ms > self._lease_ms:
                 self._generations.silent(place, f"silent for {silent_ms / 1000:.0f} s")
@@ -211,7 +238,7 @@ class Recovery:
             self._quiet_since_ms = now_ms
         elif now_ms - self._quiet_since_ms > HOLD_MS:
             coordinator.release()
-            self._effects.append(Note(f"no other plan has come for {HOLD_MS / 1000:g} s: the tasks go on"))
+            self._effects.append(LogNote(f"no other plan has come for {HOLD_MS / 1000:g} s: the tasks go on"))
 
     def wrote(self, result: WriteResult, now_ms: int, why: str = "") -> None:
         """A write of ``next_write`` ended. UNKNOWN: the next read tells what became of it."""
@@ -239,7 +266,7 @@ class Recovery:
         number, complete = asked.checkpoint, self._coordinator.record.complete
         if number in (NO_CHECKPOINT, complete):
             return ""
-        there = sorted(kept(asked.manifests, complete, self._keep))
+        there = sorted(select_kept(asked.manifests, complete, self._keep))
         manifest = asked.manifests.get(number)
         if number not in there or manifest is None:
             return f"checkpoint {number} is not there: complete and kept are {', '.join(map(str, there)) or 'none'}"
@@ -263,7 +290,7 @@ class Recovery:
         if self._coordinator is not None and not self._unanswered and self._held is None:
             self._held = self._coordinator.run(now_ms)
 
-    def next_write(self, now_ms: int) -> Write | None:
+    def next_write(self, now_ms: int) -> CheckpointWrite | None:
         """What is to be written for checkpoints; ``wrote`` says what came of it."""
         held, self._held = self._held, None
         self._out_ms = now_ms if held is not None else None
@@ -309,8 +336,8 @@ class Recovery:
 
     def began(self, generation: Generation, before: Generation | None) -> None:
         """A plan of this generation is stored, in place of one of the generation ``before``."""
-        found = of_generation(generation, before)
-        self._restores += sum(isinstance(each, Note) and each.metric == "__restores" for each in found)
+        found = generation_events(generation, before)
+        self._restores += sum(isinstance(each, LogNote) and each.metric == "__restores" for each in found)
         self._effects += found
 
     def _look_completed(self, now_ms: int) -> None:
@@ -327,14 +354,14 @@ class Recovery:
             sum(part.size for part in manifest.parts),
             timing.last_aligned,
         )
-        self._effects += [Note("", "__checkpoints_completed"), checkpoint_complete(self._last)]
+        self._effects += [LogNote("", "__checkpoints_completed"), completed_event(self._last)]
         self._remove_old()
 
     def _remove_old(self) -> None:
         if self._running and self._coordinator is not None and self._back is None:
-            self._effects.append(RemoveOld(self._coordinator.record.complete, self._running, self._keep))
+            self._effects.append(RemoveOldCheckpoints(self._coordinator.record.complete, self._running, self._keep))
 
-    def effects(self) -> list[Note | Happened | RemoveOld]:
+    def effects(self) -> list[LogNote | EmitEvent | RemoveOldCheckpoints]:
         """What is worth telling, and which files may go, since the last call."""
         found, self._effects = self._effects, []
         # What a checkpoint has begun with comes before what it has ended with.
@@ -387,3 +414,157 @@ class Recovery:
             assert self._plan.generation.number == self._coordinator.record.generation
         assert not (self._held is not None and self._out_ms is not None), "one write at a time"
         assert not self.holds or self._due_ms is not None
+
+
+MOST_FAILURES = 5  # restores in a row, without a complete checkpoint between them, for reasons that come again
+
+
+class GenerationController:
+    """Of one master. ``heard`` and ``lost`` are facts; ``wanted`` is the generation to store next, if any."""
+
+    def __init__(self, stored: Generation) -> None:
+        self.generation = stored
+        self._places: frozenset[Place] = frozenset()
+        self._members: dict[Place, int] = {}
+        self._restored: dict[Place, int] = {}
+        self._newest: dict[Place, int] = {}
+        self._lost = self._failed = ""
+
+    def read(self, stored: Generation, places: Iterable[Place]) -> None:
+        """What the plan in the store says, and which places it has."""
+        if stored.number != self.generation.number:
+            self._restored.clear()
+            self._lost = self._failed = ""
+        self.generation = stored
+        self._places = frozenset(places)
+        self._members = {member.place: member.incarnation for member in stored.members}
+
+    def refuses(self, place: Place, incarnation: int) -> bool:
+        """Whether this process has been replaced: it shall leave."""
+        return incarnation < max(self._newest.get(place, 0), self._members.get(place, 0))
+
+    def heard(self, place: Place, incarnation: int, report: TaskReport) -> None:
+        """A report from a place of the plan, of a process that is not refused."""
+        self._newest[place] = incarnation
+        now = self.generation
+        if place not in self._places or now.phase is Phase.FAILED:
+            return
+        if now.phase is Phase.RUNNING and incarnation != self._members.get(place):
+            self.lost(place, "it was started anew")
+        elif self._restored.get(place, incarnation) != incarnation:
+            self.lost(place, "it was started anew while the topology was being restored")
+        if report.generation != now.number:
+            return
+        if report.failed:
+            self._failed = self._failed or f"{place}: {report.failed}"
+        if report.lost:
+            self.lost(place, report.lost)
+        if report.restored and now.phase is Phase.RESTORING:
+            self._restored[place] = incarnation
+
+    def lost(self, place: Place, why: str) -> None:
+        """A place of the plan cannot be counted on: it is silent, or what came from it is not whole."""
+        if place in self._places:
+            self._lost = self._lost or f"{place}: {why}"
+
+    def silent(self, place: Place, why: str) -> None:
+        """Nothing is heard from a place. Where nothing is restored yet it is waited for, or g + 1 would follow g + 1.
+        Who comes next may have a lower incarnation: those of a task are of its host's clock, which may begin anew."""
+        self._newest.pop(place, None)
+        if self.generation.phase is Phase.RUNNING or place in self._restored:
+            self.lost(place, why)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the generation ends for a reason that comes again: user code, or the storage."""
+        return bool(self._failed)
+
+    @property
+    def missing(self) -> tuple[Place, ...]:
+        """Places that have not restored yet, in order; empty when nothing is being restored."""
+        if self.generation.phase is not Phase.RESTORING:
+            return ()
+        return tuple(sorted(self._places - set(self._restored)))
+
+    def wanted(self, complete: int, *, asked: str = "") -> Generation | None:
+        """The generation to store in place of the one that stands, or None. ``complete``: the last complete
+        checkpoint, which the transaction checks; ``asked``: why the owner wants a restore, if so."""
+        now = self.generation
+        if now.phase is Phase.FAILED:
+            return Generation(now.number + 1, Phase.RESTORING, complete, cause=asked) if asked else None
+        if self._failed or self._lost or asked:
+            before = 0 if complete > now.restore_from else now.failures  # a complete checkpoint makes up for all
+            failures = before + bool(self._failed)
+            cause = self._failed or self._lost or asked
+            phase = Phase.FAILED if failures > MOST_FAILURES else Phase.RESTORING
+            return Generation(now.number + 1, phase, complete, (), failures, cause)
+        if now.phase is Phase.RESTORING and self._places and not self.missing:
+            members = tuple(Member(place, incarnation) for place, incarnation in sorted(self._restored.items()))
+            return Generation(now.number, Phase.RUNNING, now.restore_from, members, now.failures, now.cause)
+        return None
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        now = self.generation
+        assert now.number > 0
+        assert (now.phase is Phase.RUNNING) == bool(now.members), "members are named when it runs, and only then"
+        assert set(self._restored) <= self._places or now.phase is not Phase.RESTORING
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableCheckpoint:
+    """What the store says while the last manifest cannot be read, and why that is so."""
+
+    record: CheckpointRecord
+    generation: Generation  # of the plan that stands
+    fault: str
+
+    def past(self, asked: RestoreRequested, keep: int) -> Manifest | str:
+        """The older checkpoint that is asked for; or why it cannot be gone back to."""
+        complete = self.record.complete
+        readable = {number: found for number, found in asked.manifests.items() if found is not None}
+        there = sorted(number for number in select_kept(asked.manifests, complete, keep) if number in readable)
+        known = f"whole, and kept, are {', '.join(map(str, there)) or 'none'}"
+        if asked.checkpoint not in there or asked.checkpoint == complete:
+            what = "the last checkpoint" if asked.checkpoint in (0, complete) else f"checkpoint {asked.checkpoint}"
+            return f"{what} cannot be gone back to: {self.fault}; {known}"
+        if not asked.repeat_output:
+            return (
+                f"the last checkpoint is damaged ({self.fault}); what was written behind checkpoint "
+                f"{asked.checkpoint}, up to {complete}, would be written again; say --repeat-output if that is well so"
+            )
+        return readable[asked.checkpoint]
+
+    def wanted(self, back: Manifest, asked: str) -> Generation | None:
+        """The generation that begins there."""
+        text = f"{asked}, and checkpoints behind it are struck off: {self.fault}"
+        found = GenerationController(self.generation).wanted(back.checkpoint, asked=text)
+        return found if found is None or found.phase is Phase.RESTORING else None
+
+
+@dataclass
+class SilenceTimer:
+    """Of all places. ``clock_ms`` is the time that counts."""
+
+    now_ms: int | None = None
+    clock_ms: int = 0
+    since_ms: int = 0
+    heard_ms: dict[Place, int] = field(default_factory=dict)
+
+    def heard(self, place: Place) -> None:
+        """It has said something."""
+        self.heard_ms[place] = self.clock_ms
+
+    def begin(self) -> None:
+        """Of everybody it is counted anew."""
+        self.heard_ms.clear()
+        self.since_ms = self.clock_ms
+
+    def advance(self, now_ms: int) -> None:
+        """Time passes."""
+        self.clock_ms += 0 if self.now_ms is None else min(now_ms - self.now_ms, MAX_STEP_MS)
+        self.now_ms = now_ms
+
+    def of(self, place: Place) -> int:
+        """For how long it has said nothing, in milliseconds."""
+        return self.clock_ms - self.heard_ms.get(place, self.since_ms)

@@ -19,13 +19,13 @@ from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.errors import MalformedMessage
-from topology_master.core.events import Event, ManifestWritten, RemoveOld, Stored, WriteManifest
-from topology_master.core.state.retention import old_files
+from topology_master.core.checkpoints import select_removable
+from topology_master.core.events import Event, ManifestWritten, RemoveOldCheckpoints, StoreSnapshot, WriteManifest
 
 log = logging.getLogger(__name__)
 
 
-class CheckpointFiles:
+class ManifestFiles:
     """Of one topology, for one master. ``failed`` is called (in the loop) when old files could not be removed."""
 
     def __init__(self, launch: Launch, inbox: Callable[[Event], None], failed: Callable[[], None]) -> None:
@@ -37,9 +37,9 @@ class CheckpointFiles:
         self._writing = ThreadPoolExecutor(1, "manifests")
         self._removing = ThreadPoolExecutor(1, "old files")
         self._removal: asyncio.Task[None] | None = None
-        self._next: RemoveOld | None = None
+        self._next: RemoveOldCheckpoints | None = None
 
-    def add_manifest(self, stored: Stored) -> Stored:
+    def add_manifest(self, stored: StoreSnapshot) -> StoreSnapshot:
         """What the store says, with the manifest of the last complete checkpoint; on the store's thread."""
         definition = stored.definition
         if definition is None or not keeps_state(definition.config):
@@ -96,7 +96,7 @@ class CheckpointFiles:
 
         self._writing.submit(work)
 
-    def remove(self, request: RemoveOld) -> None:
+    def remove(self, request: RemoveOldCheckpoints) -> None:
         """Remove what nobody needs any more, after what is being removed now."""
         self._next = request
         if self._removal is None or self._removal.done():
@@ -111,12 +111,12 @@ class CheckpointFiles:
                 self._failed()
                 log.warning("old checkpoints stay: %s", _said(error))
 
-    def remove_now(self, request: RemoveOld) -> None:
+    def remove_now(self, request: RemoveOldCheckpoints) -> None:
         """On the thread. Raises OSError."""
         folder = self._folder
         assert folder is not None
         manifests = self._read_all(folder)
-        old = old_files(manifests, folder.parts(), request.complete, request.running, request.keep)
+        old = select_removable(manifests, folder.parts(), request.complete, request.running, request.keep)
         for number in old.manifests:
             folder.remove_manifest(number)
             self._known.pop(number, None)

@@ -17,7 +17,7 @@ import grpc.aio
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import FromMaster, Heartbeat, HeartbeatReply, Register
-from topology_master.core.events import Event, Heard, LinkClosed, Registered
+from topology_master.core.events import Event, HeartbeatReceived, LinkClosed, RegistrationReceived
 
 MAX_LINKS = 8192
 CLOSE = None
@@ -54,7 +54,7 @@ class _Outbox:
             await self._news.wait()
 
 
-class Links:
+class StreamManagerLinks:
     """Every open stream of a stream manager."""
 
     def __init__(self, inbox: Callable[[Event], None]) -> None:
@@ -100,9 +100,9 @@ class Links:
         try:
             while (message := await context.read()) is not grpc.aio.EOF:
                 if isinstance(message, Register):
-                    self._inbox(Registered(link, message))
+                    self._inbox(RegistrationReceived(link, message))
                 elif isinstance(message, Heartbeat):
-                    self._inbox(Heard(link, message))
+                    self._inbox(HeartbeatReceived(link, message))
         except (grpc.aio.BaseError, MalformedMessage) as error:
             log.info("link %d ends: %r", link, error)
         finally:

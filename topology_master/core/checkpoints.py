@@ -1,25 +1,36 @@
-"""Who takes checkpoints: the master's part, from a new number to the last complete checkpoint.
+"""Checkpoints of a stateful topology: from a new number to the last complete checkpoint.
 
 ::
 
-    IDLE ──interval, or asked──▶ (number stored) ──▶ ALIGNING ──all aligned: resume──▶ WRITING ──all stored──▶
-      ▲                                                  │                                │
-      │     declined, too late, another generation: over │                                │
-      └──────────────────────────────────────────────────┴────────────────────────────────┘
-      ▲                                                                                   │ manifest written
-      └──── one store transaction makes it the last complete checkpoint: commits ◀────────┘
+    IDLE ──interval, or requested──▶ (number stored) ──▶ ALIGNING ──all aligned: resume──▶ WRITING ──all stored──▶
+      ▲                                                     │                                 │
+      │     declined, too late, another generation: over    │                                 │
+      └─────────────────────────────────────────────────────┴─────────────────────────────────┘
+      ▲                                                                                       │ manifest written
+      └──── one store transaction makes it the last complete checkpoint: commits ◀────────────┘
 
-Theory of operation. Facts are reports (whole states, so any of them may be lost) and results of writes; what the master
-wants goes out whole with each heartbeat reply, and everybody compares numbers. A number is given out by the store
-before its first barrier, and never again. Nothing is committed, and nothing restored from, before the transaction; it
-checks the node that holds generation, newest number and last complete checkpoint, and so does each transaction that
-begins a generation: whichever comes first refuses the other. A new master declares everything begun before it over.
+Theory of operation. The protocol is aligned barrier snapshotting (Carbone et al. 2015, section 4.2). Its inputs are
+reports, which are whole states so that any of them may be lost, and results of writes. Its output is one command, sent
+whole with each heartbeat reply; processes compare numbers. The store gives out a number before its first barrier and
+never reuses it. Nothing is committed or restored before the transaction that completes the checkpoint. That transaction
+checks the node with the generation, the newest number and the last complete checkpoint, and so does each transaction
+that begins a generation: the first of the two refuses the other. A new master cancels everything begun before it.
+
+The log and the history get an event when a number is given out and when it ends, and when a generation begins, runs or
+fails. ``heron_runtime.telemetry.happenings`` bounds how many of them are sent.
+
+Old files. The newest complete checkpoints stay, and all that is newer than the last complete one in the generation that
+runs. A part is removed when a removed manifest names it and no remaining one does. A part that no manifest names
+belongs to a checkpoint that was cancelled or is under way; only its generation tells which, so it is removed once a
+later generation runs. A deposed master with older knowledge removes less, never more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from heron_runtime.model.checkpoints import (
     CheckpointRecord,
@@ -29,10 +40,11 @@ from heron_runtime.model.checkpoints import (
     TaskReport,
     next_manifest,
 )
-from heron_runtime.model.generations import NO_CHECKPOINT
+from heron_runtime.model.generations import NO_CHECKPOINT, Generation, Phase
+from heron_runtime.model.history import CHECKPOINT, RESTORE
 from heron_runtime.model.plan import PlanVersion
-from topology_master.core.events import Happened, Note, WriteManifest, WriteResult
-from topology_master.core.state.told import checkpoint_begun, checkpoint_failed
+from heron_runtime.wire.master import CheckpointSummary
+from topology_master.core.events import EmitEvent, LogNote, WriteManifest, WriteResult
 
 MOST_TIMEOUT_MS = 600_000.0
 CANCELLED_IN_A_ROW = 3  # so many are an event
@@ -46,11 +58,11 @@ class StoreRecord:
     expected: CheckpointRecord
 
 
-Write = StoreRecord | WriteManifest
+CheckpointWrite = StoreRecord | WriteManifest
 
 
 @dataclass(frozen=True, slots=True)
-class Participants:
+class GenerationMembers:
     """Who takes part: the plan's tasks with the incarnations that were named when its generation began to run."""
 
     plan: PlanVersion
@@ -61,7 +73,7 @@ class Participants:
 
 
 @dataclass
-class _Under:
+class RunningCheckpoint:
     """The checkpoint under way."""
 
     number: int
@@ -77,7 +89,7 @@ class _Under:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class CheckpointTiming:
     """How a checkpoint went: when it began, after how long all were quiet, who was last."""
 
     began_ms: float = 0.0
@@ -85,7 +97,7 @@ class Timing:
     last_aligned: int = 0
 
 
-class Coordinator:
+class CheckpointCoordinator:
     """Of one master, for as long as it leads. ``interval_ms`` from one checkpoint's end to the next one's beginning."""
 
     def __init__(self, interval_ms: float, timeout_ms: float, base: Manifest, record: CheckpointRecord) -> None:
@@ -93,20 +105,20 @@ class Coordinator:
         self.record = record
         self.base = base  # the last complete checkpoint
         self.completed: Manifest | None = None  # just now; who looks takes it away
-        self.timing = Timing()  # of the last one that was completed here
+        self.timing = CheckpointTiming()  # of the last one that was completed here
         self.cancelled, self.cancelled_last, self.cancelled_why = 0, NO_CHECKPOINT, ""
         self.quiet: int = NO_CHECKPOINT  # complete, and everybody is still quiet, as was asked
         self._least_timeout_ms = self._timeout_ms = timeout_ms
         self._over = record.begun  # whatever another master has begun
-        self._participants: Participants | None = None
-        self._under: _Under | None = None
+        self._participants: GenerationMembers | None = None
+        self._under: RunningCheckpoint | None = None
         self._confirmed: dict[int, int] = {}  # by task: up to which checkpoint it has committed, in this generation
-        self._write: Write | None = None
+        self._write: CheckpointWrite | None = None
         self._asked = self._hold = False
         self._last_end_ms: float | None = None
         self._in_a_row = 0  # cancelled
-        self._notes: list[Note] = []
-        self._happened: list[Happened] = []
+        self._notes: list[LogNote] = []
+        self._happened: list[EmitEvent] = []
         self._now_ms = 0.0
 
     def configure(self, interval_ms: float, timeout_ms: float) -> None:
@@ -162,7 +174,7 @@ class Coordinator:
         if self._under is None and not self.quiet:
             self._over = max(self._over, record.begun)
 
-    def running(self, participants: Participants, now_ms: float) -> None:
+    def running(self, participants: GenerationMembers, now_ms: float) -> None:
         """The generation runs, with these."""
         self._participants = participants
         self._confirmed = dict.fromkeys(participants.incarnations, self.record.complete)  # to restore is to commit
@@ -224,7 +236,7 @@ class Coordinator:
             self._finish(under)
             self._last_end_ms = now_ms
 
-    def run(self, now_ms: float) -> Write | None:
+    def run(self, now_ms: float) -> CheckpointWrite | None:
         """Time passes. What shall be written next, if anything; one write at a time."""
         self._now_ms = now_ms
         if self._participants is None or self._write is not None:
@@ -254,12 +266,12 @@ class Coordinator:
             self._write = StoreRecord(replace(self.record, complete=under.number), self.record)
         return self._write
 
-    def notes(self) -> list[Note]:
+    def notes(self) -> list[LogNote]:
         """What is worth telling since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
-    def happened(self) -> list[Happened]:
+    def happened(self) -> list[EmitEvent]:
         """What the history is told since the last call: beginnings, and ends that are no checkpoint."""
         happened, self._happened = self._happened, []
         return happened
@@ -273,18 +285,18 @@ class Coordinator:
         return StoreRecord(replace(self.record, begun=self.record.begun + 1), self.record)
 
     def _begin(self, number: int, now_ms: float) -> None:
-        self._under = _Under(number, self.base.turn + 1, now_ms, self._hold)
+        self._under = RunningCheckpoint(number, self.base.turn + 1, now_ms, self._hold)
         self._asked = self._hold = False
-        self._happened.append(checkpoint_begun(number))
+        self._happened.append(begun_event(number))
 
-    def _manifest(self, under: _Under, participants: Participants) -> Manifest:
+    def _manifest(self, under: RunningCheckpoint, participants: GenerationMembers) -> Manifest:
         parts = (under.stored[task] for task in participants.incarnations)
         who = participants
         return next_manifest(self.base, parts, who.plan, who.tables, who.code_digest, who.shapes)
 
-    def _finish(self, under: _Under) -> None:
+    def _finish(self, under: RunningCheckpoint) -> None:
         self.completed = under.manifest
-        self.timing = Timing(under.began_ms, under.quiet_ms, under.last_aligned)
+        self.timing = CheckpointTiming(under.began_ms, under.quiet_ms, under.last_aligned)
         self._under = None
         self._in_a_row = 0
         self._timeout_ms = max(self._least_timeout_ms, self._timeout_ms / 2)
@@ -304,15 +316,15 @@ class Coordinator:
         self._drop(why)
         self._in_a_row += 1
         if self._in_a_row >= CANCELLED_IN_A_ROW:
-            self._notes.append(Note(f"{self._in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
+            self._notes.append(LogNote(f"{self._in_a_row} checkpoints in a row were cancelled; the last one: {why}"))
 
     def _drop(self, why: str) -> None:
         under, self._under = self._under, None
         if under is not None:
             self._over = max(self._over, under.number)
             self.cancelled, self.cancelled_last, self.cancelled_why = self.cancelled + 1, under.number, why
-            self._notes.append(Note(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
-            self._happened.append(checkpoint_failed(under.number, why, self._now_ms - under.began_ms))
+            self._notes.append(LogNote(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
+            self._happened.append(failed_event(under.number, why, self._now_ms - under.began_ms))
 
     def _all(self, tasks: set[int] | dict[int, Part]) -> bool:
         return self._participants is not None and len(tasks) == len(self._participants.incarnations)
@@ -327,3 +339,94 @@ class Coordinator:
             assert under.resumed or not under.manifest, "a manifest before all have aligned"
             assert under.hold or under.resumed == (self._over >= under.number), "resume is said to everybody at once"
         assert not self.quiet or self._over < self.quiet
+
+
+FAILED_HINT = "its processes stay, and do nothing; mend the cause, then `heron restore`"
+
+
+def generation_events(generation: Generation, before: Generation | None) -> list[LogNote | EmitEvent]:
+    """A plan of this generation is stored, in place of one of the generation ``before``."""
+    number, cause, metric = generation.number, generation.cause, ""
+    start = f"checkpoint {generation.restore_from}" if generation.restore_from else "the initial state"
+    if before is None or before.number == 0:
+        what, text = "start", f"generation {number}: starting from {start}"
+    elif before.number == number:
+        if before.phase is generation.phase:
+            return []
+        what, text = "runs", f"generation {number} runs, with {len(generation.members)} processes"
+    elif generation.phase is Phase.FAILED:
+        what, text = "failed", f"generation {number}: the topology has FAILED: {cause}; {FAILED_HINT}"
+    else:
+        what, text, metric = "begun", f"generation {number}: restoring from {start}: {cause}", "__restores"
+    detail = {"generation": number, "what": what, "checkpoint": generation.restore_from, "cause": str(cause)}
+    return [LogNote(text, metric), EmitEvent(RESTORE, what, text, json.dumps(detail))]
+
+
+def begun_event(number: int) -> EmitEvent:
+    """The store has given its number out."""
+    detail = json.dumps({"checkpoint": number, "what": "begun"})
+    return EmitEvent(CHECKPOINT, "begun", f"checkpoint {number} begun", detail)
+
+
+def failed_event(number: int, why: str, duration_ms: float) -> EmitEvent:
+    """It is over, and is none."""
+    detail = {"checkpoint": number, "what": "failed", "ms": round(duration_ms), "cause": why}
+    text = f"checkpoint {number} failed after {duration_ms / 1000:.2f} s: {why}"
+    return EmitEvent(CHECKPOINT, "failed", text, json.dumps(detail))
+
+
+def completed_event(found: CheckpointSummary) -> EmitEvent:
+    """It is the last complete one."""
+    detail = {
+        "checkpoint": found.number, "what": "complete", "bytes": found.bytes, "ms": round(found.duration_ms),
+        "quiet_ms": round(found.bubble_ms), "last_aligned": found.last_aligned,
+    }  # fmt: skip
+    text = f"checkpoint {found.number} complete: {found.bytes:,} bytes in {found.duration_ms / 1000:.2f} s"
+    return EmitEvent(CHECKPOINT, "complete", text, json.dumps(detail))
+
+
+class RemovableFiles(NamedTuple):
+    """Numbers of manifests, names of parts; manifests go first, so that none ever names what is not there."""
+
+    manifests: tuple[int, ...]
+    parts: tuple[str, ...]
+
+
+def select_kept(manifests: Mapping[int, Manifest | None], complete: int, keep: int) -> set[int]:
+    """The newest complete checkpoints. Of those of one turn only the newest can be complete: the others were written,
+    and the store has not made them the last complete one, or they were struck off. So were those of later turns than
+    the last complete one."""
+    newest = {}
+    last = manifests.get(complete)
+    for number in sorted(number for number in manifests if number <= complete):
+        found = manifests[number]
+        if last is not None and found is not None and found.turn > last.turn:
+            continue
+        newest[("unread", number) if found is None else ("turn", found.turn)] = number
+    return set(sorted(newest.values())[-keep:])
+
+
+def select_removable(
+    manifests: Mapping[int, Manifest | None], parts: Iterable[str], complete: int, running: int, keep: int
+) -> RemovableFiles:
+    """What may go, of these files. ``complete``: the last complete checkpoint; ``running``: the generation that runs.
+
+    A manifest that cannot be read is None; while one of them stays no part goes, since it may name any of them.
+    """
+    gone = {number for number in manifests if number <= complete} - select_kept(manifests, complete, keep)
+    gone |= {n for n, found in manifests.items() if n > complete and found is not None and found.generation < running}
+    staying = [found for number, found in manifests.items() if number not in gone]
+    if None in staying:
+        return RemovableFiles(tuple(sorted(gone)), ())
+    needed = {name for found in staying if found is not None for name in found.files}
+    named = {name for number in gone if (found := manifests[number]) is not None for name in found.files}
+    return RemovableFiles(
+        tuple(sorted(gone)),
+        tuple(name for name in parts if name not in needed and (name in named or part_generation(name) < running)),
+    )
+
+
+def part_generation(part: str) -> int:
+    """Of a part's file, unfinished ones included (``.NAME.RANDOM.part``); the greatest where it is nobody's."""
+    number = part.lstrip(".").partition("-")[0]
+    return int(number) if number.isdecimal() else 1 << 62

@@ -41,11 +41,10 @@ from heron_runtime.wire.master import (
 )
 from heron_runtime.wire.metrics import ProcessMetrics
 from topology_master.core import events as e
-from topology_master.core.master import NOT_LEADING, Master
-from topology_master.core.metric_store import MetricStore
-from topology_master.core.topology_gauges import topology_gauges
-from topology_master.shell.checkpoints import CheckpointFiles
-from topology_master.shell.links import Links
+from topology_master.core.master import NOT_LEADING, TopologyMaster
+from topology_master.core.metric_store import MetricStore, topology_gauges
+from topology_master.shell.manifests import ManifestFiles
+from topology_master.shell.service import StreamManagerLinks
 from topology_master.shell.store import MasterStore
 
 TICKS_PER_LEASE = 10
@@ -70,7 +69,7 @@ class _Refused(Exception):
         self.final = final
 
 
-class TopologyMaster:
+class TopologyMasterProcess:
     """One topology master process. ``start`` serves; ``stopped`` is set when it should end."""
 
     def __init__(self, launch: Launch, store: StateStore, container: int = 0) -> None:
@@ -84,12 +83,12 @@ class TopologyMaster:
         self._store_client = store
         self._container = container
         self._inbox: asyncio.Queue[e.Event] = asyncio.Queue()
-        self._links = Links(self._inbox.put_nowait)
+        self._links = StreamManagerLinks(self._inbox.put_nowait)
         self._requests: dict[int, asyncio.Future[MasterStatus]] = {}
         self._request_numbers = itertools.count(1)
         self._metrics = MetricStore(time.time())
         self._reported: set[str] = set()  # gauges of the topology that were ever reported
-        self._files = CheckpointFiles(launch, self._inbox.put_nowait, self._not_removed)
+        self._files = ManifestFiles(launch, self._inbox.put_nowait, self._not_removed)
         self._reporter = Reporter(launch, container, self._report)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: grpc.aio.Server | None = None
@@ -114,7 +113,9 @@ class TopologyMaster:
         self._server, self.port = make_server(identity, f"{self.launch.bind_host}:0", [handler])
         own = (self.launch.host, self.port, os.getpid())
         utc = time.time() - time.monotonic()
-        self._core = Master(self.launch.topology_id, own, int(self._lease * 1000), self.launch.package_digest, utc)
+        self._core = TopologyMaster(
+            self.launch.topology_id, own, int(self._lease * 1000), self.launch.package_digest, utc
+        )
         location = MasterLocation(self.launch.topology_id, self.launch.host, self.port, 0, os.getpid(), self._container)
         self._store = MasterStore(
             self._store_client, self.launch, location, self._inbox.put_nowait, self._files.add_manifest
@@ -153,7 +154,7 @@ class TopologyMaster:
             event = await self._inbox.get()
             for effect in self._core.handle(time.monotonic_ns() // 1_000_000, event):
                 self._act(effect)
-            if self.phase is not Phase.RUNNING and isinstance(event, e.Read):
+            if self.phase is not Phase.RUNNING and isinstance(event, e.StoreRead):
                 self.phase = Phase.RUNNING  # it leads, or knows who does
 
     async def _tick(self) -> None:
@@ -162,47 +163,47 @@ class TopologyMaster:
             wanted_ms = self._core.tick_ms
             await asyncio.sleep(interval if wanted_ms is None else min(interval, wanted_ms / 1000))
             if self._core.acting:
-                self._inbox.put_nowait(e.Tick())
+                self._inbox.put_nowait(e.MasterTick())
 
     def _act(self, effect: e.Effect) -> None:
         match effect:
-            case e.ReadStore() | e.Campaign() | e.Resign() | e.StorePlan():
+            case e.ReadStore() | e.Campaign() | e.Resign() | e.CommitTransaction():
                 self._store.request(effect)
             case e.SendPlan(links, plan, epoch):
                 for link in links:
                     self._links.send(link, PlanUpdate(plan, epoch))
             case e.WriteManifest():
                 self._files.write(effect)
-            case e.RemoveOld():
+            case e.RemoveOldCheckpoints():
                 self._files.remove(effect)
-            case e.Acknowledge(link, epoch, holder, wish):
+            case e.SendHeartbeatReply(link, epoch, holder, wish):
                 self._links.send(link, HeartbeatReply(epoch, holder, wish))
-            case e.Refuse(link, reason):
+            case e.RejectStreamManager(link, reason):
                 self._links.send(link, Leave(reason, self._core.epoch))
                 self._links.close(link)
             case e.CloseLinks(links):
                 for link in links:
                     self._links.close(link)
-            case e.Answer():
+            case e.AnswerRequest():
                 self._answer(effect)
-            case e.Lead(epoch):
+            case e.StartLeading(epoch):
                 self._metrics = MetricStore(time.time(), is_first=epoch == FIRST_EPOCH)
             case e.TopologyKilled(reason):
                 log.info("ending: %s", reason)
                 self.stopped.set()
-            case e.Note(text, metric):
+            case e.LogNote(text, metric):
                 if text:
                     log.info("%s", text)
                 if metric:
                     self.telemetry.count(metric)
-            case e.Happened(kind, what, text, detail):
+            case e.EmitEvent(kind, what, text, detail):
                 if self._keeps_history:
                     self.telemetry.happened(kind, text, time.time(), detail, what=what)
 
     def _not_removed(self) -> None:
         self.telemetry.count("__checkpoint-removals-failed")
 
-    def _answer(self, answer: e.Answer) -> None:
+    def _answer(self, answer: e.AnswerRequest) -> None:
         future = self._requests.pop(answer.number, None)
         if future is None or future.done():
             return

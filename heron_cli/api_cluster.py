@@ -159,6 +159,10 @@ class ApiCluster:
                 f"See `heron status {where}`, or end it with `heron kill {where}`.",
             ) from None
 
+    def running_version(self, address: Address, name: str, folder: Path) -> Submission | None:
+        """The server has the code."""
+        return None
+
     def kill(self, address: Address, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
         """Returns where the server keeps the logs."""
         progress(f"asking {self._login.api}")

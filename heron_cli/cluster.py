@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from heron_cli.address import Address
@@ -46,6 +47,10 @@ class Cluster(Protocol):
         ``replace`` kills a topology of this name first, once everything else is prepared. Returns a question: does that
         which starts the topology still live?
         """
+
+    def running_version(self, address: Address, name: str, folder: Path) -> Submission | None:
+        """What runs under this name, to be submitted again, with its code kept in a new ``folder``; None if nothing
+        runs, or where the code is not within reach."""
 
     def kill(self, address: Address, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
         """End it; returns when no process, socket or state is left, and where its logs are kept ("" if nowhere)."""

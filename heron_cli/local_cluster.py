@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heron_cli.address import LOCAL, Address
@@ -12,7 +13,7 @@ from heron_cli.cluster import Logs
 from heron_cli.console import note, say
 from heron_cli.home import Home
 from heron_control.progress import Progress
-from heron_runtime.failures import InvalidTopology
+from heron_runtime.failures import InvalidTopology, NotFound
 from heron_runtime.model.settings import MiB
 
 if TYPE_CHECKING:  # imported where somebody is asked or something is started: a dry run needs neither, and no gRPC
@@ -87,6 +88,16 @@ class LocalCluster:
         with self.session() as store:
             pid = self._service(store).submit(submission, progress, replace=replace, note=say)
         return lambda: pid is None or _lives(pid)
+
+    def running_version(self, address: Address, name: str, folder: Path) -> Submission | None:
+        """From its folder, unless nothing of that name runs."""
+        from heron_cli.replacing import keep_version
+
+        try:
+            with self._topology(address, name) as (_, record):
+                return keep_version(record, folder)
+        except NotFound:
+            return None
 
     def kill(self, address: Address, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
         """Also finishes a kill that was interrupted, and works when scheduler or containers are dead."""

@@ -94,7 +94,10 @@ def summary(status: TopologyStatus, starter_lives: bool) -> str:
     """Why it does not run, in one line."""
     unwell = status.unwell()
     if status.tasks_state is not None and status.tasks_state.phase is Phase.FAILED:
-        return status.tasks_state.trouble
+        # Without its advice: what does not run is taken back, so nothing is left to restore.
+        return (
+            f"generation {status.tasks_state.generation} has failed: {status.tasks_state.cause or 'no cause is known'}"
+        )
     if not starter_lives and not any(process.restarts for process in unwell):
         return "heron_scheduler ended at once"
     if not unwell:

@@ -93,6 +93,11 @@ def gauge_range(values: Sequence[MetricValue]) -> dict[str, Any]:
     }
 
 
+def gauge_now(values: Sequence[MetricValue]) -> dict[str, Any]:
+    """What one instance of these has at least and at most at this moment, as ``gauge_range`` tells of an interval."""
+    return {"min": number(min(v.total for v in values)), "max": number(max(v.total for v in values))}
+
+
 def table(reply: MetricsReply, instance: str = "") -> list[dict[str, Any]]:
     """One row for each metric, summed over instances (or of one): name, kind, total, rate, latency; the range of gauges
     over all instances; what the metric means, and its unit (bytes, seconds, none; ``scale`` turns numbers into it)."""
@@ -109,6 +114,7 @@ def table(reply: MetricsReply, instance: str = "") -> list[dict[str, Any]]:
             "rate": number(sum(v.rate for v in values)) if values[0].kind == MetricKind.COUNTER else None,
             "latency": latency(sketch_of(values)) if values[0].kind == MetricKind.LATENCY else None,
             "range": gauge_range(values) if values[0].kind == MetricKind.GAUGE else None,
+            "now": gauge_now(values) if values[0].kind == MetricKind.GAUGE else None,
             **_meaning(name, MetricKind(values[0].kind)),
         }
         for name, values in sorted(by_name.items())

@@ -104,13 +104,15 @@ export class DetailView {
   // Totals of time and bytes are shown as such, all others as numbers.
   amount(m, value = m.total) { return m.unit === "bytes" ? quantity(value, m) : count(value); }
 
-  // Of each gauge: what it is now (of all instances together), and from where to where any instance's went.
+  // Of each gauge: from where to where any instance's is now, with the sum of all, and from where to where it went.
   nowAndRanges(gauges) {
     const rows = new Map();
     for (const [name, found] of gauges) {
       const row = [];
       row.meaning = found.find(Boolean).help;
-      row.push(quantity(found.find(Boolean).total, found.find(Boolean)));
+      const first = found.find(Boolean), { min, max } = first.now;
+      row.push(min === max && first.total === max ? quantity(max, first) : [`≤ ${quantity(max, first)}`,
+        h("div", { class: "soft small" }, `≥ ${quantity(min, first)}, sum ${quantity(first.total, first)}`)]);
       for (const m of found.slice(0, 3)) {
         row.push(m ? [`≤ ${quantity(m.range.max, m)}`, h("div", { class: "soft small" }, `≥ ${quantity(m.range.min, m)}`)] : null);
       }

@@ -172,6 +172,19 @@ def test_the_list(browser: Any, rest: TrackerProcess) -> None:
     shows(browser, "th[aria-sort=ascending]", "Tasks")
 
 
+def test_a_tracker_that_cannot_be_reached_is_not_an_empty_list(opened_browser: Any, rest: TrackerProcess) -> None:
+    """The page has come, and the requests for its contents fail."""
+    opened_browser.execute_cdp_cmd("Network.enable", {})
+    opened_browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*/api/v1/topologies*"]})
+    try:
+        opened_browser.get(rest.url + "/?blocked")
+        told, _ = taken(opened_browser, "#topologies", "cannot be reached")
+        assert "No topology runs" not in told
+    finally:
+        opened_browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+    shows(opened_browser, "#topologies tbody tr", "WordCount")
+
+
 def test_streaming_runs_are_shown_while_they_live(browser: Any, rest: TrackerProcess, store: Any) -> None:
     about = {"file": EVIL, "master": "local[2]", "checkpoint": "/c", "output": "/o", "every_seconds": 1.0}
     with claimed("words", store.folder / "pipeline" / "runs", **about, ui="http://127.0.0.1:4040") as claim:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import contextlib
 import os
 import signal
 import threading
@@ -105,6 +106,21 @@ def test_a_server_that_falls_silent_is_away(server: SftpServer, tmp_path: Path) 
                 session.resume()
 
 
+def kill_task(door: FrontDoor, name: str, component: str) -> None:
+    """Kill a task. The status may still name a process that an earlier kill has ended; then ask again."""
+
+    def killed() -> bool:
+        victim = next(p for p in door.status(name)["processes"] if p["component"] == component)
+        if not victim["pid"]:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim["pid"], signal.SIGKILL)
+            return True
+        return False
+
+    wait_until(killed, f"a process of {component} runs")
+
+
 def test_each_line_counts_once_when_tasks_and_the_server_die(
     server: SftpServer, options: Path, door: FrontDoor, tmp_path: Path
 ) -> None:
@@ -131,8 +147,7 @@ def test_each_line_counts_once_when_tasks_and_the_server_die(
     write_more()
     door.submit(name, PROGRAM, "counted", "--", f"{server.url}/grows", str(options), str(out), "grows")
     for component in ("lines", "last_three", "lines"):
-        victim = next(p for p in door.status(name)["processes"] if p["component"] == component)
-        os.kill(victim["pid"], signal.SIGKILL)
+        kill_task(door, name, component)
         write_more()
         wait_until(is_exact, f"everything is counted after the death of {component}")
     server.kill()
@@ -161,8 +176,7 @@ def test_a_source_that_ends_is_read_once_when_its_task_dies(
     wait_until(lambda: list(out.glob("[!.]*")), "a checkpoint is complete")
     (server.kept / "ends" / "later.txt").write_text("999\n")  # no part of it
     for _ in range(3):
-        victim = next(p for p in door.status(name)["processes"] if p["component"] == "lines" and p["pid"])
-        os.kill(victim["pid"], signal.SIGKILL)
+        kill_task(door, name, "lines")
         seen = len(list(out.glob("[!.]*")))
         wait_until(lambda: finished(out) or len(list(out.glob("[!.]*"))) > seen, "it goes on")  # noqa: B023  # called at once
     wait_until(lambda: finished(out), "the counts are final")

@@ -36,6 +36,7 @@ def test_ranges_stand_beside_the_last_values() -> None:
     assert QUEUE not in shown["rates"]
     (row,) = metrics_view.table(reply)
     assert (row["total"], row["range"], row["unit"]) == (12, {"min": 0, "max": 9, "mean": 3}, "bytes")
+    assert row["now"] == {"min": 5, "max": 7}, "of one task, as the range"
 
 
 @pytest.mark.parametrize(

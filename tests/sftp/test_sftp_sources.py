@@ -3,9 +3,9 @@ whatever dies."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
-import contextlib
 import os
 import signal
 import threading

@@ -118,7 +118,7 @@ class Decoding:
             return columns["record"], range(len(columns["record"]))
         if isinstance(self.source, SequenceSource):
             numbers, make = columns["id"], self.source.make
-            return (numbers if make is None else list(map(make, numbers))), range(len(numbers))
+            return (numbers if make is None else [make(number) for number in numbers]), range(len(numbers))
         assert isinstance(self.source, FileSource)
         if self.source.format in LINES:
             return self._lines(columns, Decoder(replace(self.source, partitions=())))

@@ -1,10 +1,11 @@
 """Runs a unit inside a Python worker: batches of records in, rows out, nothing kept but the combiners.
 
-Theory of operation. ``map``, ``filter`` and ``flat_map`` are strung together as iterators of the standard library, so
-between two functions of the user's no line of ours runs. Only where a stream has several readers, or branches, records
-are gathered in chunks. Everything is lazy: a ``flat_map`` that makes a million records of one does not fill the memory.
+Theory of operation. ``map``, ``filter`` and ``flat_map`` are strung together as generators. The ``map`` and ``filter``
+of Python would take a StopIteration of the user's function for the end of the records. Only where a stream has several
+readers, or branches, records are gathered in chunks. Everything is lazy: a ``flat_map`` that makes a million records of
+one does not fill the memory.
 
-When a function raises, nobody knows in an iterator of C where it was. So the batch is then walked again, record by
+When a function raises, an iterator does not tell at which record it was. So the batch is then walked again, record by
 record and step by step, to find the step and the record (``locate``); if the second walk does not fail, the function
 does not depend on its argument alone, and that is what is reported.
 """
@@ -163,7 +164,8 @@ class Runner:
                 return []
             results = list(_results(node, record))
         except Exception as error:  # the user's function
-            raise failed(node.step, record, error) from error
+            cause = error.__cause__ if isinstance(error.__cause__, StopIteration) else error
+            raise failed(node.step, record, cause) from cause
         return [(reader, result) for output, result in results for reader in node.outputs[output]]
 
 
@@ -174,7 +176,7 @@ def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
     if node.kind == "log":
         level = getattr(logging, node.level)
         return map(_tapped(lambda record: log.log(level, "%s: %r", node.step, record), timed), items)
-    (function,) = node.functions
+    function = _checked(node.functions[0])
     if node.kind == "tap":
         return map(_tapped(function, timed), items)
     if timed:
@@ -207,6 +209,18 @@ def _tapped(function: Callable[[Any], Any], timed: bool) -> Callable[[Any], Any]
         return item
 
     return tap
+
+
+def _checked(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the function with StopIteration as an error: ``map`` and ``filter`` would take it for the end of data."""
+
+    def call(record: Any) -> Any:
+        try:
+            return function(record)
+        except StopIteration as error:
+            raise RuntimeError("the function raised StopIteration") from error
+
+    return call
 
 
 def _results(node: Node, record: Any) -> Iterator[tuple[int, Any]]:

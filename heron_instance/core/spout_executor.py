@@ -113,8 +113,9 @@ class SpoutExecutor:
 
     def _attach(self) -> None:
         hooks = self.task.hooks
-        filters = [hooks.spout_emits] if hooks else []
-        self.task.attach(self.collector, *filters, *([self._age_filter] if self._age_filter else []))
+        filters = [self._age_filter] if self._age_filter else []
+        # Hooks come last: they are told of what is emitted, not of what is dropped.
+        self.task.attach(self.collector, *filters, *([hooks.spout_emits] if hooks else []))
 
     # What arrives.
 
@@ -235,6 +236,8 @@ class SpoutExecutor:
             self.output.waiting_since_ms is None
             and not self.pending.count
             and self.output.data_out.deadline_ms() is None
+            and self.output.draining.deadline_ms() is None
+            and (self.stateful is None or self.stateful.deadline_ms() is None)
             and self._age_filter is None
             and self.failed is None
         )

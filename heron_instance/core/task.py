@@ -17,6 +17,7 @@ from heron_instance.core.user_code import UserCode
 from heron_instance.core.user_errors import UserErrors
 from heron_instance.core.values_codec import codec_of
 from heron_runtime.model.settings import Keys, setting
+from heronry.api.component import bind_collector, bind_state
 from heronry.api.context import TopologyContext
 
 log = logging.getLogger(__name__)
@@ -56,14 +57,14 @@ class Task:
             self.kept = self.stateful.kept
         else:
             self.kept = KeptState(plan, setup.task, self.component, NOTHING_RESTORED, setup.wall)
-            self.component.keep(self.kept.keyed, self.kept.own)
+            bind_state(self.component, self.kept.keyed, self.kept.own)
         self.threads, self.wake = setup.threads, setup.wake
         self._started = False
 
     def attach(self, collector: TaskCollector, *filters: RowFilter) -> None:
         """Give the component its collector, behind these filters."""
         collector.filters = filters
-        self.component.attach(collector, self.name)
+        bind_collector(self.component, collector, self.name)
 
     def initialize(self) -> None:
         """Begin. Raises what user code raises."""

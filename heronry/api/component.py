@@ -96,30 +96,6 @@ class Component:
     def on_checkpoint_complete(self, checkpoint: int) -> None:
         """This checkpoint is complete: whatever came before it will not come again."""
 
-    def keep(self, keyed: Any, state: Any) -> None:
-        """For the runtime: these are ``self.keyed`` (None: there is none) and ``self.state``, unless the component has
-        attributes of these names itself."""
-        for name, given in (("keyed", keyed), ("state", state)):
-            if given is not None and isinstance(getattr(type(self), name), _NotThere):
-                setattr(self, name, given)
-
-    def has_replaced(self, state: Any) -> bool:
-        """For the runtime: whether ``self.state``, which was this mapping, is another object now, and so not kept."""
-        return isinstance(type(self).state, _NotThere) and self.state is not state
-
-    def attach(self, collector: Collector, name: str = "") -> None:
-        """For the runtime: emits, acks and fails go to ``collector`` from now on."""
-        self._collector = collector
-        self._component_name = name
-        for method in self._shortcuts:  # of an earlier collector; vars(self) would slow every attribute of users down
-            delattr(self, method)
-        mine, base = type(self), _BASE_OF[self.component_kind]
-        offered = collector.shortcuts().items()
-        shortcuts = {name: call for name, call in offered if getattr(mine, name) is getattr(base, name)}
-        self._shortcuts = tuple(shortcuts)
-        for method, call in shortcuts.items():
-            setattr(self, method, call)
-
 
 class Spout(Component):
     """A source. Derive, set ``outputs``, write ``next_tuple``."""
@@ -289,5 +265,35 @@ class BatchBolt(Bolt):
 
 
 _BASE_OF: dict[ComponentKind, type[Component]] = {ComponentKind.SPOUT: Spout, ComponentKind.BOLT: Bolt}
+
+# What the runtime does to a component. Functions, not methods: a user's class may have methods of any name.
+
+
+def bind_state(component: Component, keyed: Any, state: Any) -> None:
+    """Set ``component.keyed`` (unless ``keyed`` is None) and ``component.state``, except where the user's class has
+    attributes of these names itself."""
+    for name, given in (("keyed", keyed), ("state", state)):
+        if given is not None and isinstance(getattr(type(component), name), _NotThere):
+            setattr(component, name, given)
+
+
+def is_state_replaced(component: Component, state: Any) -> bool:
+    """Return True if ``component.state``, which was the mapping ``state``, is now another object, which is not kept."""
+    return isinstance(type(component).state, _NotThere) and component.state is not state
+
+
+def bind_collector(component: Component, collector: Collector, name: str = "") -> None:
+    """Send the emits, acks and fails of ``component`` to ``collector`` from now on. ``name``: the component's."""
+    component._collector = collector
+    component._component_name = name
+    for method in component._shortcuts:  # of an earlier collector; vars() would slow every attribute of users down
+        delattr(component, method)
+    mine, base = type(component), _BASE_OF[component.component_kind]
+    offered = collector.shortcuts().items()
+    shortcuts = {method: call for method, call in offered if getattr(mine, method) is getattr(base, method)}
+    component._shortcuts = tuple(shortcuts)
+    for method, call in shortcuts.items():
+        setattr(component, method, call)
+
 
 __all__ = ["BasicBolt", "BatchBolt", "Bolt", "Component", "FailReason", "Spout", "Tuple", "TupleBatch"]

@@ -1,8 +1,8 @@
 """Text files: lines of a folder that grows as a source; JSON lines and CSV, a file for each checkpoint, as sinks.
 
-The source's splits are files; a position is the byte behind the last line that was emitted. A last line without an end
-is not there yet. Files only grow: one that is shorter than its position was truncated or replaced, and what was read of
-it cannot be taken back, so that is an error. How sinks write is ``spool.py``'s.
+The source's splits are files, by inode, and a position is behind the last line that was emitted. A last line without
+an end is not there yet. Files may be rotated, by renaming or by copying and truncating, and compressed: log_files.py.
+How sinks write is ``spool.py``'s.
 """
 
 from __future__ import annotations
@@ -18,6 +18,18 @@ from typing import Any, BinaryIO
 import msgspec
 
 from heronry.api.tuples import Tuple
+from heronry.connect.log_files import (
+    HEAD_BYTES,
+    LogFile,
+    Place,
+    Rotation,
+    begins_alike,
+    is_intact,
+    is_packed,
+    list_files,
+    open_file,
+    place_at,
+)
 from heronry.connect.settings import ConnectError, Option, problems, require, text
 from heronry.connect.spool import SpoolSink, cannot_hold
 from heronry.connect.tracked import FOLDER as POSITIONS
@@ -26,7 +38,7 @@ from heronry.connect.tracked import TrackedSource
 CHUNK_BYTES = 256 * 1024
 LINES_A_CALL = 256
 LIST_EACH_SECONDS = 0.5
-PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+LIST_SHARE = 20  # a folder that takes long to list is listed less often: this many times as long
 FOLDER = text("user.files.folder", "the folder whose files it reads", required=True)
 PATTERN = Option(
     "user.files.pattern",
@@ -55,80 +67,141 @@ class FileLines(TrackedSource):
         self._folder = Path(FOLDER.of(config))
         self._pattern = PATTERN.of(config)
         self._turn = 0
+        self._files: dict[str, LogFile] = {}
         self._owned: list[str] = []
-        self._listed_at = float("-inf")
+        self._list_at = 0.0
+        self._rotation = Rotation()
+        self._known: dict[str, Place] = {}  # the positions of files that were read, also of those that are gone
+        self._ended: set[str] = set()  # compressed files that are read to their end
         self.begin_tracking(config, context)
-        self.splits()
+        self._list()
 
-    def splits(self) -> list[str]:
-        """The files there are now; hidden ones are not yet whole. Raises ConnectError."""
+    def splits(self) -> list[tuple[str, int]]:
+        """The files there are now, by inode; hidden ones are not yet whole. Raises ConnectError."""
         if not self._folder.is_dir():
             raise ConnectError(
                 f"FileLines reads {self._folder}, which is no folder here: make it on every host of the topology, or "
                 f"name another in config {FOLDER.key!r} (as an absolute path: tasks run in a folder of their own)"
             )
         found = (path.relative_to(self._folder) for path in self._folder.glob(self._pattern) if path.is_file())
-        names = sorted(path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts))
-        packed = next((name for name in names if name.lower().endswith(PACKED)), None)
-        if packed is not None:
-            raise ConnectError(
-                f"{self._folder / packed} is compressed, and FileLines reads lines at byte positions: unpack it, or "
-                f"leave it out by config {PATTERN.key!r}"
-            )
-        return names
+        names = (path for path in found if not any(part.startswith(".") for part in path.parts))
+        self._files = list_files(self._folder / path for path in names)
+        return [(file.split, file.number) for file in self._files.values()]
 
     def next_tuple(self) -> None:
         """Some lines of the next file that has any."""
         self.settle()
         if not self.has_room():
             return
-        if time.monotonic() - self._listed_at >= LIST_EACH_SECONDS:
-            self._owned, self._listed_at = self.owned_splits(), time.monotonic()
+        if time.monotonic() >= self._list_at:
+            self._list()
         owned = self._owned
         for step in range(len(owned)):
             split = owned[(self._turn + step) % len(owned)]
-            position = self.position_of(split, 0)
-            lines, behind = lines_from(self._folder / split, position)
-            if lines:
-                self.emit_page(split, [(line,) for line in lines], behind)
+            if self._read(split):
                 self._turn += step + 1
                 return
 
+    def _read(self, split: str) -> bool:
+        place = self._place(split)
+        if place is None or split not in self._files or split in self._ended:
+            return False
+        found = lines_from(self._files[split].path, place)
+        if found is None:  # truncated, or another file, since it was listed
+            self._list()
+            return False
+        lines, behind = found
+        if lines:
+            self.emit_page(split, [(line,) for line in lines], tuple(behind))
+            self._known[split] = behind
+        elif is_packed(self._files[split].path):
+            self._ended.add(split)
+        return bool(lines)
 
-def lines_from(path: Path, position: int) -> tuple[list[str], int]:
-    """Some whole lines that begin at this byte, and the byte behind them; a line longer than a chunk is read whole.
-    Raises ConnectError for a file that has become shorter, or cannot be read."""
+    def _place(self, split: str) -> Place | None:
+        found = self.position_of(split)
+        return None if found is None else Place(*found)
+
+    def _list(self) -> None:
+        """Look for files, and where those begin that are new. Raises ConnectError."""
+        began = time.monotonic()
+        owned = self.owned_splits()
+        self._known |= self._kept()
+        self._rotation.listed(self._files)
+        known = dict(self._known)  # as they are before any of them changes
+        for split in owned:
+            place, file = self._place(split), self._files[split]
+            if place is None or not is_intact(place, file):
+                former = self._former(file) if place is None else None
+                place = former or self._rotation.begin(file, known)
+                if place is not None:
+                    self.keyed[split] = tuple(place)
+                    self._known[split] = place
+                    self._ended.discard(split)
+                elif is_packed(file.path) and not self._is_copy(file):
+                    raise ConnectError(
+                        f"{file.path} is compressed, and is not what became of a file that was read: unpack it, or "
+                        f"leave it out by config {PATTERN.key!r}"
+                    )
+        self._owned = owned
+        now = time.monotonic()
+        self._list_at = now + max(LIST_EACH_SECONDS, LIST_SHARE * (now - began))
+
+    def _former(self, file: LogFile) -> Place | None:
+        """The position that an earlier version kept under the file's name."""
+        found = self.position_of(file.path.relative_to(self._folder).as_posix())
+        return place_at(found, file.head) if isinstance(found, int) else None
+
+    def _kept(self) -> dict[str, Place]:
+        kept = {**self._left, **self.keyed}
+        return {split: Place(*place) for split, place in kept.items() if not isinstance(place, int)}
+
+    def _is_copy(self, file: LogFile) -> bool:
+        return any(place.length and begins_alike(place, file.head) for place in self._known.values())
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Give positions to files that have taken the place of others, before the others are forgotten."""
+        self._list()
+
+
+def lines_from(path: Path, place: Place) -> tuple[list[str], Place] | None:
+    """Return some whole lines behind a position, and the position behind them; None for a file that is another one.
+
+    A line longer than a chunk is read whole. Raises ConnectError for a file that cannot be read.
+    """
     try:
-        return _lines_from(path, position)
+        return _lines_from(path, place)
     except FileNotFoundError:
-        return [], position  # files may be taken away; it will no longer be listed
+        return [], place  # files may be taken away; it will no longer be listed
     except OSError as error:
         raise ConnectError(
-            f"{path} cannot be read ({error.strerror}): make it readable for the user that the topology's code runs as"
+            f"{path} cannot be read ({error.strerror or error}): make it readable for the user that the topology's "
+            "code runs as"
         ) from error
 
 
-def _lines_from(path: Path, position: int) -> tuple[list[str], int]:
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size < position:
-            raise ConnectError(
-                f"{path} has {size} bytes, and {position} of it have been read: it was truncated or replaced. Files "
-                "may only grow; put the old one back and give the new one a name of its own"
-            )
-        if size == position:
-            return [], position
-        file.seek(position)
+def _lines_from(path: Path, place: Place) -> tuple[list[str], Place] | None:
+    with open_file(path) as file:
+        if not is_packed(path):
+            size = os.fstat(file.fileno()).st_size
+            if size < place.offset:
+                return None
+            if size == place.offset and size:
+                return [], place  # unless it was rewritten in the same length, which shows when it grows
+        head = file.read(HEAD_BYTES)
+        if not begins_alike(place, head):
+            return None
+        file.seek(place.offset)
         data = file.read(CHUNK_BYTES)
         while b"\n" not in data:
             more = file.read(CHUNK_BYTES)
             if not more:
-                return [], position
+                return [], place
             data += more
     ends = list(itertools.islice(_ends(data), LINES_A_CALL))
     whole = data[: ends[-1]]
     lines = whole.decode("utf-8", "replace").split("\n")[:-1]
-    return [line.removesuffix("\r") for line in lines], position + len(whole)
+    return [line.removesuffix("\r") for line in lines], place_at(place.offset + len(whole), head)
 
 
 def _ends(data: bytes) -> Iterator[int]:

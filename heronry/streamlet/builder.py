@@ -62,7 +62,6 @@ class Builder:
         self._drafts: list[_Draft] = []
         self._pending: list[Pending] = []
         self._problems: list[str] = []
-        self._built: tuple[int, Program] | None = None
 
     def source(
         self,
@@ -84,24 +83,9 @@ class Builder:
     def set_config(self, config: Mapping[str, Any]) -> None:
         """Lay these keys over the topology's configuration."""
         self._config.update(config)
-        self._built = None
 
     def build(self) -> Program:
-        """The checked program. Raises TopologyError with every fault, each naming its step."""
-        if self._built is None or self._built[0] != len(self._drafts):
-            self._built = (len(self._drafts), self._build())
-        return self._built[1]
-
-    def definition(self, name: str | None = None, variable: str = "") -> TopologyDefinition:
-        """The topology the program is online; ``heron submit`` asks for it. Raises TopologyError.
-
-        ``variable``: where the builder stands, ``module:variable``; its tasks import it from there.
-        """
-        return _definition(self.build(), name, variable)
-
-    # Building.
-
-    def _build(self) -> Program:
+        """Return the checked program as it stands now. Raises TopologyError with every fault, each naming its step."""
         names = _names(self._drafts)
         steps = tuple(
             draft.cls(name=name, **_inputs(draft, names), **draft.fields)
@@ -117,6 +101,15 @@ class Builder:
         if problems:
             raise TopologyError(list(dict.fromkeys(problems)), self.name or "", f"program {program.name!r}")
         return program
+
+    def definition(self, name: str | None = None, variable: str = "") -> TopologyDefinition:
+        """The topology the program is online; ``heron submit`` asks for it. Raises TopologyError.
+
+        ``variable``: where the builder stands, ``module:variable``; its tasks import it from there.
+        """
+        return _definition(self.build(), name, variable)
+
+    # Building.
 
     def _add(
         self, cls: type[Step], name: str | None, base: str, inputs: list[OutputRef], fields: dict[str, Any]

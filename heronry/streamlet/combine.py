@@ -19,7 +19,7 @@ from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 from heron_runtime.model.keys import UnsupportedKey, encode
-from heronry.streamlet.columns import extracted, times_of
+from heronry.streamlet.columns import extracted, refuse_future, times_of
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.instants import keys_by_instant
 from heronry.streamlet.monoid import EXACT
@@ -40,8 +40,11 @@ class _Coded(NamedTuple):
 class Combiner:
     """``bucket``: rows carry the start of their bucket of event time although the reducer has no windows (a view)."""
 
-    def __init__(self, step: ReduceStep, bucket: Window | None = None) -> None:
-        self.step = step
+    def __init__(
+        self, step: ReduceStep, bucket: Window | None = None, latest_time: Callable[[], int] | None = None
+    ) -> None:
+        """``latest_time``: gives the latest event time that a record may have by now, if there is a bound."""
+        self.step, self._latest_time = step, latest_time
         windowing = step.windowing
         self.window = windowing.window if windowing else bucket
         self._time = windowing.event_time if windowing else None
@@ -78,6 +81,8 @@ class Combiner:
             named = step.window_step or step.name
             if self._time is not None:
                 times_ms = times_of(named, self._time, records)
+                if self._latest_time is not None:
+                    refuse_future(named, times_ms, records, self._latest_time())
                 latest = max(times_ms)
             try:
                 keys, values = _spread(self.window, keys, values, times_ms or [None] * len(records))

@@ -68,7 +68,7 @@ def rows_of(table: Source) -> Iterator[Any]:
     assert isinstance(table, SequenceSource)
     assert table.stop is not None
     numbers = range(table.start, table.stop)
-    return iter(numbers) if table.make is None else map(table.make, numbers)
+    return iter(numbers) if table.make is None else (table.make(number) for number in numbers)
 
 
 def as_flat_map(step: LookupStep) -> FlatMapStep:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.collector import Collector
-from heronry.api.component import Component, Spout
+from heronry.api.component import Component, Spout, bind_collector, bind_state
 from heronry.api.tuples import Tuple
 
 
@@ -23,6 +23,15 @@ class Emitted(NamedTuple):
 
 class KeyedDict(dict[Any, Any]):
     """``self.keyed`` in a unit test. No time passes here: entries live until they are deleted."""
+
+    def __init__(self, component: Component) -> None:
+        super().__init__()
+        self._component = component
+
+    def owned(self) -> list[str]:
+        """Return all that ``splits`` of the spout lists: a test has one task. Calls ``splits`` each time."""
+        listed = self._component.splits() if isinstance(self._component, Spout) else ()
+        return list(dict.fromkeys(split if isinstance(split, str) else split[0] for split in listed))
 
     def put(self, key: Any, value: Any, ttl: float | None = None) -> None:
         """Set the value."""
@@ -45,8 +54,8 @@ class Recorder:
     def attach(cls, component: Component) -> Recorder:
         """Record what ``component`` does from now on."""
         recorder = cls([], [], [])
-        component.keep(KeyedDict(), {})
-        component.attach(_Recording(recorder, isinstance(component, Spout)))
+        bind_state(component, KeyedDict(component), {})
+        bind_collector(component, _Recording(recorder, isinstance(component, Spout)))
         return recorder
 
     def values(self, stream: str = DEFAULT_STREAM) -> list[tuple[Any, ...]]:

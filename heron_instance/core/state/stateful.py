@@ -33,6 +33,7 @@ from heron_runtime.model.checkpoints import CheckpointWish, Part, TaskReport, pa
 from heron_runtime.model.generations import NO_CHECKPOINT, Phase, task_place
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Frame
+from heronry.api.component import bind_state, is_state_replaced
 from heronry.api.state import Checkpoint
 
 PartWriter = Callable[[Snapshot], None]
@@ -113,7 +114,7 @@ class Stateful:
         """User code's last word before the snapshot; it may emit. Raises what it raises."""
         checkpoint = self._checkpoint(align.checkpoint)
         self._call("pre_save", str(align.checkpoint))
-        if self._component.has_replaced(self.kept.own):
+        if is_state_replaced(self._component, self.kept.own):
             raise TypeError(
                 f"{self._name} has put another object into self.state, which would not be kept: change the mapping "
                 "that is there (self.state[...] = ..., self.state.update(...))"
@@ -228,7 +229,7 @@ class Stateful:
     def begin(self) -> None:
         """Give the component its state, and settle what was prepared before. Raises what user code raises."""
         component, kept, restored = self._component, self.kept, self._setup.restored
-        component.keep(kept.keyed, kept.own)
+        bind_state(component, kept.keyed, kept.own)
         if restored.checkpoint != NO_CHECKPOINT:
             self._call("pre_restore", str(restored.checkpoint))
         self._call("init_state", kept.own)

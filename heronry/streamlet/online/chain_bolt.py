@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 from heronry.api.tuples import Tuple
-from heronry.streamlet.columns import each, times_of
+from heronry.streamlet.columns import each, refuse_future, times_of
 from heronry.streamlet.decoding import UNREADABLE, place_of, singly, told_of
 from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.errors import StepFailed
@@ -15,6 +16,7 @@ from heronry.streamlet.online.chain import joined
 from heronry.streamlet.online.letters import RECORD_FAILURES, Letters
 from heronry.streamlet.online.outlet import Outlet
 from heronry.streamlet.online.rows import decoder_of
+from heronry.streamlet.online.settings import latest_time
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.stages import Stage, StageKind, Stages, needs_ids, needs_times
 from heronry.streamlet.online.streams import BLOCKS, MARKS, exchange_stream
@@ -32,7 +34,7 @@ class ChainBolt(StageBolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Find the stage, and how far event time had come here."""
         _, stages, stage = self.begin_stage(config, context)
-        self._readers = _readers_of(stages, stage)
+        self._readers = _readers_of(stages, stage, latest_time(config))
         self._channels = _channels_of(stages, stage, context)
         origins = {origin for found in stages.origins(stage.name).values() for origin in found}
         reducers = [origin for origin in origins if stages.stage(origin).kind is StageKind.REDUCER]
@@ -40,7 +42,7 @@ class ChainBolt(StageBolt):
         self._by_marks = {task for origin in reducers for task in context.get_component_tasks(origin)}
         self._arrivals = Watermark(self._channels)
         self._moved: dict[int, int] = {}  # origin to its greatest time, not yet forwarded
-        self.outlet = Outlet(self, stages, stage, self.sinks, [*self._channels])
+        self.outlet = Outlet(self, stages, stage, self.sinks, [*self._channels], latest_time(config))
         if ARRIVALS in self.state:
             self._arrivals.restore(self.state[ARRIVALS])
             self.outlet.restore(self.state[TARGETS])
@@ -76,7 +78,7 @@ class ChainBolt(StageBolt):
         origin = channel[1]
         times = None if origin in self._by_marks else block.times_ms
         self.outlet.arrived(channel, times)
-        if times and self.outlet.has_exchanges:
+        if times and self.outlet.has_exchanges and not self._arrivals.is_held([channel]):
             latest = max(times)
             self._moved[origin] = max(self._moved.get(origin, latest), latest)
         self.outlet.deliver(self.chain.run(ref, block), channel, origin)
@@ -101,7 +103,10 @@ class ChainBolt(StageBolt):
         self.outlet.mark(channel, mark, time_ms)
         # An origin that reaches us over several tasks is idle, or at its end, when it is so on each way.
         ways = [c for c in self._channels if c[1] == origin]
-        if mark is Mark.TIME or self._arrivals.origin_is(mark, ways):
+        if mark in (Mark.HOLD, Mark.RELEASE):
+            self._moved.pop(origin, None)
+            self.outlet.forward(origin, Mark.HOLD if self._arrivals.is_held(ways) else Mark.RELEASE, time_ms)
+        elif mark is Mark.TIME or self._arrivals.origin_is(mark, ways):
             self.outlet.forward(origin, mark, time_ms)
         self.outlet.tell()
         self.final = self._arrivals.is_final
@@ -124,7 +129,7 @@ def _channels_of(stages: Stages, stage: Stage, context: Any) -> list[Channel]:
     return channels
 
 
-def _readers_of(stages: Stages, stage: Stage) -> dict[tuple[str, str], Any]:
+def _readers_of(stages: Stages, stage: Stage, latest_time: Callable[[], int]) -> dict[tuple[str, str], Any]:
     """By component and stream: what of the program comes there, and how it is read."""
     found: dict[tuple[str, str], Any] = {}
     for name in stages.origins(stage.name):
@@ -136,7 +141,7 @@ def _readers_of(stages: Stages, stage: Stage) -> dict[tuple[str, str], Any]:
                 step = stages.program.by_name[exchange.ref.step]
                 assert isinstance(step, SourceStep)
                 wanted = needs_times(stages.program, step), needs_ids(stages.program, step)
-                found[name, BLOCKS] = (exchange.ref, SourceReader(step, *wanted))
+                found[name, BLOCKS] = (exchange.ref, SourceReader(step, *wanted, latest_time))
             else:
                 found[name, exchange_stream(exchange.ref)] = (exchange.ref, ExchangeReader())
     return found
@@ -145,8 +150,8 @@ def _readers_of(stages: Stages, stage: Stage) -> dict[tuple[str, str], Any]:
 class SourceReader:
     """What a source emits to blocks of records."""
 
-    def __init__(self, step: SourceStep, times: bool, ids: bool) -> None:
-        self._step = step
+    def __init__(self, step: SourceStep, times: bool, ids: bool, latest_time: Callable[[], int]) -> None:
+        self._step, self._latest_time = step, latest_time
         self._ids = ids
         self._time = step.event_time if times else None
         self._own_times = times and step.event_time is None
@@ -198,6 +203,7 @@ class SourceReader:
         times = block.times_ms
         if self._time is not None:
             times = times_of(self._step.name, self._time, records)
+            refuse_future(self._step.name, times, records, self._latest_time())
         return Block(records, times, block.ids)
 
     def where(self, tup: Tuple) -> str:

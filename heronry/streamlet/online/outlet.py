@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from heronry.api.component import Bolt
@@ -24,9 +24,11 @@ PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 class _Target:
     """One reducer that this stage combines for: what has come of event time, and what it was told."""
 
-    def __init__(self, step: ReduceStep, bucket_ms: int | None, channels: Iterable[Hashable]) -> None:
+    def __init__(
+        self, step: ReduceStep, bucket_ms: int | None, channels: Iterable[Hashable], latest_time: Callable[[], int]
+    ) -> None:
         self.step = step
-        self._combiner = Combiner(step, Window(bucket_ms, bucket_ms) if bucket_ms else None)
+        self._combiner = Combiner(step, Window(bucket_ms, bucket_ms) if bucket_ms else None, latest_time)
         self.watermark = Watermark(channels)
         windowing = step.windowing
         # A view's buckets never close, but it says how far they are whole.
@@ -68,7 +70,10 @@ class _Target:
 class Outlet:
     """The outgoing side of one bolt. ``channels``: see watermark.py."""
 
-    def __init__(self, bolt: Bolt, stages: Stages, stage: Stage, sinks: SinkSet, channels: list[Hashable]) -> None:
+    def __init__(
+        self, bolt: Bolt, stages: Stages, stage: Stage, sinks: SinkSet, channels: list[Hashable],
+        latest_time: Callable[[], int],
+    ) -> None:  # fmt: skip
         self._bolt = bolt
         program = stages.program
         self._targets: list[_Target] = []
@@ -76,7 +81,7 @@ class Outlet:
             step = program.by_name[name]
             assert isinstance(step, ReduceStep)
             view = view_of(program, step) if step.windowing is None else None
-            self._targets.append(_Target(step, view.bucket_ms if view else None, channels))
+            self._targets.append(_Target(step, view.bucket_ms if view else None, channels, latest_time))
         self._exchanges = list(dict.fromkeys(exchange.ref for exchange in stage.exchanges))
         self._sinks = sinks
 

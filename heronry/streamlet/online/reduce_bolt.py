@@ -21,6 +21,7 @@ from heronry.streamlet.online.outlet import Outlet
 from heronry.streamlet.online.process_state import ProcessState, kept_of
 from heronry.streamlet.online.published import PublishedView
 from heronry.streamlet.online.session_state import SessionState, packing
+from heronry.streamlet.online.settings import latest_time
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.stages import view_of
 from heronry.streamlet.online.state import Entry, ReduceState, RowFailed
@@ -63,7 +64,7 @@ class ReduceBolt(StageBolt):
         self._state.restore(self._kept_entries(), self.state.get(CLOSED))
         self._overdue = True
         self.late_count = context.register_metric("late-count", CountMetric())
-        self.outlet = Outlet(self, stages, stage, self.sinks, [(self.task, self.task)])
+        self.outlet = Outlet(self, stages, stage, self.sinks, [(self.task, self.task)], latest_time(config))
         self.outlet.restore(self.state.get(TARGETS, {}))
         self._view: PublishedView | None = None
         if view is not None:

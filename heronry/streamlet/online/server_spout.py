@@ -95,6 +95,10 @@ class ServerSpout(SourceSpout):
         """It is complete. Raises ConnectError."""
         self._confirming.complete(checkpoint_id)
 
+    def holds(self) -> bool:
+        """Of a source that ends: while several splits are not read to their ends."""
+        return not self._source.grows and sum(not self._position(split).whole for split in self._owned) > 1
+
     def at_end(self) -> bool:
         """True when each split that does not grow is read to its end."""
         return not self._source.grows and all(self._position(split).whole for split in self._owned)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from heronry.api.config import Config
 
 IDLE = "user.streamlet.idle.secs"
 IDLE_SECONDS = 5.0
+FUTURE = "user.streamlet.future.secs"  # how far ahead of the clock an event time may be
+FUTURE_SECONDS = 86_400.0
+MOST_FUTURE_SECONDS = 1e12
 FOLDER = "user.streamlet.folder"  # of the user's choice, which outlives the topology
 BEGUN = "user.streamlet.begun"  # ms since 1970: when it was submitted; names of files begin with it
 
@@ -38,8 +42,17 @@ def keeps_state(config: Mapping[str, Any]) -> bool:
     return bool(setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.EFFECTIVELY_ONCE)
 
 
+def latest_time(config: Mapping[str, Any]) -> Callable[[], int]:
+    """Return what gives the latest event time (ms since 1970 UTC) that a record may have now."""
+    ahead_ms = float(config.get(FUTURE, FUTURE_SECONDS)) * 1000
+    return lambda: int(time.time() * 1000 + ahead_ms)
+
+
 def problems(config: Mapping[str, Any]) -> Iterator[str]:
     """What a program cannot be run with, a sentence each."""
+    ahead = config.get(FUTURE, FUTURE_SECONDS)
+    if isinstance(ahead, bool) or not isinstance(ahead, int | float) or not 0 <= ahead <= MOST_FUTURE_SECONDS:
+        yield f"config {FUTURE!r} is {ahead!r}; it is how many seconds ahead of the clock an event time may be"
     for key, cure in GONE.items():
         if key in config:
             yield f"is given {key}, which is no setting any more: {cure}"

@@ -7,6 +7,9 @@ over all channels that are neither idle nor final; it never falls. While any cha
 Kept across a restore are the times and the watermark, which are those of the very records that the checkpoint holds.
 That a channel is idle or final is not kept: its sender says so again, and may by then read what others read before. It
 is kept only that all are final: then nobody has anything left to read.
+
+A channel may be *held*: its source reads splits one after the other, and the next one may begin with older records.
+Then what comes over it tells no time. What it tells after its release is of the last split alone.
 """
 
 from __future__ import annotations
@@ -19,11 +22,14 @@ FOREVER = 1 << 62  # the watermark when every channel is final
 
 
 class Mark(IntEnum):
-    """What a mark says of its origin: time has come so far; nothing comes for now; nothing will ever come."""
+    """What a mark says of its origin: time has come so far; nothing comes for now; nothing will ever come; what comes
+    tells no time, for other splits are still to be read; from here on it does."""
 
     TIME = 0
     IDLE = 1
     FINAL = 2
+    HOLD = 3
+    RELEASE = 4
 
 
 class Watermark:
@@ -33,10 +39,13 @@ class Watermark:
         self._times: dict[Hashable, int | None] = dict.fromkeys(channels)
         self._idle: set[Hashable] = set()
         self._final: set[Hashable] = set()
+        self._held: set[Hashable] = set()
         self.value: int | None = None
 
     def seen(self, channel: Hashable, time_ms: int) -> None:
         """Records up to this time came over the channel."""
+        if channel in self._held:
+            return
         before = self._times.get(channel)
         if before is None or time_ms > before:
             self._times[channel] = time_ms
@@ -52,8 +61,14 @@ class Watermark:
             self.seen(channel, time_ms)
         elif mark is Mark.IDLE:
             self._idle.add(channel)
+        elif mark is Mark.HOLD:
+            self._held.add(channel)
+            self._times[channel] = None  # what it told was of another split
+        elif mark is Mark.RELEASE:
+            self._held.discard(channel)
         else:
             self._final.add(channel)
+            self._held.discard(channel)
 
     def advance(self) -> int | None:
         """The watermark now; None while there is none."""
@@ -61,7 +76,7 @@ class Watermark:
         if not live:
             self.value = FOREVER
             return self.value
-        told = [self._times[c] for c in live if c not in self._idle]
+        told = [self._times[c] for c in live if c not in self._idle or c in self._held]
         if told and None not in told:
             least = min(time for time in told if time is not None)
             self.value = least if self.value is None else max(self.value, least)
@@ -77,6 +92,10 @@ class Watermark:
         """Nothing comes for now, or ever."""
         return all(c in self._idle or c in self._final for c in self._times)
 
+    def is_held(self, channels: Iterable[Hashable]) -> bool:
+        """Return True if one of these channels tells no time for now."""
+        return any(c in self._held for c in channels)
+
     def origin_is(self, mark: Mark, channels: Iterable[Hashable]) -> bool:
         """True if all of these channels are idle (or final), or all final."""
         if mark is Mark.FINAL:
@@ -86,12 +105,13 @@ class Watermark:
     def saved(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
         times = [(channel, time_ms) for channel, time_ms in self._times.items() if time_ms is not None]
-        return {"value": self.value, "times": times, "final": self.is_final}
+        return {"value": self.value, "times": times, "final": self.is_final, "held": list(self._held)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from there; channels that there are no longer are forgotten."""
         self.value = saved["value"]
         self._times.update({channel: time_ms for channel, time_ms in saved["times"] if channel in self._times})
+        self._held.update(channel for channel in saved.get("held", ()) if channel in self._times)
         if saved["final"]:
             self._final.update(self._times)
 

@@ -18,7 +18,7 @@ from heron_runtime.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout, is_state_replaced
 from heronry.api.context import TopologyContext
 from heronry.api.hooks import TaskHook
 from heronry.api.metrics import (
@@ -88,6 +88,43 @@ def test_a_class_that_overrides_emit_is_asked_first() -> None:
     recorder = Recorder.attach(bolt)
     bolt.process(Tuple.of(["x"]))
     assert recorder.values() == [("X",)]
+
+
+def test_a_user_class_may_have_methods_of_any_name() -> None:
+    class Own(BasicBolt):
+        def keep(self) -> str:
+            return "kept"
+
+        def attach(self) -> str:
+            return "attached"
+
+        def has_replaced(self) -> str:
+            return "replaced"
+
+        def process(self, tup: Tuple) -> None:
+            self.state["n"] = 1
+            self.emit([self.keep(), self.attach(), self.has_replaced()])
+
+    bolt = Own()
+    recorder = Recorder.attach(bolt)
+    bolt.process(Tuple.of(["x"]))
+    assert recorder.values() == [("kept", "attached", "replaced")]
+    assert not is_state_replaced(bolt, bolt.state)
+
+
+def test_a_recorded_spout_owns_all_its_splits() -> None:
+    class Source(Spout):
+        def splits(self) -> list[str | tuple[str, int]]:
+            return ["a", ("b", 3)]
+
+        def next_tuple(self) -> None:
+            for split in self.owned_splits():
+                self.emit([split])
+
+    spout = Source()
+    recorder = Recorder.attach(spout)
+    spout.next_tuple()
+    assert recorder.values() == [("a",), ("b",)]
 
 
 def test_missing_methods_are_named() -> None:

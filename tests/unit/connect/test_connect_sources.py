@@ -54,20 +54,6 @@ def test_a_sequence_goes_on_from_any_checkpoint_and_ends(count: int, splits: int
     assert sorted(recorder.values() + rest.values()) == [(n,) for n in range(count)]
 
 
-def test_a_file_that_became_shorter_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "log.txt"
-    file.write_text("one\ntwo\nthr")
-    spout = FileLines()
-    recorder = reading(spout, {"user.files.folder": str(tmp_path)})
-    spout.next_tuple()
-    assert recorder.values() == [("one",), ("two",)]
-    file.write_text("new\n")
-    with pytest.raises(ConnectError, match=r"log.txt has 4 bytes, and 8 of it have been read: it was truncated or re"):
-        spout.next_tuple()
-    file.unlink()
-    spout.next_tuple()
-
-
 def test_a_folder_that_is_not_there_and_files_that_are_packed_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match=r"reads .*/none, which is no folder here: make it on every host"):
         reading(FileLines(), {"user.files.folder": str(tmp_path / "none")})

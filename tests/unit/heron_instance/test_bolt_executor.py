@@ -40,6 +40,25 @@ def test_tuples_know_where_they_come_from() -> None:
         got[3]["x"]
 
 
+@pytest.mark.parametrize("base", [Bolt, BasicBolt])
+def test_a_stop_iteration_of_process_fails_its_tuple_and_no_other(base: type[Bolt]) -> None:
+    class Stops(base):  # type: ignore[misc,valid-type]
+        exception_policy = "fail"
+
+        def process(self, tup: Any) -> None:
+            if tup["n"] % 2:
+                next(iter(()))
+            self.ack(tup)
+
+    alone = Alone(Stops)
+    alone.feed(alone.frame([(n,) for n in range(6)]))
+    flushes = alone.all()
+    assert sum(len(ack.roots) // 8 for flush in flushes for ack in flush.acks) == 3
+    fails = [fail for flush in flushes for fail in flush.fails]
+    assert sum(len(fail.roots) // 8 for fail in fails) == 3
+    assert {fail.reason.message for fail in fails} == {"StopIteration: "}
+
+
 def test_a_sink_that_acks_everything_echoes_its_columns() -> None:
     alone = Alone(Collect)
     frame = alone.frame([(n,) for n in range(50)])

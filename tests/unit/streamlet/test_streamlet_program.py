@@ -191,8 +191,17 @@ def test_a_built_program_says_what_it_is() -> None:
     numbers = stream()
     numbers.branch(bool, name="b")[1].count_by_key(key=0, name="c").sink(collect())
     program = numbers._builder.build()
-    assert numbers._builder.build() is program
     assert program.describe().splitlines()[2] == "c: reduce <- b[1]"
+
+
+def test_a_builder_is_checked_again_after_a_change_that_adds_no_step() -> None:
+    builder = Builder("p")
+    numbers = builder.source([1, 2], name="numbers")
+    numbers.sink(collect())
+    assert builder.build().name == "p"
+    numbers.key_by(name="dangling")
+    with pytest.raises(TopologyError, match="'dangling'"):
+        builder.build()
 
 
 def test_plain_reducers_are_told_apart() -> None:

@@ -39,3 +39,27 @@ def test_a_watermark_never_falls(words: list[tuple[str, str, int]]) -> None:
     for channel in CHANNELS:
         watermark.mark(channel, Mark.FINAL)
     assert watermark.advance() == FOREVER
+
+
+@given(held_times=st.lists(st.integers(0, 50), min_size=1), last=st.integers(0, 50))
+def test_a_channel_that_is_held_holds_the_watermark_and_begins_again_when_it_is_released(
+    held_times: list[int], last: int
+) -> None:
+    watermark = Watermark(("a", "b"))
+    watermark.seen("b", 60)
+    watermark.mark("a", Mark.HOLD)
+    for time in held_times:
+        watermark.seen("a", time)
+        assert watermark.advance() is None
+    saved = watermark.saved()
+    watermark = Watermark(("a", "b"))
+    watermark.restore(saved)
+    watermark.seen("a", max(held_times))
+    assert watermark.advance() is None, "also after a restore"
+    watermark.mark("a", Mark.RELEASE)
+    assert watermark.advance() is None, "what was told before is of other splits"
+    watermark.seen("a", last)
+    assert watermark.advance() == last
+    watermark.mark("a", Mark.HOLD)
+    watermark.mark("a", Mark.FINAL)
+    assert watermark.advance() == 60

@@ -1,0 +1,77 @@
+"""What is late online, and what is not: files of the same hours, and times far ahead of the clock."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from online_world import OnlineWorld, definition_of, importable
+
+from heronry.api.errors import TopologyError
+from heronry.streamlet import Builder, files, to_files, tumbling
+from heronry.streamlet.online.settings import FUTURE
+from heronry.streamlet.results import read
+
+HOUR = 3600
+
+
+def ended(builder: Builder, folder: Path, seed: int = 1) -> list[dict[str, Any]]:
+    """Run the program to its end, and return what was put aside."""
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), folder, seed)
+        world.until_final()
+        world.stop()
+    return [json.loads(line) for file in folder.glob("own/failed/*.jsonl") for line in file.read_text().splitlines()]
+
+
+def counting(folder: Path, own_time: bool = False, **config: Any) -> Builder:
+    """Counts by hour; of what is late the same, apart."""
+    builder = Builder("late", {"user.streamlet.folder": f"{folder}/own", **config})
+    source = builder.source(files(folder / "in", "json"), event_time=None if own_time else "at", name="lines")
+    keyed = source.map(lambda record: record, name="same", parallelism=2).key_by("k")
+    windows = keyed.window(tumbling(HOUR), event_time="at" if own_time else None)
+    counts = windows.count_by_key(name="counts", parallelism=2)
+    counts.sink(to_files(folder / "out"), name="out")
+    counts.late().sink(to_files(folder / "late"), name="late")
+    return builder
+
+
+def write(folder: Path, name: str, times: list[float]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("".join(json.dumps({"k": "a", "at": at, "pad": "x" * 200}) + "\n" for at in times))
+
+
+@pytest.mark.parametrize("own_time", [False, True])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_files_of_the_same_hours_are_not_late_for_each_other(tmp_path: Path, seed: int, own_time: bool) -> None:
+    for name in ("a.json", "b.json", "c.json"):
+        write(tmp_path / "in", name, [float(second) for second in range(0, 6 * HOUR, 10)])
+    assert ended(counting(tmp_path, own_time), tmp_path, seed) == []
+    assert read(tmp_path / "late") == []
+    assert sorted((row.start, row.value) for row in read(tmp_path / "out")) == [
+        (hour * HOUR * 1000, 3 * 360) for hour in range(6)
+    ]
+
+
+@pytest.mark.parametrize("own_time", [False, True])
+def test_a_time_in_the_wrong_unit_is_put_aside_and_closes_no_window(tmp_path: Path, own_time: bool) -> None:
+    now = time.time() // HOUR * HOUR - 8 * HOUR
+    times = [now + second for second in range(0, 6 * HOUR, 10)]
+    write(tmp_path / "in", "a.json", [*times[:5], now * 1000, *times[5:]])
+    (aside,) = ended(counting(tmp_path, own_time), tmp_path)
+    assert aside["record"]["at"] == now * 1000
+    assert "too far in the future" in aside["error"]
+    assert read(tmp_path / "late") == []
+    assert sum(row.value for row in read(tmp_path / "out")) == len(times)
+
+
+def test_the_bound_can_be_set_and_is_checked(tmp_path: Path) -> None:
+    write(tmp_path / "in", "a.json", [time.time() + 3 * 86400])
+    assert ended(counting(tmp_path, **{FUTURE: 4 * 86400}), tmp_path) == []
+    assert len(read(tmp_path / "out")) == 1
+    builder = counting(tmp_path, **{FUTURE: "soon"})
+    with importable(builder), pytest.raises(TopologyError, match=FUTURE):
+        definition_of(builder)

@@ -34,7 +34,7 @@ def make_app(api: Api, hosts: Iterable[str] = ()) -> FastAPI:
         await api.stop()
 
     app = FastAPI(
-        title="Heron api server", version=VERSION, description=DESCRIPTION, lifespan=life,
+        title="Heronry API server", version=VERSION, description=DESCRIPTION, lifespan=life,
         docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False,
     )  # fmt: skip
     app.state.api = api

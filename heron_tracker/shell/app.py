@@ -40,7 +40,7 @@ def make_app(tracker: Tracker, hosts: Iterable[str] = (), tokens: TokenFile | No
         await tracker.stop()
 
     app = FastAPI(
-        title="Heron tracker", version=VERSION, description=DESCRIPTION, lifespan=life,
+        title="Heronry tracker", version=VERSION, description=DESCRIPTION, lifespan=life,
         docs_url=None, redoc_url=None, openapi_url="/openapi.json",
     )  # fmt: skip
     app.state.tracker = tracker

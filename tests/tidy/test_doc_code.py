@@ -20,7 +20,14 @@ RUNNING = [  # pages whose Python blocks stand alone
     *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
     *(
         ROOT / "docs" / name
-        for name in ("reference/faq.md", "how-to/test-component.md", "how-to/migrate-from-storm.md")
+        for name in (
+            "reference/faq.md",
+            "how-to/test-component.md",
+            "how-to/migrate-from-storm.md",
+            "how-to/kafka-to-postgres.md",
+            "how-to/custom-grouping.md",
+            "how-to/migrate-from-dataflows.md",
+        )
     ),
     ROOT / "README.md",
 ]

@@ -196,7 +196,7 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
     from history_rows import write_raw
 
     from heron_runtime.model.history import ABOUT, EVENTS, About, Event, Part, Row, date_of, day_folder, file_name
-    from metrics_manager.shell.history import event_table
+    from metrics_manager.sinks.history import event_table
 
     folder = store.folder / "history/local/ada/default/Ended/Ended-1"
     row = Row(1_764_028_800_000, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 600.0)

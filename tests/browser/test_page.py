@@ -337,7 +337,7 @@ def test_what_is_kept_of_state_is_shown_where_it_is_kept(
     assert not browser.find_element(By.CSS_SELECTOR, "#kept").is_displayed()
     last = CheckpointSummary(12, time.time() - 30, 120.0, 14.0, 4096, 2)
     kept.tasks_state = StateStatus(
-        3, Phase.RUNNING, "task 2: it was started anew", 11, under=13, under_ms=1500, waits_for=(2,), last=last,
+        3, Phase.RUNNING, "task 2: it was restarted", 11, under=13, under_ms=1500, waits_for=(2,), last=last,
         restores=1, phase_ms=60_000,
     )  # fmt: skip
     browser.get(rest.url + "/#/topology/local/ada/default/Exact")

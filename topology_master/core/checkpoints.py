@@ -4,7 +4,7 @@
 
     IDLE ──interval, or requested──▶ (number stored) ──▶ ALIGNING ──all aligned: resume──▶ WRITING ──all stored──▶
       ▲                                                     │                                 │
-      │     declined, too late, another generation: over    │                                 │
+      │     declined, overdue,  another generation: over    │                                 │
       └─────────────────────────────────────────────────────┴─────────────────────────────────┘
       ▲                                                                                       │ manifest written
       └──── one store transaction makes it the last complete checkpoint: commits ◀────────────┘
@@ -139,7 +139,7 @@ class CheckpointCoordinator:
 
     @property
     def all_quiet(self) -> bool:
-        """Whether all tasks have aligned and the checkpoint is still under way."""
+        """True if all tasks have aligned and the checkpoint is still under way."""
         return self._under is not None and self._under.resumed
 
     def under_way(self, now_ms: float) -> tuple[int, float]:
@@ -321,7 +321,7 @@ class CheckpointCoordinator:
     def _cancel(self, why: str) -> None:
         under = self._under
         assert under is not None
-        self._last_end_ms = under.began_ms  # the next one is not begun at once: what comes again would stop everybody
+        self._last_end_ms = under.began_ms  # the next one is not begun at once: a repeated failure would stop all tasks
         self._drop(why)
         self._in_a_row += 1
         if self._in_a_row >= CANCELLED_IN_A_ROW:
@@ -346,7 +346,7 @@ class CheckpointCoordinator:
         if under is not None:
             assert self.record.complete < under.number <= self.record.begun
             assert under.resumed or not under.manifest, "a manifest before all have aligned"
-            assert under.hold or under.resumed == (self._over >= under.number), "resume is said to everybody at once"
+            assert under.hold or under.resumed == (self._over >= under.number), "all tasks resume at once"
         assert not self.quiet or self._over < self.quiet
 
 

@@ -81,7 +81,7 @@ class TopologyMaster:
 
     @property
     def acting(self) -> bool:
-        """Whether stream managers may take this process for the master."""
+        """True if stream managers may take this process for the master."""
         return self.mastership.acting
 
     @property
@@ -166,7 +166,7 @@ class TopologyMaster:
         self._draining.advance(now_ms)
         effects: list[e.Effect] = []
         for member in lapsed:
-            text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register anew"
+            text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register again"
             effects.append(e.LogNote(text, "__stream_managers_lapsed"))
             effects += [e.CloseLinks((link,)) for link in (member.link,) if link is not None]
         return effects + self._advance_state(now_ms)

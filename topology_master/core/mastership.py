@@ -57,12 +57,12 @@ class Mastership:
 
     @property
     def acting(self) -> bool:
-        """Whether stream managers may take this process for the master."""
+        """True if stream managers may take this process for the master."""
         return self.role in (MasterRole.LEADING, MasterRole.SUSPENDED)
 
     @property
     def may_decide(self) -> bool:
-        """Whether decisions are allowed."""
+        """True if decisions are allowed."""
         return self.role is MasterRole.LEADING
 
     def read(self, stored: StoreSnapshot) -> list[Effect]:

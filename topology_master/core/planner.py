@@ -106,7 +106,7 @@ def replace_state(
     version = PlanVersion(epoch, plan.version.number + 1)
     undrained = plan.undrained
     if plan.standstill is Standstill.SETTLING and standstill is Standstill.NONE:
-        undrained = "a stream manager went before everybody had the new plan"
+        undrained = "a stream manager left before all had the new plan"
     return replace(plan, version=version, state=state, standstill=standstill, undrained=undrained)
 
 
@@ -162,7 +162,7 @@ def _key_groups(
 
 
 SHOWN = 3
-NOT_SETTLED = "after {:g} s (topology.update.drain.secs) somebody still went by the plan before"
+NOT_SETTLED = "after {:g} s (topology.update.drain.secs) some tasks still used the old plan"
 
 
 class UpdateSequencer:
@@ -203,7 +203,7 @@ class UpdateSequencer:
         if not busy:
             return replace(plan, standstill=Standstill.SETTLING)
         if self._stream_managers_changed(before):
-            return replace(plan, undrained="a stream manager has begun anew meanwhile")
+            return replace(plan, undrained="a stream manager restarted in the meantime")
         if over:
             return replace(plan, undrained=_not_silent(before, busy, secs))
         return before

@@ -288,7 +288,7 @@ class StateController:
 
     @property
     def goes_past_damage(self) -> bool:
-        """Whether a restore to an older checkpoint is requested while the last one cannot be read."""
+        """True if a restore to an older checkpoint is requested while the last one cannot be read."""
         return self._unread is not None and self._back is not None
 
     # Decisions.
@@ -464,9 +464,9 @@ class GenerationController:
         if place not in self._places or now.phase is Phase.FAILED:
             return
         if now.phase is Phase.RUNNING and incarnation != self._members.get(place):
-            self.lost(place, "it was started anew")
+            self.lost(place, "it was restarted")
         elif self._restored.get(place, incarnation) != incarnation:
-            self.lost(place, "it was started anew while the topology was being restored")
+            self.lost(place, "it was restarted while the topology was being restored")
         if report.generation != now.number:
             return
         if report.failed:
@@ -494,7 +494,7 @@ class GenerationController:
 
     @property
     def failed(self) -> bool:
-        """Whether the generation ends because of user code or storage."""
+        """True if the generation ends because of user code or storage."""
         return bool(self._failed)
 
     @property

@@ -14,7 +14,7 @@ from heron_runtime.wire.master import MasterStatus
 from topology_master.core.events import AnswerRequest, Requested, RestoreRequested, StateRequested
 
 MAX_REQUESTS = 64
-RESTORE_REQUESTED = "somebody has asked for it"
+RESTORE_REQUESTED = "restore requested"
 NOT_KILLED_HERE = "a topology is killed through the state store, not through its master"
 NO_STATE_KEPT = "its state is not kept: topology.reliability.mode is not EFFECTIVELY_ONCE"
 
@@ -44,12 +44,12 @@ class PendingRequests:
 
     @property
     def changes(self) -> bool:
-        """Whether a request waits for a change of state."""
+        """True if a request waits for a change of state."""
         return bool(self._changes)
 
     @property
     def of_state(self) -> bool:
-        """Whether a request waits for a checkpoint or a restore."""
+        """True if a request waits for a checkpoint or a restore."""
         return bool(self._checkpoints or self._restores)
 
     def restore(self, now: Generation) -> str:

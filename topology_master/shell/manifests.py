@@ -53,7 +53,7 @@ class ManifestFiles:
         number = stored.record.complete if stored.record is not None else NO_CHECKPOINT
         try:
             return replace(stored, complete=self._manifest(definition, number))
-        except ValueError as error:  # a setting; MalformedMessage of a damaged file is one, too
+        except ValueError as error:  # a setting; MalformedMessage of a damaged file is a ValueError
             return replace(stored, storage_fault=f"checkpoint {number}: {error}")
         except OSError as error:
             return replace(stored, storage_fault=f"checkpoint {number}: {_said(error)}")

@@ -93,12 +93,12 @@ METRICS_SINKS = ExtensionPoint(
     "heronry.metrics_sinks",
     "where the containers run",
     {
-        "jsonlines": "metrics_manager.shell.jsonlines:JsonLinesSink",
-        "prometheus": "metrics_manager.shell.prometheus:PrometheusSink",
-        "history": "metrics_manager.shell.history:HistorySink",
-        "graphite": "metrics_manager.shell.push:GraphiteSink",
-        "statsd": "metrics_manager.shell.push:StatsdSink",
-        "tmanager": "metrics_manager.shell.tmanager:TopologyMasterSink",
+        "jsonlines": "metrics_manager.sinks.jsonlines:JsonLinesSink",
+        "prometheus": "metrics_manager.sinks.prometheus:PrometheusSink",
+        "history": "metrics_manager.sinks.history:HistorySink",
+        "graphite": "metrics_manager.sinks.text_protocols:GraphiteSink",
+        "statsd": "metrics_manager.sinks.text_protocols:StatsdSink",
+        "tmanager": "metrics_manager.sinks.topology_master:TopologyMasterSink",
     },
 )
 

@@ -209,7 +209,7 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
     from history_rows import write_raw
 
     from heron_runtime.model.history import ABOUT, EVENTS, About, Event, Part, Row, date_of, day_folder, file_name
-    from metrics_manager.shell.history import event_table
+    from metrics_manager.sinks.history import event_table
 
     folder = store.folder / "history/local/ada/default/Ended/Ended-1"
     row = Row(1_764_028_800_000, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 600.0)
@@ -350,7 +350,7 @@ def test_what_is_kept_of_state_is_shown_where_it_is_kept(
     assert not browser.find_element(By.CSS_SELECTOR, "#kept").is_displayed()
     last = CheckpointSummary(12, time.time() - 30, 120.0, 14.0, 4096, 2)
     kept.tasks_state = StateStatus(
-        3, Phase.RUNNING, "task 2: it was started anew", 11, under=13, under_ms=1500, waits_for=(2,), last=last,
+        3, Phase.RUNNING, "task 2: it was restarted", 11, under=13, under_ms=1500, waits_for=(2,), last=last,
         restores=1, phase_ms=60_000,
     )  # fmt: skip
     browser.get(rest.url + "/#/topology/local/ada/default/Exact")

@@ -32,7 +32,7 @@ from heron_runtime.model.history import (
     roll_up,
 )
 from heron_runtime.model.sketch import Sketch
-from metrics_manager.shell.history import row_table
+from metrics_manager.sinks.history import row_table
 
 START = bucket(1_764_028_800_000, "1d")
 PLACES = ("local/me/default/words/words-1", "local/me/a b%20c/lines/lines-2")

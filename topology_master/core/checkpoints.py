@@ -4,7 +4,7 @@
 
     IDLE ──interval, or requested──▶ (number stored) ──▶ ALIGNING ──all aligned: resume──▶ WRITING ──all stored──▶
       ▲                                                     │                                 │
-      │     declined, too late, another generation: over    │                                 │
+      │     declined, overdue,  another generation: over    │                                 │
       └─────────────────────────────────────────────────────┴─────────────────────────────────┘
       ▲                                                                                       │ manifest written
       └──── one store transaction makes it the last complete checkpoint: commits ◀────────────┘
@@ -47,7 +47,7 @@ from heron_runtime.wire.master import CheckpointSummary
 from topology_master.core.events import EmitEvent, LogNote, WriteManifest, WriteResult
 
 MOST_TIMEOUT_MS = 600_000.0
-CANCELLED_IN_A_ROW = 3  # so many are an event
+CANCELLED_IN_A_ROW = 3  # from this number on, they are logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ CheckpointWrite = StoreRecord | WriteManifest
 
 @dataclass(frozen=True, slots=True)
 class GenerationMembers:
-    """Who takes part: the plan's tasks with the incarnations that were named when its generation began to run."""
+    """Tasks of the plan, with the incarnations that were named when its generation began to run."""
 
     plan: PlanVersion
     incarnations: Mapping[int, int]
@@ -74,7 +74,7 @@ class GenerationMembers:
 
 @dataclass
 class RunningCheckpoint:
-    """The checkpoint under way."""
+    """Checkpoint under way."""
 
     number: int
     turn: int
@@ -84,13 +84,13 @@ class RunningCheckpoint:
     stored: dict[int, Part] = field(default_factory=dict)
     last_aligned: int = 0
     resumed: bool = False
-    quiet_ms: float = 0.0  # from its beginning to the moment when everybody had aligned
+    quiet_ms: float = 0.0  # from its beginning until all tasks had aligned
     manifest: Manifest | None = None  # being written, or written
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTiming:
-    """How a checkpoint went: when it began, after how long all were quiet, who was last."""
+    """Times of a checkpoint: start, pause until all tasks had aligned, and the last task to align."""
 
     began_ms: float = 0.0
     quiet_ms: float = 0.0
@@ -98,16 +98,19 @@ class CheckpointTiming:
 
 
 class CheckpointCoordinator:
-    """Of one master, for as long as it leads. ``interval_ms`` from one checkpoint's end to the next one's beginning."""
+    """Coordinates the checkpoints of a topology while this master leads.
+
+    ``interval_ms`` is the time from the end of a checkpoint to the start of the next one.
+    """
 
     def __init__(self, interval_ms: float, timeout_ms: float, base: Manifest, record: CheckpointRecord) -> None:
         self.interval_ms = interval_ms
         self.record = record
         self.base = base  # the last complete checkpoint
-        self.completed: Manifest | None = None  # just now; who looks takes it away
+        self.completed: Manifest | None = None  # just now; the reader resets it
         self.timing = CheckpointTiming()  # of the last one that was completed here
         self.cancelled, self.cancelled_last, self.cancelled_why = 0, NO_CHECKPOINT, ""
-        self.quiet: int = NO_CHECKPOINT  # complete, and everybody is still quiet, as was asked
+        self.quiet: int = NO_CHECKPOINT  # complete, and all tasks are still paused, as requested
         self._least_timeout_ms = self._timeout_ms = timeout_ms
         self._over = record.begun  # whatever another master has begun
         self._participants: GenerationMembers | None = None
@@ -122,30 +125,30 @@ class CheckpointCoordinator:
         self._now_ms = 0.0
 
     def configure(self, interval_ms: float, timeout_ms: float) -> None:
-        """These hold from now on."""
+        """Set interval and timeout."""
         self.interval_ms = interval_ms
         if timeout_ms != self._least_timeout_ms:
             self._least_timeout_ms = self._timeout_ms = timeout_ms
 
     @property
     def wish(self) -> CheckpointWish:
-        """What everybody shall hear."""
+        """Return the checkpoint command to send with heartbeat replies."""
         under = self._under
         number, turn = (under.number, under.turn) if under and not under.resumed else (NO_CHECKPOINT, 0)
         return CheckpointWish(self.record.generation, number, turn, self._over, self.record.complete, self._timeout_ms)
 
     @property
     def all_quiet(self) -> bool:
-        """True from the moment when everybody has aligned, until the checkpoint under way is over."""
+        """True if all tasks have aligned and the checkpoint is still under way."""
         return self._under is not None and self._under.resumed
 
     def under_way(self, now_ms: float) -> tuple[int, float]:
-        """The number of the checkpoint under way, and for how long it has been; no number: there is none."""
+        """Return the number and the age in ms of the checkpoint under way, or (NO_CHECKPOINT, 0)."""
         return (self._under.number, now_ms - self._under.began_ms) if self._under is not None else (NO_CHECKPOINT, 0.0)
 
     @property
     def waits_for(self) -> tuple[int, ...]:
-        """The tasks that have not aligned or, after that, not stored; empty when no checkpoint is under way."""
+        """The tasks that have not aligned or, after that, not stored; empty without a checkpoint under way."""
         if self._under is None or self._participants is None:
             return ()
         done = self._under.stored if self._under.resumed or self._all(self._under.aligned) else self._under.aligned
@@ -153,13 +156,13 @@ class CheckpointCoordinator:
 
     @property
     def unconfirmed(self) -> tuple[int, ...]:
-        """The tasks that have not said yet that they have committed the last complete checkpoint, in order."""
+        """The tasks that have not confirmed the commit of the last complete checkpoint, in order."""
         return tuple(sorted(task for task, number in self._confirmed.items() if number < self.record.complete))
 
     # Facts.
 
     def read(self, record: CheckpointRecord, base: Manifest) -> None:
-        """What the store says, and the manifest of the last complete checkpoint."""
+        """Handle the record in the store and the manifest of the last complete checkpoint."""
         under = self._under
         if record.generation != self.record.generation:
             self._participants = None
@@ -175,26 +178,30 @@ class CheckpointCoordinator:
             self._over = max(self._over, record.begun)
 
     def running(self, participants: GenerationMembers, now_ms: float) -> None:
-        """The generation runs, with these."""
+        """Start with these members; their generation runs."""
         self._participants = participants
         self._confirmed = dict.fromkeys(participants.incarnations, self.record.complete)  # to restore is to commit
         self._last_end_ms = now_ms
 
     def ask(self, *, hold: bool) -> None:
-        """Take one as soon as may be. ``hold``: when it is complete nobody goes on before ``release``; if it is
-        cancelled who has asked is told, and asks again."""
+        """Request a checkpoint as soon as possible.
+
+        With ``hold`` the tasks stay paused after it until ``release``. If it is cancelled, the client is told and has
+        to
+        request another one.
+        """
         self._asked = True
         self._hold = self._hold or hold
 
     def release(self) -> None:
-        """Everybody goes on (what the quiet was for is given up)."""
+        """Let all tasks resume and give up the hold."""
         self._hold = False
         if self.quiet:
             self._over = max(self._over, self.quiet)
             self.quiet = NO_CHECKPOINT
 
     def heard(self, task: int, incarnation: int, report: TaskReport) -> None:
-        """A heartbeat told of a task."""
+        """Record the report of a task in a heartbeat."""
         under, named = self._under, self._participants
         if named is None or named.incarnations.get(task) != incarnation:
             return
@@ -213,8 +220,10 @@ class CheckpointCoordinator:
             self._decline(f"task {task} declines: {report.declined_why}")
 
     def wrote(self, result: WriteResult, now_ms: float, why: str = "") -> None:
-        """The write that ``run`` asked for ended; ``why`` it failed, if that is known. After UNKNOWN the store is read;
-        ``read`` tells what became of it."""
+        """Handle the end of the write that ``run`` returned.
+
+        ``why`` is the error, if it is known. After UNKNOWN the store is read, and ``read`` tells the outcome.
+        """
         write, self._write = self._write, None
         under, self._now_ms = self._under, now_ms
         if isinstance(write, WriteManifest):
@@ -237,7 +246,7 @@ class CheckpointCoordinator:
             self._last_end_ms = now_ms
 
     def run(self, now_ms: float) -> CheckpointWrite | None:
-        """Time passes. What shall be written next, if anything; one write at a time."""
+        """Advance the time and return the next write, if any. One write is under way at most."""
         self._now_ms = now_ms
         if self._participants is None or self._write is not None:
             return None
@@ -267,12 +276,12 @@ class CheckpointCoordinator:
         return self._write
 
     def notes(self) -> list[LogNote]:
-        """What is worth telling since the last call."""
+        """Return the log lines since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
     def happened(self) -> list[EmitEvent]:
-        """What the history is told since the last call: beginnings, and ends that are no checkpoint."""
+        """Return the events since the last call: checkpoints begun and checkpoints failed."""
         happened, self._happened = self._happened, []
         return happened
 
@@ -312,7 +321,7 @@ class CheckpointCoordinator:
     def _cancel(self, why: str) -> None:
         under = self._under
         assert under is not None
-        self._last_end_ms = under.began_ms  # the next one is not begun at once: what comes again would stop everybody
+        self._last_end_ms = under.began_ms  # the next one is not begun at once: a repeated failure would stop all tasks
         self._drop(why)
         self._in_a_row += 1
         if self._in_a_row >= CANCELLED_IN_A_ROW:
@@ -337,7 +346,7 @@ class CheckpointCoordinator:
         if under is not None:
             assert self.record.complete < under.number <= self.record.begun
             assert under.resumed or not under.manifest, "a manifest before all have aligned"
-            assert under.hold or under.resumed == (self._over >= under.number), "resume is said to everybody at once"
+            assert under.hold or under.resumed == (self._over >= under.number), "all tasks resume at once"
         assert not self.quiet or self._over < self.quiet
 
 
@@ -345,7 +354,7 @@ FAILED_HINT = "its processes stay, and do nothing; mend the cause, then `heron r
 
 
 def generation_events(generation: Generation, before: Generation | None) -> list[LogNote | EmitEvent]:
-    """A plan of this generation is stored, in place of one of the generation ``before``."""
+    """Return log line and event for a stored plan of this generation, which follows ``before``."""
     number, cause, metric = generation.number, generation.cause, ""
     start = f"checkpoint {generation.restore_from}" if generation.restore_from else "the initial state"
     if before is None or before.number == 0:
@@ -363,20 +372,20 @@ def generation_events(generation: Generation, before: Generation | None) -> list
 
 
 def begun_event(number: int) -> EmitEvent:
-    """The store has given its number out."""
+    """Return the event of a checkpoint whose number is stored."""
     detail = json.dumps({"checkpoint": number, "what": "begun"})
     return EmitEvent(CHECKPOINT, "begun", f"checkpoint {number} begun", detail)
 
 
 def failed_event(number: int, why: str, duration_ms: float) -> EmitEvent:
-    """It is over, and is none."""
+    """Return the event of a cancelled checkpoint."""
     detail = {"checkpoint": number, "what": "failed", "ms": round(duration_ms), "cause": why}
     text = f"checkpoint {number} failed after {duration_ms / 1000:.2f} s: {why}"
     return EmitEvent(CHECKPOINT, "failed", text, json.dumps(detail))
 
 
 def completed_event(found: CheckpointSummary) -> EmitEvent:
-    """It is the last complete one."""
+    """Return the event of a complete checkpoint."""
     detail = {
         "checkpoint": found.number, "what": "complete", "bytes": found.bytes, "ms": round(found.duration_ms),
         "quiet_ms": round(found.bubble_ms), "last_aligned": found.last_aligned,
@@ -386,16 +395,21 @@ def completed_event(found: CheckpointSummary) -> EmitEvent:
 
 
 class RemovableFiles(NamedTuple):
-    """Numbers of manifests, names of parts; manifests go first, so that none ever names what is not there."""
+    """Numbers of manifests and names of parts.
+
+    Manifests are removed first, so that no manifest ever names a missing part.
+    """
 
     manifests: tuple[int, ...]
     parts: tuple[str, ...]
 
 
 def select_kept(manifests: Mapping[int, Manifest | None], complete: int, keep: int) -> set[int]:
-    """The newest complete checkpoints. Of those of one turn only the newest can be complete: the others were written,
-    and the store has not made them the last complete one, or they were struck off. So were those of later turns than
-    the last complete one."""
+    """Return the numbers of the newest complete checkpoints.
+
+    Of the checkpoints of one turn only the newest can be complete. The others were written without becoming the last
+    complete one in the store, or were discarded by a restore. The same holds for turns after the last complete one.
+    """
     newest = {}
     last = manifests.get(complete)
     for number in sorted(number for number in manifests if number <= complete):
@@ -409,9 +423,15 @@ def select_kept(manifests: Mapping[int, Manifest | None], complete: int, keep: i
 def select_removable(
     manifests: Mapping[int, Manifest | None], parts: Iterable[str], complete: int, running: int, keep: int
 ) -> RemovableFiles:
-    """What may go, of these files. ``complete``: the last complete checkpoint; ``running``: the generation that runs.
+    """Return the files that may be removed.
 
-    A manifest that cannot be read is None; while one of them stays no part goes, since it may name any of them.
+    Args:
+        manifests: All manifests, None for one that cannot be read. While such a one stays, no part is removed, since it
+            may name any of them.
+        parts: Names of all part files.
+        complete: The last complete checkpoint.
+        running: The generation that runs.
+        keep: The number of complete checkpoints to keep.
     """
     gone = {number for number in manifests if number <= complete} - select_kept(manifests, complete, keep)
     gone |= {n for n, found in manifests.items() if n > complete and found is not None and found.generation < running}
@@ -427,6 +447,9 @@ def select_removable(
 
 
 def part_generation(part: str) -> int:
-    """Of a part's file, unfinished ones included (``.NAME.RANDOM.part``); the greatest where it is nobody's."""
+    """Return the generation of a part file, including unfinished ones (``.NAME.RANDOM.part``).
+
+    A name without a generation gives the greatest number.
+    """
     number = part.lstrip(".").partition("-")[0]
     return int(number) if number.isdecimal() else 1 << 62

@@ -1,17 +1,17 @@
-"""The topology master's core: facts in, effects out.
+"""The core of the topology master: one event in, effects out.
 
-Theory of operation. Everything the master decides follows from four facts: what the store holds (definition, packing
-plan, last plan, the state the user wants), who is registered, whether this process leads, and whether a write is under
-way. After each event ``_next_write`` compares the plan these facts ask for with the plan that stands; if they differ,
-one transaction stores the new one, and only when that is done is it sent to the stream managers. There is one write
-under way at most, so decisions are strictly one after the other, each on top of a known version.
+Theory of operation. Every decision follows from four facts: the content of the store (definition, packing plan, last
+plan, wanted state), the registered stream managers, whether this process leads, and whether a write is under way. After
+each event ``_next_write`` compares the plan that these facts require with the stored one. If they differ, one
+transaction stores the new plan, which is sent to the stream managers after that (Kulkarni et al. 2015, section 5.2).
+At most one write is under way, so decisions follow one another, each on top of a known version.
 
-The wanted state (RUNNING or PAUSED) stands in the execution state; ``SetState`` changes it and the plan in the same
-transaction. A new master starts from the stored plan: routing version, key groups and state go on, and no new plan is
-made unless something differs.
+The wanted state (RUNNING or PAUSED) is part of the execution state; ``SetState`` changes it and the plan in the same
+transaction. A new master starts from the stored plan: routing version, key groups and state continue, and it makes no
+new plan unless something differs.
 
-Where the state of tasks is kept (``state/recovery.py``), a plan has a generation, too, and what checkpoints want to be
-written takes its turn behind plans: still one write under way at most, a checkpoint's manifest included.
+Where the state of tasks is kept (``recovery.py``), a plan has a generation. Plans are written before checkpoints; the
+limit of one write under way includes the manifests of checkpoints.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ LOOK_AGAIN_MS = 1_000  # at files of checkpoints that could not be read
 
 
 class TopologyMaster:
-    """One topology master. ``identity`` is (host, port, pid); times are milliseconds of a monotonic clock, ``utc`` is
-    what is added to its seconds to make them UTC. ``code_digest``: of the user's package."""
+    """Core of one topology master process.
+
+    ``identity`` is (host, port, pid). Times are milliseconds of a monotonic clock; ``utc`` is added to its seconds to
+    make
+    them UTC. ``code_digest`` is that of the user's package.
+    """
 
     def __init__(
         self, topology_id: str, identity: tuple[str, int, int], lease_ms: int, code_digest: str = "", utc: float = 0.0
@@ -67,37 +71,37 @@ class TopologyMaster:
 
     @property
     def plan(self) -> PhysicalPlan | None:
-        """The plan that stands."""
+        """The stored plan."""
         return self._stored.plan
 
     @property
     def packing(self) -> PackingPlan | None:
-        """The packing plan, once it was read."""
+        """The packing plan, or None before the first read."""
         return self._stored.packing
 
     @property
     def acting(self) -> bool:
-        """True while stream managers may take this process for the master."""
+        """True if stream managers may take this process for the master."""
         return self.mastership.acting
 
     @property
     def epoch(self) -> int:
-        """The last epoch this process led with."""
+        """The last epoch of this process as leader."""
         return self.mastership.epoch
 
     @property
     def wanted_state(self) -> TopologyState:
-        """What the user wants."""
+        """The state that the user wants."""
         execution = self._stored.execution
         return execution.state if execution is not None else TopologyState.RUNNING
 
     @property
     def tick_ms(self) -> float | None:
-        """How often it wants to hear of time; None: as often as its lease asks for."""
+        """The interval of ticks in ms, or None if the lease alone decides it."""
         return self._recovery.tick_ms if self._recovery is not None else None
 
     def status(self) -> MasterStatus:
-        """What this master knows. ``leading`` is False in a standby."""
+        """Return the status for clients. ``leading`` is False in a standby."""
         return MasterStatus(
             self.epoch,
             self.wanted_state,
@@ -108,7 +112,7 @@ class TopologyMaster:
         )
 
     def gauges(self) -> dict[str, float]:
-        """What it says of itself to the metrics manager."""
+        """Return the gauges of this process for the metrics manager."""
         return {
             "__leading": float(self.acting),
             "__epoch": float(self.epoch),
@@ -117,11 +121,11 @@ class TopologyMaster:
         }
 
     def state_gauges(self) -> dict[str, float]:
-        """What it says of checkpoints, where it leads and state is kept."""
+        """Return the gauges of checkpoints; empty unless this process leads and state is kept."""
         return self._recovery.gauges(self._now_ms) if self._recovery is not None else {}
 
     def handle(self, now_ms: int, event: e.Event) -> list[e.Effect]:
-        """Take a fact; returns what is to be done, in order."""
+        """Handle one event and return the effects in order."""
         if self._exited:
             return []
         self._now_ms = now_ms
@@ -162,7 +166,7 @@ class TopologyMaster:
         self._draining.advance(now_ms)
         effects: list[e.Effect] = []
         for member in lapsed:
-            text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register anew"
+            text = f"stream manager {member.info.container} was silent for its lease: waiting for it to register again"
             effects.append(e.LogNote(text, "__stream_managers_lapsed"))
             effects += [e.CloseLinks((link,)) for link in (member.link,) if link is not None]
         return effects + self._advance_state(now_ms)
@@ -260,7 +264,7 @@ class TopologyMaster:
         return effects + self._requests.refuse(STORE_SILENT)
 
     def _record_ended(self, written: e.CommitTransaction | None, result: e.WriteResult) -> None:
-        """Tell whose write it was, if it was for a checkpoint."""
+        """Tell the state controller the result of a write for a checkpoint."""
         if written is not None and written.plan is None and written.record is not None and self._recovery is not None:
             self._recovery.wrote(result, self._now_ms)
 
@@ -281,7 +285,7 @@ class TopologyMaster:
         if ended.result is e.WriteResult.NOT_OWNER:
             return [*self.mastership.not_owner(), e.ReadStore()]
         if ended.result is e.WriteResult.REFUSED:
-            return [e.ReadStore()]  # somebody wrote before us; what is asked for is tried again on top of that
+            return [e.ReadStore()]  # another client wrote first; the next decision starts from its result
         if ended.result is e.WriteResult.UNKNOWN:
             return [*self._requests.refuse(STORE_SILENT), e.ReadStore()]
         before = self._stored.plan
@@ -305,7 +309,7 @@ class TopologyMaster:
         return [*effects, *self._requests.add(asked, self._recovery, self.status())]
 
     def _follow_mastership(self) -> list[e.Effect]:
-        """Begin or end what goes with leading."""
+        """Return the effects of a change of leadership."""
         if self.acting and self._led != self.epoch:
             self._led = self.epoch
             return [e.StartLeading(self._led), *self._expect()]
@@ -318,8 +322,12 @@ class TopologyMaster:
         return []
 
     def _expect(self) -> list[e.Effect]:
-        """The containers of the packing plan, and, until the plan that stands is made from it, those they take over
-        from: an update that does not succeed goes back to them."""
+        """Set the containers that may register, and reject the others.
+
+        These are the containers of the packing plan and, until a plan is made from it, those of the stored plan, since
+        an
+        update that fails returns to them.
+        """
         stored = self._stored
         if stored.packing is None:
             return []
@@ -330,10 +338,10 @@ class TopologyMaster:
         return [e.RejectStreamManager(link, RegistrationResult.UNKNOWN_CONTAINER.value) for link in gone]
 
     def _next_write(self, now_ms: int) -> list[e.Effect]:
-        """Decide the next write, if one is needed and allowed."""
+        """Return the next write, if one is needed and allowed."""
         stored, recovery = self._stored, self._recovery
         if recovery is not None:
-            recovery.run(now_ms)  # what it says at once waits for no write
+            recovery.run(now_ms)  # its command waits for no write
         if not (self.mastership.may_decide and self._fresh) or self._writing is not None or stored.execution is None:
             return []
         if recovery is not None and recovery.fault and not (recovery.goes_past_damage and self._requests.of_state):
@@ -361,7 +369,7 @@ class TopologyMaster:
         return [self._writing]
 
     def _wanted_plan(self, now_ms: int, state: TopologyState) -> PhysicalPlan | None:
-        """The plan to store next, or None when the one that stands is right or nothing better can be made."""
+        """Return the plan to store next, or None if the stored one stays."""
         stored = self._stored
         if stored.definition is None or stored.packing is None:
             return None
@@ -377,7 +385,7 @@ class TopologyMaster:
             plan = build_physical_plan(stored.definition, stored.packing, registrations, before, epoch, state)
         if plan is not None and plan is before:
             self._settled = facts
-        if plan is None and before is not None:  # somebody is missing: state and generation change all the same
+        if plan is None and before is not None:  # a stream manager is missing: state and generation change anyway
             plan = replace_state(before, state, epoch)
         elif plan is not None and before is not None and recovery is None:
             plan = self._draining.next_plan(before, plan, epoch)
@@ -390,7 +398,7 @@ class TopologyMaster:
         return None if plan is before else plan
 
     def _tell_state(self) -> list[e.Effect]:
-        """What recovery has to say; and what it wants, to everybody, as soon as it wants something else."""
+        """Return the effects of the state controller, and send a changed checkpoint command to all."""
         recovery = self._recovery
         if recovery is None:
             return []

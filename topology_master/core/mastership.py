@@ -1,4 +1,4 @@
-"""Who leads: a state machine over what the store says.
+"""Election of the topology master: a state machine over the content of the store.
 
 ::
 
@@ -6,10 +6,11 @@
        ▲                            │ refused                    │   └────session suspended─────▶ │
        └────────────────────────────┴──── session lost, node not mine, higher epoch seen ─────────┘
 
-To stand is one transaction: create the ephemeral master node *and* raise the epoch by compare-and-set. So at most one
-process holds the node, each holder has an epoch of its own, and epochs only grow. If the store did not answer, the
-outcome is unknown; the next read tells (the node holds the location and the epoch, which nobody else can have written).
-Whoever believes to lead although its node is gone is harmless: each of its writes checks the node's ownership.
+Standing for election is one transaction: create the ephemeral master node *and* raise the epoch by compare-and-set. So
+at most one process holds the node, each holder has an epoch of its own, and epochs only grow. If the store did not
+answer, the outcome is unknown; the next read tells (the node holds the location and the epoch, which no other process
+can write). A process that still acts as leader after its node is gone is harmless: each of its writes checks the node's
+ownership.
 
 SUSPENDED decides nothing; it may still answer. A higher epoch, seen anywhere, ends leadership at once.
 """
@@ -31,7 +32,7 @@ from topology_master.core.events import (
 
 
 class MasterRole(Enum):
-    """What this process is."""
+    """Role of this process in the election."""
 
     STANDBY = "standby"
     CANDIDATE = "candidate"
@@ -40,7 +41,10 @@ class MasterRole(Enum):
 
 
 class Mastership:
-    """One process's part in the election. ``identity`` is (host, port, pid) as written into the master node."""
+    """Part of one process in the election of the topology master.
+
+    ``identity`` is (host, port, pid) as written into the master node.
+    """
 
     def __init__(self, identity: tuple[str, int, int]) -> None:
         self._identity = identity
@@ -53,16 +57,16 @@ class Mastership:
 
     @property
     def acting(self) -> bool:
-        """True while stream managers may take this process for the master."""
+        """True if stream managers may take this process for the master."""
         return self.role in (MasterRole.LEADING, MasterRole.SUSPENDED)
 
     @property
     def may_decide(self) -> bool:
-        """True while decisions are allowed."""
+        """True if decisions are allowed."""
         return self.role is MasterRole.LEADING
 
     def read(self, stored: StoreSnapshot) -> list[Effect]:
-        """The store was read."""
+        """Handle a read of the store and return the effects."""
         self._highest_seen = max(self._highest_seen, stored.epoch, stored.master.epoch if stored.master else 0)
         if self.acting and self._highest_seen > self.epoch:
             return self._step_down("another master leads")
@@ -83,7 +87,7 @@ class Mastership:
         return []
 
     def campaign_ended(self, epoch: int, result: WriteResult) -> list[Effect]:
-        """The transaction of ``Campaign`` ended."""
+        """Handle the result of the ``Campaign`` transaction and return the effects."""
         if self.role is not MasterRole.CANDIDATE or epoch != self._campaign_epoch:
             return [Resign("an election that was given up"), ReadStore()] if result is WriteResult.DONE else []
         if result is WriteResult.DONE and epoch >= self._highest_seen:
@@ -92,11 +96,11 @@ class Mastership:
         return [Resign("a higher epoch was seen"), ReadStore()] if result is WriteResult.DONE else [ReadStore()]
 
     def not_owner(self) -> list[Effect]:
-        """A write was refused because the master node is not this session's."""
+        """Step down because a write was refused: the master node belongs to another session."""
         return self._step_down("the master node belongs to another session", resign=False) if self.acting else []
 
     def session_changed(self, session: Session) -> list[Effect]:
-        """The store session is in another state."""
+        """Handle a change of the store session and return the effects."""
         self._connected = session is Session.CONNECTED
         if session is Session.CONNECTED:
             return [ReadStore()]
@@ -115,7 +119,7 @@ class Mastership:
         return [*effects, ReadStore()]  # the next operation begins a new session
 
     def epoch_seen(self, epoch: int) -> list[Effect]:
-        """Somebody spoke of this epoch."""
+        """Handle an epoch that another process has mentioned; a higher one ends leadership."""
         if epoch <= self._highest_seen:
             return []
         self._highest_seen = epoch

@@ -1,7 +1,7 @@
-"""Who is there: the stream managers that registered, and how long each has been silent.
+"""Registered stream managers, and the time since the last heartbeat of each.
 
 Silence is counted in the master's own ticks, and no tick counts for more than ``MAX_STEP_MS``: a master that was
-stopped for a minute wakes up with the heartbeats still in its sockets and accuses nobody.
+stopped for a minute finds the heartbeats still in its sockets and ends no lease.
 
 A stream manager's incarnation is new, and greater, at each start. An older one than the newest known is a process that
 has been replaced and must leave; the same one on a new link has merely reconnected.
@@ -30,7 +30,7 @@ MAX_STEP_MS = 2_000
 
 
 class RegistrationResult(Enum):
-    """What became of a registration."""
+    """Result of a registration."""
 
     ACCEPTED = "accepted"
     REPLACED = "a newer stream manager of this container has registered"
@@ -39,7 +39,7 @@ class RegistrationResult(Enum):
 
 @dataclass
 class RegisteredStreamManager:
-    """A stream manager that registered. ``link`` is None when its connection ended."""
+    """Stream manager that has registered. ``link`` is None after its connection ended."""
 
     info: StreamManagerInfo
     link: int | None
@@ -52,7 +52,7 @@ class RegisteredStreamManager:
 
 
 class Membership:
-    """The stream managers of the packing plan's containers."""
+    """Stream managers of the containers in the packing plan."""
 
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
@@ -62,7 +62,15 @@ class Membership:
         self._now_ms: int | None = None
 
     def expect(self, containers: Iterable[int], known: Iterable[StreamManagerInfo] = ()) -> list[int]:
-        """The containers that may register; ``known``: addresses of the last plan. Returns links no longer wanted."""
+        """Set the containers that may register.
+
+        Args:
+            containers: Numbers of the containers.
+            known: Stream managers of the last plan; older incarnations are refused.
+
+        Returns:
+            Links of stream managers whose container is no longer in the plan.
+        """
         self._containers = tuple(sorted(containers))
         for info in known:
             self._newest[info.container] = max(info.incarnation, self._newest.get(info.container, info.incarnation))
@@ -70,7 +78,11 @@ class Membership:
         return [link for n in gone if (link := self._members.pop(n).link) is not None]
 
     def register(self, link: int, message: Register) -> tuple[RegistrationResult, int | None]:
-        """Take a registration. Returns what became of it, and the link it replaces, if any."""
+        """Record a registration.
+
+        Returns:
+            The result, and the link that the registration replaces, if any.
+        """
         info = message.stream_manager
         if info.container not in self._containers:
             return RegistrationResult.UNKNOWN_CONTAINER, None
@@ -84,11 +96,11 @@ class Membership:
         return RegistrationResult.ACCEPTED, old.link if old is not None and old.link != link else None
 
     def newest(self, container: int) -> int | None:
-        """The newest incarnation known of a container's stream manager; None if none is."""
+        """Return the newest known incarnation of a container's stream manager, or None."""
         return self._newest.get(container)
 
     def heard(self, link: int, message: Heartbeat) -> RegisteredStreamManager | None:
-        """Take a heartbeat; None when the link belongs to no member."""
+        """Record a heartbeat; return None if the link belongs to no member."""
         member = self.member_on(link)
         if member is not None:
             member.silent_ms = 0
@@ -98,17 +110,20 @@ class Membership:
         return member
 
     def holder(self) -> Holder:
-        """The task that most waits for, as the stream managers say."""
+        """Return the bottleneck task that the stream managers report."""
         return max((m.flow.holder for m in self._members.values()), key=lambda h: h.seconds, default=NOBODY)
 
     def closed(self, link: int) -> None:
-        """The connection ended; the member stays until its lease runs out or it comes back."""
+        """Record the end of a connection; the member stays until its lease ends or it reconnects."""
         member = self.member_on(link)
         if member is not None:
             member.link = None
 
     def advance(self, now_ms: int) -> list[RegisteredStreamManager]:
-        """Time passes. Returns the members whose lease ran out just now; they are forgotten, not their incarnation."""
+        """Advance the time and return the members whose lease has just ended.
+
+        They are forgotten, their incarnations are not.
+        """
         step = 0 if self._now_ms is None else min(now_ms - self._now_ms, MAX_STEP_MS)
         self._now_ms = now_ms
         lapsed = []
@@ -119,7 +134,7 @@ class Membership:
         return lapsed
 
     def clear(self) -> list[int]:
-        """Forget everyone (mastership is lost). Returns the open links."""
+        """Remove all members, as after the loss of mastership. Return the open links."""
         links = self.links()
         self._members.clear()
         self._newest.clear()
@@ -127,27 +142,27 @@ class Membership:
         return links
 
     def member_on(self, link: int) -> RegisteredStreamManager | None:
-        """The member that speaks on this link."""
+        """Return the member on this link, or None."""
         return next((m for m in self._members.values() if m.link == link), None)
 
     def missing(self) -> list[int]:
-        """Containers whose stream manager is not registered, in order."""
+        """Return the containers whose stream manager is not registered, in order."""
         return [n for n in self._containers if n not in self._members]
 
     def registrations(self) -> Sequence[StreamManagerInfo]:
-        """Who is registered, in order of container."""
+        """Return the registered stream managers in order of container."""
         return [self._members[n].info for n in self._containers if n in self._members]
 
     def all_follow(self, version: PlanVersion) -> bool:
-        """True if everybody is here, and goes by this plan or a newer one."""
+        """Return whether all stream managers are registered and follow this plan or a newer one."""
         return not self.missing() and all(member.plan >= version for member in self._members.values())
 
     def links(self) -> list[int]:
-        """Open links, in order of container."""
+        """Return the open links in order of container."""
         return [m.link for _, m in sorted(self._members.items()) if m.link is not None]
 
     def status(self) -> tuple[StreamManagerStatus, ...]:
-        """One entry for each container of the packing plan."""
+        """Return one entry for each container of the packing plan."""
         return tuple(self._status(number) for number in self._containers)
 
     def _status(self, container: int) -> StreamManagerStatus:

@@ -75,7 +75,7 @@ START_SLACK_SECONDS = 1.0
 
 @dataclass
 class _Process:
-    """One process: its totals, and up to where they went into the rings."""
+    """Totals of one process, and the part of them that is in the rings."""
 
     totals: ProcessTotals = field(default_factory=ProcessTotals)
     counted: dict[str, float] = field(default_factory=dict)
@@ -89,10 +89,15 @@ class _Process:
 
 
 class MetricStore:
-    """Takes what metrics managers publish, answers what the tracker asks. Times are seconds since 1970, UTC."""
+    """Stores published metrics and answers requests. Times are seconds since 1970, UTC."""
 
     def __init__(self, since: float, *, is_first: bool = False) -> None:
-        """``since``: when this master began; ``is_first``: the topology had none before."""
+        """Create an empty store.
+
+        Args:
+            since: When this master began.
+            is_first: Whether the topology had no master before.
+        """
         self.since = since
         self._is_first = is_first
         self.refused = 0
@@ -104,11 +109,14 @@ class MetricStore:
 
     @property
     def series(self) -> int:
-        """Rings in use."""
+        """Number of rings in use."""
         return self._series + self._gauges
 
     def publish(self, now: float, message: PublishMetrics) -> None:
-        """Learn from the processes of a container. A malformed report is refused and counted, the others stand."""
+        """Store the reports of a container's processes.
+
+        A malformed report is refused and counted; the others are stored.
+        """
         for report in message.processes:
             age = max(0.0, message.sent_time - report.time) if message.sent_time else 0.0
             try:
@@ -117,8 +125,12 @@ class MetricStore:
                 self.refused += 1
 
     def metrics(self, now: float, request: MetricsRequest) -> MetricsReply:
-        """Counters (growth and rate), gauges (last value, range, mean) and latencies (``total`` values, a sketch) of an
-        interval."""
+        """Return the metrics of an interval.
+
+        Counters have growth and rate, gauges last value, range and mean, latencies the number of values (``total``) and
+        a
+        sketch.
+        """
         seconds = min(request.interval_seconds, LONGEST_SECONDS) if request.interval_seconds >= 0 else ALL_TIME
         chosen = [(key, p) for key, p in sorted(self._processes.items()) if request.component in ("", key[0])]
         if seconds < 0:
@@ -135,8 +147,12 @@ class MetricStore:
         return MetricsReply(covered, tuple(values))
 
     def exactly(self, now: float, seconds: float, names: Sequence[str]) -> Iterator[tuple[int, str, float]]:
-        """(container, name, value) of every process for metrics of these very names: a counter's rate per second over
-        the last ``seconds``, a gauge's last value if it is fresh. Cheaper than ``metrics``, for few names."""
+        """Yield (container, name, value) of every process for metrics with exactly these names.
+
+        The value is a counter's rate per second over the last ``seconds``, or a gauge's last value if it is fresh. For
+        few
+        names this is cheaper than ``metrics``.
+        """
         covered = max(1.0, min(covered_seconds(now, seconds), now - self.since))
         for process in self._processes.values():
             newest = process.totals.newest
@@ -150,7 +166,7 @@ class MetricStore:
                     yield newest.container, name, process.rings[name].total(now, seconds) / covered
 
     def timeline(self, now: float, request: TimelineRequest) -> TimelineReply:
-        """The points of an interval: growth of counters, last values of gauges, means of latencies."""
+        """Return the points of an interval: growth of counters, last values of gauges, means of latencies."""
         seconds = min(request.interval_seconds, LONGEST_SECONDS) if request.interval_seconds >= 0 else 0.0
         step, points = window(seconds)
         series: list[TimelineSeries] = []
@@ -171,7 +187,7 @@ class MetricStore:
         return TimelineReply((now // step - points + 1) * step, step, tuple(series))
 
     def exceptions(self, request: ExceptionsRequest) -> ExceptionsReply:
-        """The 256 most recent kinds, the most recent last."""
+        """Return the 256 most recent kinds of exceptions, the most recent last."""
         found = [
             report
             for (component, _), process in self._processes.items()
@@ -192,7 +208,7 @@ class MetricStore:
             assert all(counters[name] >= value - 1e-6 for name, value in process.counted.items())
 
     def _take(self, now: float, made: float, report: ProcessMetrics) -> None:
-        """``made`` is when the report was made, by the clock of ``now``."""
+        """Store one report. ``made`` is the time of the report by the clock of ``now``."""
         key = (report.component, report.instance)
         process = self._processes.get(key)
         if process is None:
@@ -222,7 +238,7 @@ class MetricStore:
         self._trim_exceptions()
 
     def _count(self, now: float, process: _Process, history: bool) -> None:
-        """Put the growth of every total into the rings; without ``history`` only remember the totals."""
+        """Add the growth of every total to the rings; without ``history`` only record the totals."""
         for name, total in process.totals.counters().items():
             growth = total - process.counted.setdefault(name, 0.0)  # what is 0 is shown as 0
             if growth > 0:
@@ -261,8 +277,10 @@ class MetricStore:
         return True
 
     def _release(self, now: float) -> None:
-        """Free the rings of processes that have been silent for longer than any ring reaches back, at most once a
-        minute. Their totals stay, unless there are too many processes."""
+        """Free the rings of processes that have been silent for longer than a ring covers.
+
+        This happens at most once a minute. Their totals stay unless there are too many processes.
+        """
         if now < self._next_release:
             return
         self._next_release = now + RELEASE_EACH_SECONDS
@@ -323,7 +341,7 @@ class MetricStore:
         return replace(report, exceptions=kept)
 
     def _trim_exceptions(self) -> None:
-        """Keep the 256 most recent kinds of the topology, so that tracebacks do not fill the master."""
+        """Keep the 256 most recent kinds of exceptions, so that tracebacks do not fill the memory."""
         entries = [(p, e) for p in self._processes.values() for e in p.totals.entries() if e.exceptions]
         everything = sorted((_recency(x) for _, e in entries for x in e.exceptions), reverse=True)
         if len(everything) <= 2 * MAX_EXCEPTIONS:
@@ -368,7 +386,10 @@ _MEMORY = ("__py-physical-memory-byte", "__process/__mem_used_bytes")
 
 
 def topology_gauges(store: MetricStore, packing: PackingPlan | None, now: float) -> dict[str, float]:
-    """Name to value, the lag only if a spout tells its own. ``now`` in seconds since 1970."""
+    """Return the gauges of the whole topology by name.
+
+    The lag is present only if a spout reports its own. ``now`` is in seconds since 1970.
+    """
     cpu = memory = 0.0
     lags_ms: list[float] = []
     for container, name, value in store.exactly(now, USE_SECONDS, (*_CPU, *_MEMORY, SPOUT_LAG)):

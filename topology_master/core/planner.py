@@ -47,11 +47,12 @@ def build_physical_plan(
     epoch: int,
     state: TopologyState,
 ) -> PhysicalPlan | None:
-    """The plan these facts ask for.
+    """Build the physical plan that the current facts require.
 
-    None while a container's stream manager has not registered. ``previous`` itself when nothing differs from it.
-    Otherwise a plan with the next number, of this epoch and the previous one's generation; its routing version is the
-    previous one's unless tasks came, went or changed container.
+    Returns:
+        None while a container's stream manager has not registered. ``previous`` itself if nothing differs from it.
+        Otherwise a plan with the next number, of this epoch and the previous plan's generation. Its routing version is
+        the previous one's unless tasks were added, removed or moved to another container.
     """
     by_container = {info.container: info for info in registrations}
     containers = sorted(c.container for c in packing.containers)
@@ -78,14 +79,17 @@ def build_physical_plan(
 
 
 def restart_reason(before: PhysicalPlan, plan: PhysicalPlan) -> str:
-    """Why all tasks whose state is kept begin anew with this plan; empty if they go on."""
+    """Return why all tasks whose state is kept restart with this plan, or "" if they continue."""
     if plan.routing_version != before.routing_version:
         return "the packing plan has changed"
     return "its settings have changed" if plan.topology != before.topology else ""
 
 
 def removes_tasks(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
-    """Whether a task goes, moves, or begins anew with other settings: what is on its way to it would be lost."""
+    """Return whether a task is removed, moved or restarted with other settings.
+
+    Tuples under way to such a task would be lost.
+    """
     stay = set(_places(plan.packing))
     return any(place not in stay for place in _places(before.packing)) or any(
         before.topology.component_config(spec.name) != plan.topology.component_config(spec.name)
@@ -96,27 +100,30 @@ def removes_tasks(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
 def replace_state(
     plan: PhysicalPlan, state: TopologyState, epoch: int, standstill: Standstill = Standstill.NONE
 ) -> PhysicalPlan:
-    """The plan with another state or standstill and the next version, everything else as it is; itself if it is so."""
+    """Return the plan with another state or standstill and the next version, or itself if it has them."""
     if (plan.state, plan.standstill) == (state, standstill):
         return plan
     version = PlanVersion(epoch, plan.version.number + 1)
     undrained = plan.undrained
     if plan.standstill is Standstill.SETTLING and standstill is Standstill.NONE:
-        undrained = "a stream manager went before everybody had the new plan"
+        undrained = "a stream manager left before all had the new plan"
     return replace(plan, version=version, state=state, standstill=standstill, undrained=undrained)
 
 
 def replace_generation(
     plan: PhysicalPlan, generation: Generation, before: PhysicalPlan | None, epoch: int
 ) -> PhysicalPlan:
-    """The plan in another generation. It has the next version unless it differs already from the one that stands."""
+    """Return the plan in another generation.
+
+    It has the next version unless it already differs from ``before``, the plan that is stored.
+    """
     if plan is not before:
         return replace(plan, generation=generation)
     return replace(plan, version=PlanVersion(epoch, plan.version.number + 1), generation=generation)
 
 
 def describe_plan(plan: PhysicalPlan, links: int) -> str:
-    """For the log, when it is sent on so many links."""
+    """Return the log line for a plan that is sent on so many links."""
     step = f", {plan.standstill}" if plan.standstill is not Standstill.NONE else ""
     undrained = f"; what was on its way was not waited for: {plan.undrained}" if plan.undrained else ""
     return f"physical plan {plan.version}, {plan.state}{step}, to {links} links{undrained}"
@@ -136,7 +143,10 @@ def _content(plan: PhysicalPlan) -> tuple[object, ...]:
 def _key_groups(
     definition: TopologyDefinition, packing: PackingPlan, previous: PhysicalPlan | None
 ) -> tuple[KeyGroupTable, ...]:
-    """A table for each consumer of a fields grouping; it changes only with the component's tasks, and then least."""
+    """Return a table for each consumer of a fields grouping.
+
+    A table changes only with the tasks of its component, and then in the fewest groups.
+    """
     consumers = {e.destination for e in definition.edges() if e.grouping.kind in KEYED}
     old = {table.component: table.tasks for table in previous.key_groups} if previous is not None else {}
     tables = []
@@ -152,11 +162,11 @@ def _key_groups(
 
 
 SHOWN = 3
-NOT_SETTLED = "after {:g} s (topology.update.drain.secs) somebody still went by the plan before"
+NOT_SETTLED = "after {:g} s (topology.update.drain.secs) some tasks still used the old plan"
 
 
 class UpdateSequencer:
-    """Of one master, for as long as it leads. Reports are those of tasks, by the container that tells of them."""
+    """Steps of updates that remove tasks of a topology without state, while this master leads."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
@@ -167,17 +177,16 @@ class UpdateSequencer:
         self._since_ms = 0
 
     def advance(self, now_ms: int) -> None:
-        """Time passes; its own pause gives nothing up."""
+        """Advance the clock. A pause of this master does not shorten a step."""
         self._clock_ms += 0 if self._now_ms is None else min(now_ms - self._now_ms, MAX_STEP_MS)
         self._now_ms = now_ms
 
     def heard(self, container: int, reports: Iterable[PlaceReport]) -> None:
-        """What a container's stream manager tells of its tasks."""
+        """Record the task reports of a container's stream manager."""
         self._reports[container] = {r.place.number: r.report.aligned for r in reports if r.place.kind is PlaceKind.TASK}
 
     def next_plan(self, before: PhysicalPlan, plan: PhysicalPlan, epoch: int) -> PhysicalPlan:
-        """The next step from the plan that stands to the one that is wanted; the one that stands itself, if it is to
-        be waited for."""
+        """Return the next step from the stored plan to the wanted one, or ``before`` while a step lasts."""
         if self._step != before.version:
             self._step, self._since_ms = before.version, self._clock_ms
         secs = setting(plan.topology.config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
@@ -194,18 +203,18 @@ class UpdateSequencer:
         if not busy:
             return replace(plan, standstill=Standstill.SETTLING)
         if self._stream_managers_changed(before):
-            return replace(plan, undrained="a stream manager has begun anew meanwhile")
+            return replace(plan, undrained="a stream manager restarted in the meantime")
         if over:
             return replace(plan, undrained=_not_silent(before, busy, secs))
         return before
 
     def _busy(self, plan: PhysicalPlan) -> list[int]:
-        """The tasks that have not said that they are silent for this plan."""
+        """Return the tasks that have not reported silence for this plan."""
         number = plan.version.number
         return [task for task in plan.tasks() if self._reports.get(plan.container_of(task), {}).get(task, 0) != number]
 
     def _settled(self, plan: PhysicalPlan) -> bool:
-        """True if nobody goes by another plan any more. Tasks that have said nothing begin with this one."""
+        """Return whether no task follows another plan. Tasks without a report start with this one."""
         here = [self._reports.get(container.container, {}) for container in plan.packing.containers]
         said = (number for reports in here for number in reports.values() if number)
         return self._membership.all_follow(plan.version) and all(number >= plan.version.number for number in said)

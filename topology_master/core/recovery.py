@@ -68,7 +68,7 @@ from topology_master.core.membership import MAX_STEP_MS
 
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
-HOLD_MS = 10_000  # between a checkpoint that was asked to hold and the plan that it was asked for
+HOLD_MS = 10_000  # from a checkpoint with hold until the plan that it was requested for
 PHASES = {Phase.RUNNING: 0.0, Phase.RESTORING: 1.0, Phase.FAILED: 2.0}
 GAUGES = (
     "__generation", "__generation-phase", "__checkpoint-number", "__checkpoint-duration-ms", "__checkpoint-bubble-ms",
@@ -77,12 +77,15 @@ GAUGES = (
 
 
 def list_participants(plan: PhysicalPlan) -> list[Place]:
-    """Everybody who takes part: the stream manager of each container, and each task."""
+    """Return the participants of a plan: the stream manager of each container, and each task."""
     return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_place, plan.tasks())]
 
 
 class StateController:
-    """Of one master, for as long as it leads. ``utc``: what is added to seconds of its clock to make them UTC."""
+    """Controls generations and checkpoints of a stateful topology while this master leads.
+
+    ``utc`` is added to seconds of its clock to make them UTC.
+    """
 
     def __init__(self, config: Mapping[str, Any], lease_ms: int, code_digest: str = "", utc: float = 0.0) -> None:
         self._coordinator: CheckpointCoordinator | None = None
@@ -99,7 +102,7 @@ class StateController:
         self._losses = 0  # restores in a row
         self._due_ms: int | None = None  # when the next one is due
         self._back: Manifest | None = None  # the older checkpoint that a restore is asked for to
-        self.holds = False  # a restore is due, and waits: nobody needs another plan before it
+        self.holds = False  # a restore waits for its delay: no other plan is stored before it
         self._unread: UnreadableCheckpoint | None = None
         self.fault = "the store has not been read"
         self._completed = self._restores = 0
@@ -107,7 +110,7 @@ class StateController:
         self._effects: list[LogNote | EmitEvent | RemoveOldCheckpoints] = []
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """The settings that hold from now on."""
+        """Set the settings that hold from now on."""
         self._interval_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS) * 1000
         self._timeout_ms = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS) * 1000
         self._keep = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_KEEP)
@@ -116,16 +119,16 @@ class StateController:
 
     @property
     def tick_ms(self) -> float:
-        """How often time must be told, so that neither intervals nor delays are missed by much."""
+        """The interval of ticks in ms, short enough for intervals and delays."""
         return min(200.0, max(20.0, self._interval_ms / 10))
 
     @property
     def wish(self) -> CheckpointWish:
-        """What everybody shall hear."""
+        """Return the checkpoint command to send with heartbeat replies."""
         return self._coordinator.wish if self._coordinator is not None else CheckpointWish(0)
 
     def complete_of(self, record: CheckpointRecord) -> Manifest:
-        """That of the last complete checkpoint, as this record that was written has it."""
+        """Return the manifest of the last complete checkpoint after ``record`` was written."""
         back = self._back
         if back is not None and back.checkpoint == record.complete:
             return back
@@ -134,14 +137,14 @@ class StateController:
 
     @property
     def _running(self) -> int:
-        """The generation that runs; 0: none does."""
+        """The generation that runs, or 0."""
         generation = self._plan.generation if self._plan is not None else None
         return generation.number if generation is not None and generation.phase is Phase.RUNNING else 0
 
     # Facts.
 
     def read(self, stored: StoreSnapshot, now_ms: int) -> None:
-        """What the store says now, by a read or by a write that was done."""
+        """Handle the content of the store after a read or a write."""
         if stored.definition is not None:
             self.configure(stored.definition.config)
         record = stored.record or CheckpointRecord()
@@ -166,7 +169,7 @@ class StateController:
         self._look_completed(now_ms)
 
     def _settle_writes(self, now_ms: int) -> None:
-        """What was to be written may have been overtaken; what had no answer has one now."""
+        """Drop a waiting write that the store has overtaken, and settle one without an answer."""
         coordinator, held = self._coordinator, self._held
         assert coordinator is not None
         if self._unanswered:
@@ -200,11 +203,11 @@ class StateController:
             self._remove_old()
 
     def registered(self, container: int, incarnation: int) -> None:
-        """A stream manager registered."""
+        """Handle the registration of a stream manager."""
         self._heard(stream_manager_of(container), incarnation, TaskReport(0))
 
     def heard(self, container: int, incarnation: int, reports: Iterable[PlaceReport]) -> None:
-        """A heartbeat of a container's stream manager, and what it tells of its tasks."""
+        """Handle a heartbeat of a container's stream manager and its task reports."""
         self._silence.heard(stream_manager_of(container))
         for found in reports:
             if found.place.kind is PlaceKind.STREAM_MANAGER:
@@ -221,7 +224,7 @@ class StateController:
         return True
 
     def advance(self, now_ms: int) -> None:
-        """Time passes."""
+        """Advance the time and end generations of silent participants."""
         self._silence.advance(now_ms)
         self._release_if_held_long()
         if self._generations is None or self._plan is None:
@@ -232,7 +235,7 @@ class StateController:
                 self._generations.silent(place, f"silent for {silent_ms / 1000:.0f} s")
 
     def _release_if_held_long(self) -> None:
-        """Who has asked for the quiet brings another plan at once, or will not."""
+        """Let the tasks resume if the requested plan does not arrive in time."""
         coordinator, now_ms = self._coordinator, self._silence.clock_ms
         if coordinator is None or not coordinator.quiet:
             self._quiet_since_ms = now_ms
@@ -241,7 +244,7 @@ class StateController:
             self._effects.append(LogNote(f"no other plan has come for {HOLD_MS / 1000:g} s: the tasks go on"))
 
     def wrote(self, result: WriteResult, now_ms: int, why: str = "") -> None:
-        """A write of ``next_write`` ended. UNKNOWN: the next read tells what became of it."""
+        """Handle the end of a write of ``next_write``. After UNKNOWN the next read tells the outcome."""
         self._out_ms = None
         if result is WriteResult.UNKNOWN:
             self._unanswered = True
@@ -250,14 +253,19 @@ class StateController:
             self._look_completed(now_ms)
 
     def ask(self, *, hold: bool = False) -> int:
-        """Somebody wants a checkpoint now: one with a greater number than this answers him. ``hold``: nobody goes on
-        behind it before another plan comes, or HOLD_MS are over."""
+        """Request a checkpoint and return the newest number before it.
+
+        With ``hold`` the tasks stay paused after it until another plan arrives, at most for HOLD_MS.
+        """
         assert self._coordinator is not None, "it is asked where nothing is at fault"
         self._coordinator.ask(hold=hold)
         return self._coordinator.record.begun
 
     def go_back(self, asked: RestoreRequested) -> str:
-        """A restore is asked for, perhaps to an older checkpoint, whose files stay from now on; or why it cannot be."""
+        """Request a restore and return why it is refused, or "".
+
+        The files of an older checkpoint stay from now on.
+        """
         if self.fault:
             past = self._unread.past(asked, self._keep) if self._unread is not None else self.fault
             self._back = None if isinstance(past, str) else past
@@ -280,29 +288,32 @@ class StateController:
 
     @property
     def goes_past_damage(self) -> bool:
-        """Whether somebody goes back to an older checkpoint while the last one cannot be read."""
+        """True if a restore to an older checkpoint is requested while the last one cannot be read."""
         return self._unread is not None and self._back is not None
 
     # Decisions.
 
     def run(self, now_ms: int) -> None:
-        """After each fact: what follows from it at once, for the wish, too."""
+        """Advance the coordinator after an event; its command takes effect at once."""
         if self._coordinator is not None and not self._unanswered and self._held is None:
             self._held = self._coordinator.run(now_ms)
 
     def next_write(self, now_ms: int) -> CheckpointWrite | None:
-        """What is to be written for checkpoints; ``wrote`` says what came of it."""
+        """Return the next write for checkpoints, if any; ``wrote`` tells its result."""
         held, self._held = self._held, None
         self._out_ms = now_ms if held is not None else None
         return held
 
     def overdue(self, now_ms: int) -> bool:
-        """Whether a write has been under way for so long that nobody waits for it any more."""
+        """Return whether a write has been under way for more than twice the timeout."""
         return self._out_ms is not None and now_ms - self._out_ms > 2 * self._timeout_ms
 
     def wanted(self, now_ms: int, *, asked: str = "") -> Generation | None:
-        """The generation of the next plan, if it shall have another one. ``asked``: why a restore is asked for."""
-        self._back = self._back if asked else None  # nobody asks any more
+        """Return the generation of the next plan, or None if the present one stays.
+
+        ``asked`` is the reason of a requested restore, or "".
+        """
+        self._back = self._back if asked else None  # no request waits
         if self._unread is not None:
             return self._unread.wanted(self._back, asked) if self._back is not None else None
         assert self._coordinator is not None
@@ -324,7 +335,7 @@ class StateController:
         return None if self.holds else wanted
 
     def record_of(self, generation: Generation) -> CheckpointRecord | None:
-        """The record that goes with a plan of this generation, if it must change."""
+        """Return the record that is stored with a plan of this generation, or None if it stays."""
         if self._unread is not None:
             record = self._unread.record
         else:
@@ -335,7 +346,7 @@ class StateController:
         return replace(record, generation=generation.number, complete=generation.restore_from)
 
     def began(self, generation: Generation, before: Generation | None) -> None:
-        """A plan of this generation is stored, in place of one of the generation ``before``."""
+        """Handle a stored plan of ``generation`` that follows one of the generation ``before``."""
         found = generation_events(generation, before)
         self._restores += sum(isinstance(each, LogNote) and each.metric == "__restores" for each in found)
         self._effects += found
@@ -362,7 +373,7 @@ class StateController:
             self._effects.append(RemoveOldCheckpoints(self._coordinator.record.complete, self._running, self._keep))
 
     def effects(self) -> list[LogNote | EmitEvent | RemoveOldCheckpoints]:
-        """What is worth telling, and which files may go, since the last call."""
+        """Return the log lines, events and removals since the last call."""
         found, self._effects = self._effects, []
         # What a checkpoint has begun with comes before what it has ended with.
         told, noted = (self._coordinator.happened(), self._coordinator.notes()) if self._coordinator else ([], [])
@@ -371,7 +382,7 @@ class StateController:
     # What is shown.
 
     def status(self, now_ms: int) -> StateStatus:
-        """For whoever asks."""
+        """Return the checkpoint status for clients."""
         coordinator, generations = self._coordinator, self._generations
         if coordinator is None or generations is None:
             stands = self._unread.generation.number if self._unread is not None else 0
@@ -387,13 +398,13 @@ class StateController:
         )  # fmt: skip
 
     def _shown_last(self, complete: Manifest) -> CheckpointSummary:
-        """The last complete checkpoint; if it was not completed here, its times are not known."""
+        """Return the last complete checkpoint; its times are known only if this master completed it."""
         if self._last.number == complete.checkpoint:
             return self._last
         return CheckpointSummary(complete.checkpoint, bytes=sum(part.size for part in complete.parts))
 
     def gauges(self, now_ms: int) -> dict[str, float]:
-        """For the metrics manager."""
+        """Return the gauges for the metrics manager."""
         status = self.status(now_ms)
         last = status.last
         values = (
@@ -420,7 +431,10 @@ MOST_FAILURES = 5  # restores in a row, without a complete checkpoint between th
 
 
 class GenerationController:
-    """Of one master. ``heard`` and ``lost`` are facts; ``wanted`` is the generation to store next, if any."""
+    """Decides when a generation runs, and when another one has to begin.
+
+    ``heard`` and ``lost`` record events; ``wanted`` returns the generation to store next, if any.
+    """
 
     def __init__(self, stored: Generation) -> None:
         self.generation = stored
@@ -431,7 +445,7 @@ class GenerationController:
         self._lost = self._failed = ""
 
     def read(self, stored: Generation, places: Iterable[Place]) -> None:
-        """What the plan in the store says, and which places it has."""
+        """Set the generation of the stored plan and its participants."""
         if stored.number != self.generation.number:
             self._restored.clear()
             self._lost = self._failed = ""
@@ -440,19 +454,19 @@ class GenerationController:
         self._members = {member.place: member.incarnation for member in stored.members}
 
     def refuses(self, place: Place, incarnation: int) -> bool:
-        """Whether this process has been replaced: it shall leave."""
+        """Return whether this process has been replaced and has to leave."""
         return incarnation < max(self._newest.get(place, 0), self._members.get(place, 0))
 
     def heard(self, place: Place, incarnation: int, report: TaskReport) -> None:
-        """A report from a place of the plan, of a process that is not refused."""
+        """Record the report of a participant that is not outdated."""
         self._newest[place] = incarnation
         now = self.generation
         if place not in self._places or now.phase is Phase.FAILED:
             return
         if now.phase is Phase.RUNNING and incarnation != self._members.get(place):
-            self.lost(place, "it was started anew")
+            self.lost(place, "it was restarted")
         elif self._restored.get(place, incarnation) != incarnation:
-            self.lost(place, "it was started anew while the topology was being restored")
+            self.lost(place, "it was restarted while the topology was being restored")
         if report.generation != now.number:
             return
         if report.failed:
@@ -463,32 +477,40 @@ class GenerationController:
             self._restored[place] = incarnation
 
     def lost(self, place: Place, why: str) -> None:
-        """A place of the plan cannot be counted on: it is silent, or what came from it is not whole."""
+        """Record the loss of a participant: it is silent, or its data is incomplete."""
         if place in self._places:
             self._lost = self._lost or f"{place}: {why}"
 
     def silent(self, place: Place, why: str) -> None:
-        """Nothing is heard from a place. Where nothing is restored yet it is waited for, or g + 1 would follow g + 1.
-        Who comes next may have a lower incarnation: those of a task are of its host's clock, which may begin anew."""
+        """Record that a participant is silent.
+
+        A participant that has restored nothing yet is waited for, because its loss would only repeat the restore. Its
+        next
+        incarnation may be lower: incarnations of tasks come from the clock of their host, which may be set back.
+        """
         self._newest.pop(place, None)
         if self.generation.phase is Phase.RUNNING or place in self._restored:
             self.lost(place, why)
 
     @property
     def failed(self) -> bool:
-        """Whether the generation ends for a reason that comes again: user code, or the storage."""
+        """True if the generation ends because of user code or storage."""
         return bool(self._failed)
 
     @property
     def missing(self) -> tuple[Place, ...]:
-        """Places that have not restored yet, in order; empty when nothing is being restored."""
+        """Participants that have not restored yet, in order; empty unless RESTORING."""
         if self.generation.phase is not Phase.RESTORING:
             return ()
         return tuple(sorted(self._places - set(self._restored)))
 
     def wanted(self, complete: int, *, asked: str = "") -> Generation | None:
-        """The generation to store in place of the one that stands, or None. ``complete``: the last complete
-        checkpoint, which the transaction checks; ``asked``: why the owner wants a restore, if so."""
+        """Return the generation to store in place of the present one, or None.
+
+        Args:
+            complete: The last complete checkpoint, which the transaction checks.
+            asked: The reason of a requested restore, or "".
+        """
         now = self.generation
         if now.phase is Phase.FAILED:
             return Generation(now.number + 1, Phase.RESTORING, complete, cause=asked) if asked else None
@@ -513,14 +535,21 @@ class GenerationController:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableCheckpoint:
-    """What the store says while the last manifest cannot be read, and why that is so."""
+    """Content of the store while the manifest of the last complete checkpoint cannot be read.
+
+    No generation begins automatically then. The user may request an older checkpoint by its number and accept repeated
+    output. That restore begins a new history at the older checkpoint and discards the later ones. The turn of the last
+    checkpoint is unknown, so of two checkpoints of one turn the newest counts as complete. At worst that one was
+    written
+    whole without becoming the last one, and it still holds a consistent state.
+    """
 
     record: CheckpointRecord
     generation: Generation  # of the plan that stands
     fault: str
 
     def past(self, asked: RestoreRequested, keep: int) -> Manifest | str:
-        """The older checkpoint that is asked for; or why it cannot be gone back to."""
+        """Return the manifest of the requested older checkpoint, or why it cannot be restored."""
         complete = self.record.complete
         readable = {number: found for number, found in asked.manifests.items() if found is not None}
         there = sorted(number for number in select_kept(asked.manifests, complete, keep) if number in readable)
@@ -536,7 +565,7 @@ class UnreadableCheckpoint:
         return readable[asked.checkpoint]
 
     def wanted(self, back: Manifest, asked: str) -> Generation | None:
-        """The generation that begins there."""
+        """Return the generation that begins at the older checkpoint."""
         text = f"{asked}, and checkpoints behind it are struck off: {self.fault}"
         found = GenerationController(self.generation).wanted(back.checkpoint, asked=text)
         return found if found is None or found.phase is Phase.RESTORING else None
@@ -544,7 +573,10 @@ class UnreadableCheckpoint:
 
 @dataclass
 class SilenceTimer:
-    """Of all places. ``clock_ms`` is the time that counts."""
+    """Time since the last report of each participant, in the master's own ticks of bounded length.
+
+    A pause of this master therefore makes no participant silent. ``clock_ms`` is the time that counts.
+    """
 
     now_ms: int | None = None
     clock_ms: int = 0
@@ -552,19 +584,19 @@ class SilenceTimer:
     heard_ms: dict[Place, int] = field(default_factory=dict)
 
     def heard(self, place: Place) -> None:
-        """It has said something."""
+        """Record a report of a participant."""
         self.heard_ms[place] = self.clock_ms
 
     def begin(self) -> None:
-        """Of everybody it is counted anew."""
+        """Restart the time of all participants."""
         self.heard_ms.clear()
         self.since_ms = self.clock_ms
 
     def advance(self, now_ms: int) -> None:
-        """Time passes."""
+        """Advance the time."""
         self.clock_ms += 0 if self.now_ms is None else min(now_ms - self.now_ms, MAX_STEP_MS)
         self.now_ms = now_ms
 
     def of(self, place: Place) -> int:
-        """For how long it has said nothing, in milliseconds."""
+        """Return for how many milliseconds a participant has been silent."""
         return self.clock_ms - self.heard_ms.get(place, self.since_ms)

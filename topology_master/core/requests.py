@@ -1,7 +1,7 @@
-"""Who waits for an answer: to a change of state (active, paused), for a checkpoint, for a restore.
+"""Requests that wait for an answer: changes of state (active, paused), checkpoints and restores.
 
-A change of state is answered once everything that was asked for is stored; a checkpoint when one that began after it
-was asked for is complete, or cancelled; a restore when a generation that began after it is stored.
+A change of state is answered once every requested change is stored. A checkpoint request is answered when a checkpoint
+that began after it is complete or cancelled, a restore request when a generation that began after it is stored.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from heron_runtime.wire.master import MasterStatus
 from topology_master.core.events import AnswerRequest, Requested, RestoreRequested, StateRequested
 
 MAX_REQUESTS = 64
-RESTORE_REQUESTED = "somebody has asked for it"
+RESTORE_REQUESTED = "restore requested"
 NOT_KILLED_HERE = "a topology is killed through the state store, not through its master"
 NO_STATE_KEPT = "its state is not kept: topology.reliability.mode is not EFFECTIVELY_ONCE"
 
 
 class _StateRequests(Protocol):
-    """Who takes checkpoints; ``fault``: why nothing can be decided."""
+    """Controller of checkpoints and restores. ``fault`` says why it cannot decide."""
 
     fault: str
 
     def ask(self, *, hold: bool) -> int:
-        """Take one now, and go on behind it or hold; returns the number after which it comes."""
+        """Request a checkpoint; return the newest number before it."""
 
     def go_back(self, asked: RestoreRequested) -> str:
-        """The restore that is asked for goes to its checkpoint; or why it cannot."""
+        """Request a restore; return why it is refused, or ""."""
 
 
 class PendingRequests:
-    """The requests that wait, in order; the last change of state says what is wanted."""
+    """Requests that wait for an answer, in order. The last change of state is the wanted one."""
 
     def __init__(self) -> None:
         self._changes: dict[int, TopologyState] = {}
@@ -44,16 +44,16 @@ class PendingRequests:
 
     @property
     def changes(self) -> bool:
-        """Whether somebody waits for a change of state."""
+        """True if a request waits for a change of state."""
         return bool(self._changes)
 
     @property
     def of_state(self) -> bool:
-        """Whether somebody waits for a checkpoint or a restore."""
+        """True if a request waits for a checkpoint or a restore."""
         return bool(self._checkpoints or self._restores)
 
     def restore(self, now: Generation) -> str:
-        """Why a restore is asked for, where this is the generation that stands, or ""."""
+        """Return why a restore of the generation ``now`` is requested, or ""."""
         return (
             RESTORE_REQUESTED
             if any(not _restored(now.number, now.phase, asked) for asked in self._restores.values())
@@ -61,7 +61,16 @@ class PendingRequests:
         )
 
     def add(self, asked: Requested, state: _StateRequests | None, status: MasterStatus) -> list[AnswerRequest]:
-        """Take a request; returns its answer if it has one at once. ``state``: None where it is not kept."""
+        """Add a request.
+
+        Args:
+            asked: The request.
+            state: The controller of checkpoints, or None where state is not kept.
+            status: The current status of the master.
+
+        Returns:
+            The answer, if there is one at once.
+        """
         if len(self._changes) + len(self._checkpoints) + len(self._restores) >= MAX_REQUESTS:
             return [AnswerRequest(asked.number, None, "too many requests at once; try again")]
         if isinstance(asked, StateRequested):
@@ -88,16 +97,16 @@ class PendingRequests:
         return []
 
     def wanted(self, stored: TopologyState) -> TopologyState:
-        """What is wanted, where ``stored`` was wanted so far."""
+        """Return the wanted state, which is ``stored`` unless a change is requested."""
         return next(reversed(self._changes.values()), stored)
 
     def grant(self, status: MasterStatus) -> list[AnswerRequest]:
-        """Every change of state asked for is stored."""
+        """Answer every change of state; all of them are stored."""
         changes, self._changes = self._changes, {}
         return [AnswerRequest(number, status) for number in changes]
 
     def settle(self, status: MasterStatus) -> list[AnswerRequest]:
-        """The answers to those who waited for what is so now."""
+        """Answer the checkpoint and restore requests that the status decides."""
         now = status.tasks_state
         found: list[AnswerRequest] = []
         for number, after in self._checkpoints.items():
@@ -117,14 +126,14 @@ class PendingRequests:
         return found
 
     def refuse(self, error: str) -> list[AnswerRequest]:
-        """Nothing can be stored, or not by this process."""
+        """Refuse all requests: nothing can be stored, or not by this process."""
         waiting = [*self._changes, *self._checkpoints, *self._restores]
         for of_one_kind in (self._changes, self._checkpoints, self._restores):
             of_one_kind.clear()
         return [AnswerRequest(number, None, error) for number in waiting]
 
     def refuse_unreadable(self, fault: str) -> list[AnswerRequest]:
-        """Nothing is decided at all, since checkpoints cannot be read."""
+        """Refuse all requests because the last checkpoint cannot be read."""
         return self.refuse(_cannot_be_read(fault))
 
     def check(self) -> None:
@@ -134,7 +143,7 @@ class PendingRequests:
 
 
 def _restored(generation: int, phase: Phase, asked: int) -> bool:
-    """Whether who asked for a restore in generation ``asked`` has it."""
+    """Return whether a restore requested in generation ``asked`` has been stored."""
     return generation > asked and phase is not Phase.FAILED
 
 

@@ -27,20 +27,23 @@ LONGEST_SECONDS = COARSE_SECONDS * COARSE_POINTS
 
 
 def window(seconds: float) -> tuple[int, int]:
-    """(seconds per point, number of points) that cover the last ``seconds``: the current point and whole ones."""
+    """Return (seconds per point, number of points) that cover the last ``seconds``.
+
+    The points are the current one and whole ones before it.
+    """
     fine = seconds <= FINE_SECONDS * (FINE_POINTS - 1)
     step, most = (FINE_SECONDS, FINE_POINTS) if fine else (COARSE_SECONDS, COARSE_POINTS)
     return step, min(int(-(-seconds // step)) + 1, most)
 
 
 def covered_seconds(now: float, seconds: float) -> float:
-    """How much time ``window`` really covers."""
+    """Return the time that ``window`` really covers, in seconds."""
     step, points = window(seconds)
     return (points - 1) * step + now % step
 
 
 class CounterRings:
-    """The recent growth of one counter."""
+    """Recent growth of one counter."""
 
     __slots__ = ("_coarse", "_fine", "_last_coarse", "_last_fine")
 
@@ -57,7 +60,7 @@ class CounterRings:
         self._coarse[self._last_coarse % COARSE_POINTS] += growth
 
     def points(self, now: float, seconds: float) -> tuple[float, ...]:
-        """The growth of each point of the last ``seconds``, oldest first."""
+        """Return the growth of each point of the last ``seconds``, oldest first."""
         step, count = window(seconds)
         ring, last = (self._fine, self._last_fine) if step == FINE_SECONDS else (self._coarse, self._last_coarse)
         end = int(now // step)
@@ -66,12 +69,12 @@ class CounterRings:
         )
 
     def total(self, now: float, seconds: float) -> float:
-        """The growth within the last ``seconds`` (see ``covered_seconds``)."""
+        """Return the growth within the last ``seconds`` (see ``covered_seconds``)."""
         return sum(self.points(now, seconds))
 
 
 class LatencyRings:
-    """The recent values of one latency."""
+    """Recent values of one latency."""
 
     __slots__ = ("_coarse", "_fine", "_last_coarse", "_last_fine")
 
@@ -89,7 +92,7 @@ class LatencyRings:
             ring[index] = (Sketch.unpack(ring[index]) + growth).pack()
 
     def means(self, now: float, seconds: float) -> tuple[float, ...]:
-        """The mean of each point of the last ``seconds``, oldest first; 0 where there was no value."""
+        """Return the mean of each point of the last ``seconds``, oldest first; 0 without values."""
         step, count = window(seconds)
         ring, last = (self._fine, self._last_fine) if step == FINE_SECONDS else (self._coarse, self._last_coarse)
         end = int(now // step)
@@ -99,7 +102,7 @@ class LatencyRings:
         )
 
     def total(self, now: float, seconds: float) -> Sketch:
-        """The values within the last ``seconds``."""
+        """Return the values within the last ``seconds``."""
         step, points = window(seconds)
         ring, last = (self._fine, self._last_fine) if step == FINE_SECONDS else (self._coarse, self._last_coarse)
         end = int(now // step)
@@ -122,7 +125,7 @@ def _advance(ring: MutableSequence[T], last: int, to: int, empty: T) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GaugePoint:
-    """What is known of a span of time. Without values ``count`` is 0 and the others are NaN."""
+    """Summary of a span of time. Without values ``count`` is 0 and the others are NaN."""
 
     minimum: float = nan
     maximum: float = nan
@@ -160,21 +163,21 @@ class _Ring:
         self._count[at] += 1
 
     def lasts(self, end: int, count: int) -> tuple[float, ...]:
-        """The last value of each point, NaN where there is none; ``end`` is the number of the last point asked for."""
+        """Return the last value of each point, NaN where it is empty. ``end`` is the number of the last point."""
         oldest = self._newest - self._size
         return tuple(
             self._last[n % self._size] if oldest < n <= self._newest else nan for n in range(end - count + 1, end + 1)
         )
 
     def points(self, end: int, count: int) -> Iterator[GaugePoint]:
-        """Each point, oldest first."""
+        """Yield each point, oldest first."""
         oldest = self._newest - self._size
         for n in range(end - count + 1, end + 1):
             at = n % self._size
             yield self._point(((at, at + 1),)) if oldest < n <= self._newest else EMPTY_POINT
 
     def together(self, end: int, count: int) -> GaugePoint:
-        """All these points as one."""
+        """Return all these points as one."""
         first = max(end - count + 1, self._newest - self._size + 1)
         stop = min(end, self._newest) + 1
         if first >= stop:
@@ -200,7 +203,7 @@ class _Ring:
 
 
 class GaugeRings:
-    """The recent values of one gauge."""
+    """Recent values of one gauge."""
 
     __slots__ = ("_coarse", "_fine")
 
@@ -209,23 +212,26 @@ class GaugeRings:
         self._coarse = _Ring(COARSE_POINTS)
 
     def add(self, now: float, value: float) -> None:
-        """A value at ``now`` (seconds; a time before the current point counts as now). Not a number: ignored."""
+        """Add a value at ``now`` (seconds). NaN is ignored.
+
+        A time before the current point counts as the current point.
+        """
         if value == value:
             self._fine.add(int(now // FINE_SECONDS), value)
             self._coarse.add(int(now // COARSE_SECONDS), value)
 
     def lasts(self, now: float, seconds: float) -> tuple[float, ...]:
-        """The last value of each point of the last ``seconds``, oldest first; NaN where nobody reported."""
+        """Return the last value of each point of the last ``seconds``, oldest first; NaN without reports."""
         ring, end, count = self._chosen(now, seconds)
         return ring.lasts(end, count)
 
     def points(self, now: float, seconds: float) -> tuple[GaugePoint, ...]:
-        """Each point of the last ``seconds``, oldest first."""
+        """Return each point of the last ``seconds``, oldest first."""
         ring, end, count = self._chosen(now, seconds)
         return tuple(ring.points(end, count))
 
     def together(self, now: float, seconds: float) -> GaugePoint:
-        """The last ``seconds`` as one point (see ``history.covered_seconds``)."""
+        """Return the last ``seconds`` as one point (see ``covered_seconds``)."""
         ring, end, count = self._chosen(now, seconds)
         return ring.together(end, count)
 

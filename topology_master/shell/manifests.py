@@ -1,7 +1,7 @@
-"""The master's dealings with the files of checkpoints: manifests are read, written and removed, each on a thread.
+"""Checkpoint files of the topology master: manifests are read, written and removed outside the event loop.
 
-Storage may be slow or hang, so manifests and removal have a thread each, and none of them is one of the event loop's:
-what the store needs is never behind a disk. At most one removal runs; the newest of those asked for meanwhile follows.
+Storage may be slow or hang, so writing and removal have a thread each, separate from the event loop's pool: requests to
+the state store never wait for a disk. At most one removal runs; only the newest request made meanwhile follows it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class ManifestFiles:
-    """Of one topology, for one master. ``failed`` is called (in the loop) when old files could not be removed."""
+    """Checkpoint files of one topology, for one master.
+
+    ``failed`` is called in the event loop when old files could not be removed.
+    """
 
     def __init__(self, launch: Launch, inbox: Callable[[Event], None], failed: Callable[[], None]) -> None:
         self._launch = launch
@@ -40,7 +43,7 @@ class ManifestFiles:
         self._next: RemoveOldCheckpoints | None = None
 
     def add_manifest(self, stored: StoreSnapshot) -> StoreSnapshot:
-        """What the store says, with the manifest of the last complete checkpoint; on the store's thread."""
+        """Return ``stored`` with the manifest of the last complete checkpoint. Runs on the store's thread."""
         definition = stored.definition
         if definition is None or not keeps_state(definition.config):
             return stored
@@ -50,7 +53,7 @@ class ManifestFiles:
         number = stored.record.complete if stored.record is not None else NO_CHECKPOINT
         try:
             return replace(stored, complete=self._manifest(definition, number))
-        except ValueError as error:  # a setting; MalformedMessage of a damaged file is one, too
+        except ValueError as error:  # a setting; MalformedMessage of a damaged file is a ValueError
             return replace(stored, storage_fault=f"checkpoint {number}: {error}")
         except OSError as error:
             return replace(stored, storage_fault=f"checkpoint {number}: {_said(error)}")
@@ -73,7 +76,11 @@ class ManifestFiles:
         return found
 
     async def manifests(self) -> dict[int, Manifest | None]:
-        """Those that are there; None for one that cannot be read. Raises OSError."""
+        """Return all manifests, None for one that cannot be read.
+
+        Raises:
+            OSError: The storage does not answer.
+        """
         folder = self._folder
         return {} if folder is None else await asyncio.to_thread(self._read_all, folder)
 
@@ -81,7 +88,7 @@ class ManifestFiles:
         return {number: self._known.get(number) or self._readable(folder, number) for number in folder.manifests()}
 
     def write(self, request: WriteManifest) -> None:
-        """Write a manifest and say so."""
+        """Write a manifest; ``ManifestWritten`` follows."""
         loop, manifest, folder = asyncio.get_running_loop(), request.manifest, self._folder
         assert folder is not None, "who takes a checkpoint has read the last one"
 
@@ -97,7 +104,7 @@ class ManifestFiles:
         self._writing.submit(work)
 
     def remove(self, request: RemoveOldCheckpoints) -> None:
-        """Remove what nobody needs any more, after what is being removed now."""
+        """Remove old files after the removal under way."""
         self._next = request
         if self._removal is None or self._removal.done():
             self._removal = asyncio.create_task(self._remove(), name="old files")
@@ -112,7 +119,11 @@ class ManifestFiles:
                 log.warning("old checkpoints stay: %s", _said(error))
 
     def remove_now(self, request: RemoveOldCheckpoints) -> None:
-        """On the thread. Raises OSError."""
+        """Remove old files, on the calling thread.
+
+        Raises:
+            OSError: A file cannot be removed.
+        """
         folder = self._folder
         assert folder is not None
         manifests = self._read_all(folder)
@@ -137,7 +148,7 @@ class ManifestFiles:
             return None
 
     def close(self) -> None:
-        """Wait for nothing."""
+        """Cancel pending work without waiting."""
         if self._removal is not None:
             self._removal.cancel()
         self._writing.shutdown(wait=False, cancel_futures=True)

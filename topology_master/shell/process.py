@@ -1,7 +1,7 @@
 """The topology master as a process: gRPC in front, the state store behind, the core between.
 
-One asyncio task owns the core; everything that happens is an event in its inbox. Handlers only decode, enqueue and
-await; metrics are answered at once from the metric store, which decides nothing.
+One asyncio task owns the core, and all input reaches it as events in its inbox. Handlers only decode, enqueue and
+await. Requests for metrics are answered at once from the metric store, which decides nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 class _Refused(Exception):
-    """What was asked for is refused. ``final``: to ask again at once is of no use."""
+    """A refused request. ``final``: a retry at once would fail again."""
 
     def __init__(self, why: str, final: bool) -> None:
         super().__init__(why)
@@ -70,7 +70,7 @@ class _Refused(Exception):
 
 
 class TopologyMasterProcess:
-    """One topology master process. ``start`` serves; ``stopped`` is set when it should end."""
+    """Topology master process. ``start`` serves; ``stopped`` is set when it should end."""
 
     def __init__(self, launch: Launch, store: StateStore, container: int = 0) -> None:
         self.launch = launch
@@ -97,7 +97,12 @@ class TopologyMasterProcess:
         self.port = 0
 
     async def start(self) -> None:
-        """Bind, open the store, stand for election. Raises StoreError, OSError."""
+        """Bind, open the store and stand for election.
+
+        Raises:
+            StoreError: The store cannot be opened.
+            OSError: The port cannot be bound.
+        """
         identity = await asyncio.to_thread(identity_of, self.launch)
         handler = MASTER_SERVICE.handler(
             StreamManager=self._links.serve,
@@ -284,8 +289,8 @@ class TopologyMasterProcess:
     def _report(self) -> ProcessMetrics:
         for name, value in {**self._core.gauges(), "__metric_series": self._metrics.series}.items():
             self.telemetry.gauge(name, value)
-        # A master that leads no more says 0 of the topology, so that sums over masters are right; and 0 is the lag that
-        # spouts no longer tell.
+        # A former leader reports 0 for the topology, so that sums over masters are right. A lag that spouts no longer
+        # report is 0.
         gauges = topology_gauges(self._metrics, self._core.packing, time.time()) | self._core.state_gauges()
         self._reported |= gauges.keys()
         for name in self._reported:

@@ -1,6 +1,6 @@
-"""The stream managers' links: one reader and one writer each, and an outbox that cannot grow.
+"""Links of the stream managers: one reader and one writer each, and an outbox of bounded size.
 
-An outbox has one place for each kind of message, since a newer plan or reply makes the older one pointless. One write
+An outbox holds one message of each kind, since a newer plan or reply replaces the older one. One write
 is in flight per stream and is never cancelled, because cancelling a write ends the whole call.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class _Outbox:
-    """The newest message of each kind, in order of urgency; after CLOSE nothing more."""
+    """The newest message of each kind in order of urgency; nothing after CLOSE."""
 
     def __init__(self) -> None:
         self._slots: dict[type, FromMaster] = {}
@@ -42,7 +42,7 @@ class _Outbox:
         self._news.set()
 
     async def get(self) -> FromMaster | None:
-        """The next message, or CLOSE."""
+        """Return the next message, or CLOSE."""
         while True:
             for kind in (Leave, PlanUpdate, HeartbeatReply):
                 message = self._slots.pop(kind, None)
@@ -55,7 +55,7 @@ class _Outbox:
 
 
 class StreamManagerLinks:
-    """Every open stream of a stream manager."""
+    """Open streams of the stream managers."""
 
     def __init__(self, inbox: Callable[[Event], None]) -> None:
         self._inbox = inbox
@@ -63,13 +63,13 @@ class StreamManagerLinks:
         self._outboxes: dict[int, _Outbox] = {}
 
     def send(self, link: int, message: FromMaster) -> None:
-        """Send, if the link is still open."""
+        """Send a message if the link is still open."""
         outbox = self._outboxes.get(link)
         if outbox is not None:
             outbox.put(message)
 
     def close(self, link: int) -> None:
-        """End the stream after what waits in its outbox."""
+        """End the stream after the messages in its outbox."""
         outbox = self._outboxes.get(link)
         if outbox is not None:
             outbox.close()
@@ -80,7 +80,7 @@ class StreamManagerLinks:
             outbox.close()
 
     async def serve(self, _: Any, context: grpc.aio.ServicerContext) -> None:
-        """The implementation of ``MASTER_SERVICE.StreamManager``: runs while the stream lives."""
+        """Serve ``MASTER_SERVICE.StreamManager`` while the stream lives."""
         if len(self._outboxes) >= MAX_LINKS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MAX_LINKS} stream managers")
         link = next(self._numbers)

@@ -1,9 +1,9 @@
-"""The master's dealings with the state store: one queue, so operations and their answers keep their order.
+"""Requests of the topology master to the state store, in one queue, so that they and their answers keep their order.
 
-To the core a topology has one execution state. In the store who, when and where are the control plane's, and the state
-that is wanted now stands in a node of the masters' own; the version that the core knows is this node's.
+The core knows one execution state per topology. In the store the control plane writes user, time and place of it, and
+the masters write the wanted state to a node of their own. The version that the core knows is that of this node.
 
-The core relies on that order: a read that was asked for before a write ended never arrives after the write's answer.
+The core relies on the order: a read requested before a write ended never arrives after the write's answer.
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ log = logging.getLogger(__name__)
 
 
 def read_stored(store: StateStore, name: str) -> StoreSnapshot:
-    """Everything the store holds about a topology. Raises StoreError."""
+    """Read all nodes of a topology from the store.
+
+    Raises:
+        StoreError: The store does not answer, or a node cannot be decoded.
+    """
 
     def version(node: Node | None) -> int:
         return -1 if node is None else node.version
@@ -95,9 +99,9 @@ def read_stored(store: StateStore, name: str) -> StoreSnapshot:
 
 
 class MasterStore:
-    """Runs the core's requests against a store, one after the other, and tells ``inbox`` what came of them.
+    """Runs the core's requests against a store one after the other, and puts the results into ``inbox``.
 
-    ``also`` adds to each read what does not stand in the store: the manifest of the last complete checkpoint.
+    ``also`` adds to each read what the store does not hold: the manifest of the last complete checkpoint.
     """
 
     def __init__(
@@ -118,7 +122,7 @@ class MasterStore:
         self._undo: list[Callable[[], None]] = []
 
     def request(self, request: StoreRequest) -> None:
-        """Queue a request. Reads that wait behind nothing but reads are one read."""
+        """Queue a request. Consecutive reads become one."""
         if isinstance(request, ReadStore):
             if self._reads_waiting:
                 return
@@ -128,7 +132,11 @@ class MasterStore:
         self._requests.put_nowait(request)
 
     async def open(self) -> None:
-        """Open the store and watch what concerns the master. Raises StoreError."""
+        """Open the store and watch the nodes that concern the master.
+
+        Raises:
+            StoreError: The store cannot be opened.
+        """
         loop = asyncio.get_running_loop()
 
         def changed(_: str) -> None:
@@ -148,7 +156,7 @@ class MasterStore:
         self.request(ReadStore())
 
     async def run(self) -> None:
-        """Serve the queue for ever."""
+        """Serve the queue until cancelled."""
         while True:
             request = await self._requests.get()
             if isinstance(request, ReadStore):
@@ -158,7 +166,7 @@ class MasterStore:
                 await self._write(request)
 
     async def close(self) -> None:
-        """End the session: the master node goes at once and a standby takes over."""
+        """End the session, so that the master node is removed at once and a standby takes over."""
         for undo in self._undo:
             undo()
         await asyncio.to_thread(self._store.close)
@@ -177,7 +185,7 @@ class MasterStore:
         self.tell(request, *await asyncio.to_thread(self.commit, request))
 
     def commit(self, request: Write) -> tuple[WriteResult, list[int]]:
-        """Run a transaction; returns how it ended and the versions after it. Raises nothing of the store's."""
+        """Run a transaction; return its result and the versions after it. Raises no StoreError."""
         try:
             return WriteResult.DONE, self._store.commit(self._operations(request))
         except TransactionFailed as error:
@@ -189,7 +197,7 @@ class MasterStore:
             return WriteResult.UNKNOWN, []
 
     def tell(self, request: Write, result: WriteResult, versions: list[int]) -> None:
-        """Tell the core what came of a transaction."""
+        """Report the result of a transaction to the core."""
         if isinstance(request, Campaign):
             self._inbox(CampaignEnded(request.epoch, result))
         elif isinstance(request, CommitTransaction):

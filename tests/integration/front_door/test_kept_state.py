@@ -107,7 +107,7 @@ def test_a_restore_goes_back_to_the_last_one(run: Run) -> None:
     assert now["generation"] == before["generation"] + 1
     assert now["restore_from"] == before["last"]["number"]
     assert now["restores"] == before["restores"] + 1
-    assert now["cause"] == "somebody has asked for it"
+    assert now["cause"] == "restore requested"
     assert f"runs again from checkpoint {now['restore_from']}, in generation {now['generation']}" in done.stderr
 
 

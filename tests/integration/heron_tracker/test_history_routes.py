@@ -29,7 +29,7 @@ from heron_runtime.model.history import (
     file_name,
 )
 from heron_runtime.model.sketch import Sketch
-from metrics_manager.shell.history import event_table
+from metrics_manager.sinks.history import event_table
 
 START = bucket(1_764_028_800_000, "1d")
 WORDS = {"cluster": "local", "environ": "default", "topology": "words"}

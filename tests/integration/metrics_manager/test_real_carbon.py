@@ -19,9 +19,9 @@ import pytest
 from heron_runtime.launch import Launch
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.metrics import ProcessMetrics
-from metrics_manager.core.collection import Collection
-from metrics_manager.shell.push import GraphiteSink
+from metrics_manager.collection import Collection
 from metrics_manager.sinks import SinkContext
+from metrics_manager.sinks.text_protocols import GraphiteSink
 from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.timeout(400)

@@ -97,7 +97,7 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
     await wait_until_async(lambda: record(world).complete > begun)
     plan = played[0].link.plans[-1]
     assert plan.generation.incarnation(task_place(2)) == 8
-    assert plan.generation.cause == "task 2: it was started anew"
+    assert plan.generation.cause == "task 2: it was restarted"
 
     played[1].works = False  # the checkpoint that is under way when the master dies comes to no end
     one, two = played

@@ -33,7 +33,7 @@ from heron_runtime.model.history import (
     held_as,
     span_of,
 )
-from metrics_manager.shell.history import remove_old
+from metrics_manager.sinks.history import remove_old
 
 TODAY, OVER = "2026-01-03", ("2026-01-01", "2026-01-02")
 LEVELS = ROLLED[:2]

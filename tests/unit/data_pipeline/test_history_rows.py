@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from data_pipeline.shell import history_rows
 from heron_runtime.model.history import LEVEL_MS, ROLLED, Row, roll_up
-from metrics_manager.shell.history import row_table
+from metrics_manager.sinks.history import row_table
 
 SIXTEENTHS = st.integers(-(10**6), 10**6).map(lambda n: n / 16)  # their sums are exact in any order
 

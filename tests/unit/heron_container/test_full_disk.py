@@ -21,7 +21,7 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 from heron_control.schedulers.log_files import RotatingFile
-from metrics_manager.shell.jsonlines import append
+from metrics_manager.sinks.jsonlines import append
 path = Path(sys.argv[1])
 {writer}
 free, most = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -21,7 +21,7 @@ from heron_runtime.model.history import (
     file_name,
     roll_up,
 )
-from metrics_manager.shell.history import row_table
+from metrics_manager.sinks.history import row_table
 
 
 def write_raw(folder: Path, number: int, rows: list[Row]) -> str:

@@ -30,7 +30,7 @@ from heron_runtime.model.history import (
     day_folder,
     file_name,
 )
-from metrics_manager.shell.history import event_table
+from metrics_manager.sinks.history import event_table
 
 START = 1_764_028_800_000
 PLACE = "local/me/default/words/words-1"

@@ -20,7 +20,7 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, SchedulerStatus
 from heron_runtime.wire.master import CheckpointSummary, MasterStatus, StateStatus
 
-RUNNING = Generation(3, Phase.RUNNING, 12, cause="task 2: it was started anew")
+RUNNING = Generation(3, Phase.RUNNING, 12, cause="task 2: it was restarted")
 LAST = CheckpointSummary(12, 1_000.0, 120.4, 14.2, 12_345, 3)
 
 
@@ -62,7 +62,7 @@ def test_in_other_modes_nothing_is_there() -> None:
 def test_one_that_runs() -> None:
     state = StateStatus(3, Phase.RUNNING, RUNNING.cause, 12, last=LAST, restores=2, phase_ms=65_000)
     assert texts(state) == [
-        "state: generation 3 runs for 1 min; restores: 2, the last after task 2: it was started anew",
+        "state: generation 3 runs for 1 min; restores: 2, the last after task 2: it was restarted",
         "last complete checkpoint: 12, 3 s ago, in 120 ms, bubble 14 ms, 12.1 KiB, waited most for container_2_count_3",
     ]
     shown = status(state)
@@ -97,9 +97,9 @@ def test_cancelled_ones_and_those_of_another_master() -> None:
 
 def test_one_that_is_restored_says_from_what_why_and_who_is_missing() -> None:
     missing = (stream_manager_of(2), task_place(1))
-    state = StateStatus(4, Phase.RESTORING, "task 2: it was started anew", 12, missing, phase_ms=4_200)
+    state = StateStatus(4, Phase.RESTORING, "task 2: it was restarted", 12, missing, phase_ms=4_200)
     said = (
-        "generation 4 is restored from checkpoint 12 for 4 s, after task 2: it was started anew; "
+        "generation 4 is restored from checkpoint 12 for 4 s, after task 2: it was restarted; "
         "waits for stream_manager-2, container_1_word_1"
     )
     assert texts(state)[0] == f"state: {said}"

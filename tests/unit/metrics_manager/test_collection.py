@@ -17,9 +17,9 @@ from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.codec import PROCESS_METRICS
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
-from metrics_manager.core import collection
-from metrics_manager.core.collection import Collection
-from metrics_manager.shell import saved
+from metrics_manager import collection
+from metrics_manager.collection import Collection
+from metrics_manager.saved_reports import load_reports, save_reports
 
 
 def report(name: str, incarnation: int, time: float, count: float) -> ProcessMetrics:
@@ -80,16 +80,16 @@ def test_bounds(monkeypatch) -> None:  # type: ignore[no-untyped-def]
 
 def test_saved_totals_are_read_back_and_a_damaged_file_is_survived(tmp_path: Path) -> None:
     path = tmp_path / "metrics" / "metrics_manager-1.state"
-    assert saved.load(path) == ()
+    assert load_reports(path) == ()
     known = Collection()
     for incarnation in range(1, 9):
         known.take(report("a", incarnation, 1, 1))
-    saved.save(path, 1, known.entries())
+    save_reports(path, 1, known.entries())
     again = Collection()
-    again.restore(saved.load(path))
+    again.restore(load_reports(path))
     assert all_time(again) == {"a": 8}
     path.write_bytes(b"\xff" * 100)
-    assert saved.load(path) == ()
+    assert load_reports(path) == ()
 
 
 def noise(rng: random.Random, task: int, incarnation: int, beat: int) -> ProcessMetrics:

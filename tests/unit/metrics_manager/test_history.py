@@ -13,7 +13,7 @@ from heron_runtime.model.history import LEVEL_MS, Row, bucket, date_of, exact, f
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics
-from metrics_manager.core.history import Files, Growing, beyond
+from metrics_manager.sinks.history_rows import Files, Growing, beyond
 
 STEPS = st.lists(
     st.tuples(

@@ -27,10 +27,9 @@ from heron_runtime.state import open_store, topologies
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
-from metrics_manager.core.collection import Collection
-from metrics_manager.shell import history
-from metrics_manager.shell.history import HistorySink
-from metrics_manager.sinks import SinkContext
+from metrics_manager.collection import Collection
+from metrics_manager.sinks import SinkContext, history
+from metrics_manager.sinks.history import HistorySink
 
 EACH_BEAT = {"heron.history.file.secs": 1e-9}
 

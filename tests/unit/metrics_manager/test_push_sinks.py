@@ -16,10 +16,18 @@ from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ProcessMetrics
-from metrics_manager.core.collection import Collection
-from metrics_manager.core.line_protocols import Differences, ProcessValues, datagrams, graphite_lines, metric_path
-from metrics_manager.shell.push import GraphiteSink, StatsdSink, parse_address
+from metrics_manager.collection import Collection
 from metrics_manager.sinks import SinkContext
+from metrics_manager.sinks.text_protocols import (
+    Differences,
+    GraphiteSink,
+    ProcessValues,
+    StatsdSink,
+    datagrams,
+    graphite_lines,
+    metric_path,
+    parse_address,
+)
 
 
 def report(executed: float, when: float | None = None) -> ProcessMetrics:

@@ -21,12 +21,12 @@ from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
-from metrics_manager.core.collection import Collection
-from metrics_manager.shell import jsonlines, runner
-from metrics_manager.shell.jsonlines import JsonLinesSink
-from metrics_manager.shell.prometheus import LABELS, PrometheusSink
-from metrics_manager.shell.runner import SinkRunner, find_sinks
-from metrics_manager.sinks import SinkContext
+from metrics_manager import runner
+from metrics_manager.collection import Collection
+from metrics_manager.runner import SinkRunner, find_sinks
+from metrics_manager.sinks import SinkContext, jsonlines
+from metrics_manager.sinks.jsonlines import JsonLinesSink
+from metrics_manager.sinks.prometheus import LABELS, PrometheusSink
 
 
 def word(incarnation: int = 1, **counters: float) -> ProcessMetrics:

@@ -77,7 +77,7 @@ def test_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
         assert answer.status is not None
         now = node.generation
         assert (now.number, now.phase, now.restore_from) == (2, Phase.RESTORING, 2)
-        assert "somebody has asked for it, and checkpoints behind it are struck off: checkpoint 3: its" in now.cause
+        assert "restore requested, and checkpoints behind it are struck off: checkpoint 3: its" in now.cause
         assert (node.record.generation, node.record.begun, node.record.complete) == (2, 3, 2)
         assert node.core.status().tasks_state.storage_fault == ""
 

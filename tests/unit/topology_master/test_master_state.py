@@ -91,7 +91,7 @@ def test_each_loss_begins_the_next_generation_from_the_last_complete_checkpoint(
     node.beat()
     assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (2, Phase.RESTORING, 1)
     assert node.record == CheckpointRecord(2, 1, 1)
-    assert "generation 2: restoring from checkpoint 1: task 2: it was started anew" in node.notes()
+    assert "generation 2: restoring from checkpoint 1: task 2: it was restarted" in node.notes()
     assert node.played.wish.generation == 2
     node.running()
     assert node.generation.phase is Phase.RUNNING

@@ -132,7 +132,7 @@ def test_a_restore_that_is_asked_for_goes_back_to_the_last_complete_checkpoint(t
     assert node.checkpoint() == 1
     (answer,) = answers(node.tell(e.RestoreRequested(7)))
     now = node.generation
-    assert (now.number, now.phase, now.restore_from, now.cause) == (2, Phase.RESTORING, 1, "somebody has asked for it")
+    assert (now.number, now.phase, now.restore_from, now.cause) == (2, Phase.RESTORING, 1, "restore requested")
     assert answer.status is not None
     assert (answer.status.tasks_state.generation, answer.status.tasks_state.restores) == (2, 1)
     assert node.running().generation.phase is Phase.RUNNING
@@ -257,7 +257,7 @@ def test_a_restore_to_an_older_one_strikes_off_what_came_behind_it(tmp_path: Pat
     assert answer.status is not None
     assert answer.status.tasks_state.restore_from == 2
     assert (node.record.generation, node.record.begun, node.record.complete) == (2, 3, 2)
-    assert node.generation.cause == "somebody has asked for it, and checkpoints behind it are struck off"
+    assert node.generation.cause == "restore requested, and checkpoints behind it are struck off"
     node.running()
     assert 3 not in node.folder.manifests(), "it counts no more"
     assert node.checkpoint() == 4

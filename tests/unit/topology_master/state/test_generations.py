@@ -47,7 +47,7 @@ def test_it_runs_when_all_have_restored_and_names_them() -> None:
 
 def test_a_new_process_or_what_it_reports_begins_the_next_generation() -> None:
     for incarnation, report, why in (
-        (6, TaskReport(0), "task 1: it was started anew"),
+        (6, TaskReport(0), "task 1: it was restarted"),
         (5, TaskReport(1, lost="3 frames were sent"), "task 1: 3 frames were sent"),
     ):
         generations = running()

@@ -32,10 +32,10 @@ def test_generations() -> None:
     assert told(first, None)[:2] == ("start", "generation 1: starting from the initial state")
     assert told(replace(first, phase=Phase.RUNNING), first)[:2] == ("runs", "generation 1 runs, with 0 processes")
     assert generation_events(first, first) == []
-    second = Generation(2, Phase.RESTORING, 7, cause="task 2: it was started anew")
+    second = Generation(2, Phase.RESTORING, 7, cause="task 2: it was restarted")
     what, text, detail = told(second, first)
-    assert (what, text) == ("begun", "generation 2: restoring from checkpoint 7: task 2: it was started anew")
-    assert detail == {"generation": 2, "what": "begun", "checkpoint": 7, "cause": "task 2: it was started anew"}
+    assert (what, text) == ("begun", "generation 2: restoring from checkpoint 7: task 2: it was restarted")
+    assert detail == {"generation": 2, "what": "begun", "checkpoint": 7, "cause": "task 2: it was restarted"}
     what, text, _ = told(Generation(3, Phase.FAILED, 7, cause="disk full"), second)
     assert (what, text.startswith("generation 3: the topology has FAILED: disk full; ")) == ("failed", True)
 

@@ -19,9 +19,9 @@ from heron_runtime.net.services import METRICS_SERVICE
 from heron_runtime.process_stats import LoopLag
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.metrics import MetricsAck, Reports
-from metrics_manager.core.collection import Collection
-from metrics_manager.shell import saved
-from metrics_manager.shell.runner import SinkRunner, find_sinks
+from metrics_manager.collection import Collection
+from metrics_manager.runner import SinkRunner, find_sinks
+from metrics_manager.saved_reports import load_reports, save_reports
 from metrics_manager.sinks import SinkContext
 
 SAVE_EVERY_BEATS = 3
@@ -52,7 +52,7 @@ class MetricsManager:
 
     async def start(self) -> None:
         """Restore what was saved, listen, start the sinks. Raises OSError."""
-        self.collection.restore(await asyncio.to_thread(saved.load, self._state_file))
+        self.collection.restore(await asyncio.to_thread(load_reports, self._state_file))
         self._saved_version = self.collection.version
         identity = await asyncio.to_thread(identity_of, self.launch)
         handler = METRICS_SERVICE.handler(Publish=self._publish)
@@ -113,7 +113,7 @@ class MetricsManager:
         if version == self._saved_version:
             return
         try:
-            await asyncio.to_thread(saved.save, self._state_file, self.container, self.collection.entries())
+            await asyncio.to_thread(save_reports, self._state_file, self.container, self.collection.entries())
         except (OSError, ValueError) as error:
             log.warning("all-time totals are not saved: %s", error)
         else:

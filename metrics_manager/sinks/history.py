@@ -1,6 +1,6 @@
 """The ``history`` sink: what the container's processes do, as Parquet files that outlive the topology.
 
-``core/history.py`` says what is written, ``heron_runtime.model.history`` where. Encoding and writing happen on a
+``history_rows.py`` says what is written, ``heron_runtime.model.history`` where. Encoding and writing happen on a
 thread. A file gets its name by one rename, and before that the reports up to which it counts are saved under its number
 in the topology's own folder; so a metrics manager that starts again knows whether its last file is there, and what it
 holds. That of container 0 also keeps ``topology.json``, and removes what submissions of the same name have left when it
@@ -49,9 +49,9 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.state import store_of, topologies
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.wire.metrics import ProcessMetrics
-from metrics_manager.core.history import Files, Growing, beyond
-from metrics_manager.shell import saved
+from metrics_manager.saved_reports import load_reports, save_reports
 from metrics_manager.sinks import SinkContext
+from metrics_manager.sinks.history_rows import Files, Growing, beyond
 
 FIRST_CONTAINER = 0
 
@@ -213,16 +213,16 @@ class States:
         }
         numbers = self._numbers()
         if not numbers:
-            saved.save(self._path(max(there, default=0)), self._container, ())
+            save_reports(self._path(max(there, default=0)), self._container, ())
             numbers = self._numbers()
         if len(numbers) > 1 and numbers[-1] not in there:
             numbers.pop()
         self.next = max([numbers[-1], *there]) + 1
-        return tuple(saved.load(self._path(numbers[-1])))
+        return tuple(load_reports(self._path(numbers[-1])))
 
     def before(self, baseline: tuple[ProcessMetrics, ...]) -> None:
         """The next file will hold what came up to here. Raises OSError, ValueError."""
-        saved.save(self._path(self.next), self._container, baseline)
+        save_reports(self._path(self.next), self._container, baseline)
 
     def written(self) -> None:
         """It is there."""

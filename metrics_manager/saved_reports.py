@@ -21,7 +21,7 @@ MAX_STATE_BYTES = 64 * 1024 * 1024
 log = logging.getLogger(__name__)
 
 
-def load(path: Path) -> Sequence[ProcessMetrics]:
+def load_reports(path: Path) -> Sequence[ProcessMetrics]:
     """What was saved; nothing if there is no file or it is damaged (which is logged)."""
     try:
         if path.stat().st_size > MAX_STATE_BYTES:
@@ -34,7 +34,7 @@ def load(path: Path) -> Sequence[ProcessMetrics]:
         return ()
 
 
-def save(path: Path, container: int, entries: Sequence[ProcessMetrics]) -> None:
+def save_reports(path: Path, container: int, entries: Sequence[ProcessMetrics]) -> None:
     """Write atomically. Raises OSError; a state beyond 64 MiB is not written (ValueError)."""
     data = PUBLISH_METRICS.encode(PublishMetrics(container, tuple(entries)))
     if len(data) > MAX_STATE_BYTES:

@@ -6,7 +6,7 @@ what could not be written is put back. The reports as they were at that moment (
 files, so that a metrics manager that starts again goes on where the files end: whatever dies, the sum of all rows of a
 counter is its total.
 
-**Bounds.** There are as many series as the container's processes report (``metrics_manager.core.collection`` bounds
+**Bounds.** There are as many series as the container's processes report (``metrics_manager.collection`` bounds
 those). Where files cannot be written, rows wait; beyond ``max_rows`` buckets of a series are added up into the newest
 one. So a full disk costs resolution in time, and never a sum. Events beyond ``MAX_EVENTS`` are dropped, oldest first,
 and counted, and so are happenings that no report told (``heron_runtime.telemetry.happenings`` bounds those of a

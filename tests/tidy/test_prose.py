@@ -1,0 +1,24 @@
+"""Phrases that plain technical English does without, in packages whose prose is clean."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CLEAN = ("topology_master",)  # a package joins when it is clean, and stays
+BANNED = re.compile(
+    r"\b(is|are) no (?!longer\b)|\b([Nn]obody|[Ww]hoever|[Ss]omebody|[Ee]verybody|anew|for ever|all the same)\b|, too\b"
+    r'|"""(What|Who|How|Whether|That|Of)\b',
+)
+
+
+def test_no_banned_phrase_in_clean_packages() -> None:
+    hits = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for package in CLEAN
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (match := BANNED.search(line))
+    ]
+    assert hits == []

@@ -40,7 +40,6 @@ from heron_runtime.model.unsaid import reliability_unsaid, untracked_note
 from heron_runtime.wire.data import Frame, Reason, Verdict
 
 MAY_WAIT = frozenset({"next_tuple", "ack", "fail"})
-
 log = logging.getLogger(__name__)
 
 
@@ -113,8 +112,8 @@ class SpoutExecutor:
 
     def _attach(self) -> None:
         hooks = self.task.hooks
-        filters = [hooks.spout_emits] if hooks else []
-        self.task.attach(self.collector, *filters, *([self._age_filter] if self._age_filter else []))
+        filters = (self._age_filter, hooks.spout_emits if hooks else None)  # hooks hear of what is left
+        self.task.attach(self.collector, *[keep for keep in filters if keep is not None])
 
     # What arrives.
 
@@ -235,6 +234,8 @@ class SpoutExecutor:
             self.output.waiting_since_ms is None
             and not self.pending.count
             and self.output.data_out.deadline_ms() is None
+            and self.output.draining.deadline_ms() is None
+            and (self.stateful is None or self.stateful.deadline_ms() is None)
             and self._age_filter is None
             and self.failed is None
         )

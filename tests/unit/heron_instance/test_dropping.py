@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from spout_alone import Alone
 
 from heron_instance.core.dropping import AgeFilter
+from heronry.api.hooks import EmitInfo, TaskHook
 
 
 @given(st.integers(0, 2_000_000_000), st.integers(0, 5000), st.integers(0, 5000))
@@ -27,3 +28,21 @@ def test_a_spout_whose_data_is_all_too_old_is_asked_on_at_once() -> None:
     for _ in range(20):
         alone.step(0.1)
     assert alone.spout.calls >= 20
+
+
+def test_hooks_are_not_told_of_what_is_dropped() -> None:
+    seen: list[Any] = []
+
+    class Sees(TaskHook):
+        def emit(self, info: EmitInfo) -> None:
+            seen.append(info.values)
+
+    def emit_time_ms(self: Any, values: Any) -> float:
+        return -5000.0 if self.n % 2 else 0.0
+
+    alone = Alone({"topology.spout.drop.older.ms": 1000}, emit_time_ms=emit_time_ms, total=10)
+    alone.spout.context.add_task_hook(Sees())
+    for _ in range(20):
+        alone.step(1)
+    assert alone.spout.n == 10
+    assert len(seen) == 5

@@ -102,3 +102,24 @@ def test_what_user_code_raises_when_a_checkpoint_is_complete_is_told_as_that() -
     hear(world, CheckpointWish(1, over=4, complete=4))
     told = [executor.failed and str(executor.failed) for executor in world.executors.values()]
     assert told == [None, "b.on_checkpoint_complete raised OSError: the mail server is down", None]
+
+
+def test_a_spout_at_rest_declines_a_checkpoint_whose_part_is_not_written_in_time() -> None:
+    world = ran()
+    spout = world.executors[1]
+    hear(world, CheckpointWish(1, under=4, turn=1, timeout_ms=1000.0))
+    state = world.state_of(spout)
+    state.hear(CheckpointWish(1, over=4, timeout_ms=1000.0))  # resumed, and not complete
+    spout.on_wake(world.clock.ms)
+    assert not state.stands_still
+    until = world.clock.now + 2.0
+    while world.clock.now < until and not state.report.declined:
+        result = spout.run(world.clock.ms)
+        world.clock.now += max(0.001, (result.wait_ms or 0.0) / 1000)
+        while result.poll_idle is not None and world.clock.now < until:  # as the shell does: nothing but polls
+            wait_ms = result.poll_idle(world.clock.ms)
+            if wait_ms is None:
+                break
+            world.clock.now += wait_ms / 1000
+    assert state.report.declined == 4
+    assert world.clock.now < until

@@ -61,6 +61,7 @@ class SpoutExecutor:
             task.tracked,
             task.user_code.lock,
             lambda: setup.clock() * 1000,
+            task.user_code.wake_if_idle,
         )
         self.output = Output(task, self.collector, setup.plan)
         self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)

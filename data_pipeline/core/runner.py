@@ -22,6 +22,7 @@ from data_pipeline.core.failure import RecordFailed, failed
 from data_pipeline.core.plan import Node, Unit
 from data_pipeline.core.render import InFolders
 from heronry.streamlet.aside import letter
+from heronry.streamlet.copies import copied, copies
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.lookup import Lookup
 
@@ -46,14 +47,19 @@ class Runner:
                 self.combiners[node.tag] = PartitionCombiner(node.tag, node.reduce, unit.timed, limits)
 
     def run(
-        self, records: Sequence[Any], times: Sequence[int | None] | None, file: Callable[[int], str]
+        self,
+        records: Sequence[Any],
+        times: Sequence[int | None] | None,
+        file: Callable[[int], str],
+        again: Callable[[], Sequence[Any]] | None = None,
     ) -> Iterator[Rows]:
-        """The rows one batch gives. ``file(i)`` names the input file of record i. Raises RecordFailed."""
+        """The rows one batch gives. ``file(i)`` names the input file of record i; ``again`` makes the records once
+        more, to find the one that failed: functions may have changed ``records`` in place. Raises RecordFailed."""
         items = iter(records) if not self.unit.timed else zip(records, times or [None] * len(records), strict=True)
         try:
             yield from self._all(self.unit.nodes, items)
         except Exception as error:
-            raise self._located(records, error, file) from error
+            raise self._located(records if again is None else again(), error, file) from error
 
     def sifted(
         self, records: Sequence[Any], times: Sequence[int | None] | None, places: Sequence[str]
@@ -63,7 +69,7 @@ class Runner:
         for index, record in enumerate(records):
             try:
                 for node in self.unit.nodes:
-                    self._walk(node, record)
+                    self._walk(node, copied(record))  # the record itself is run again below, as it was
                 kept.append(index)
             except RecordFailed as found:
                 cause = found.__cause__ or found
@@ -87,8 +93,8 @@ class Runner:
             yield from self._one(nodes[0], items)
         elif nodes:
             while chunk := list(islice(items, CHUNK)):
-                for node in nodes:
-                    yield from self._one(node, iter(chunk))
+                for node in nodes:  # a function may change its record in place, which no other reader may see
+                    yield from self._one(node, iter(copies(chunk)))
         else:
             for _ in items:  # a tap at the end: its function is called on the way here
                 pass
@@ -130,7 +136,7 @@ class Runner:
         for index, record in enumerate(records):
             for node in self.unit.nodes:
                 try:
-                    self._walk(node, record)
+                    self._walk(node, copied(record))
                 except RecordFailed as found:
                     return _with_file(found, file(index))
         name = file(0) if records else ""
@@ -166,7 +172,7 @@ class Runner:
         except Exception as error:  # the user's function
             cause = error.__cause__ if isinstance(error.__cause__, StopIteration) else error
             raise failed(node.step, record, cause) from cause
-        return [(reader, result) for output, result in results for reader in node.outputs[output]]
+        return [(reader, copied(result)) for output, result in results for reader in node.outputs[output]]
 
 
 def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:

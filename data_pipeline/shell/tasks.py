@@ -15,6 +15,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -120,7 +121,8 @@ class ScanTask:
                 yield from map(_batch, runner.sifted(records, times, places))
                 continue
             records, times, file = self.decoding.decode(columns)
-            yield from map(_batch, runner.run(records, times, file))
+            again = partial(_records_of, self.decoding, columns)
+            yield from map(_batch, runner.run(records, times, file, again))
         yield from map(_batch, runner.finish())
 
     def _columns(self, batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
@@ -316,6 +318,14 @@ def passed(
     yield from map(_batch, runner.finish())
 
 
+def _records_of(decoding: Decoding, columns: dict[str, Any]) -> Sequence[Any]:
+    return decoding.decode(columns)[0]
+
+
+def _results_of(step: ReduceStep, chunk: list[Merged]) -> list[Any]:
+    return [result_of(step, item)[0] for item in chunk]
+
+
 def results(
     step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Render, limits: Limits, aside: bool = False
 ) -> Iterator[Any]:
@@ -337,7 +347,10 @@ def results(
         if behind.nodes:
             pairs = [result_of(step, item) for item in chunk]
             records, times = [record for record, _ in pairs], [time for _, time in pairs]
-            made = runner.sifted(records, times, [""] * len(records)) if aside else runner.run(records, times, _unknown)
+            if aside:
+                made = runner.sifted(records, times, [""] * len(records))
+            else:
+                made = runner.run(records, times, _unknown, partial(_results_of, step, chunk))
             yield from map(_batch, made)
     yield from map(_batch, runner.finish())
 

@@ -47,8 +47,9 @@ class BoltCollector(TaskCollector):
         tracked: bool,
         lock: AbstractContextManager[Any],
         auto_anchor: bool,
+        wake_if_idle: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(router, outbox, rng, tracked, lock)
+        super().__init__(router, outbox, rng, tracked, lock, wake_if_idle)
         self.auto_anchor = auto_anchor
         self.batch: InputBatch | None = None  # the batch in hand
         self.index = UNANCHORED  # the tuple in hand, kept by the executor for BasicBolt and for calls that are held
@@ -81,8 +82,8 @@ class BoltCollector(TaskCollector):
         ) -> list[int] | None:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, anchors, stream, direct_task, need_task_ids)
-            if len(rows) >= out.look_at:
-                look(out, 1)
+            if len(rows) >= out.look_at and look(out, 1):
+                return carefully(tup if values is None else values, anchors)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
             if len(values) != width:
@@ -156,8 +157,19 @@ class BoltCollector(TaskCollector):
             return
         state[index] = ACKED
         if batch.closed:
-            with self._lock:
-                self._touched[id(batch)] = batch
+            self._touch(batch)
+
+    def _touch(self, batch: InputBatch) -> None:
+        with self._lock:
+            self._touched[id(batch)] = batch
+            self._wake_if_idle()
+
+    def end_turn(self, batch: InputBatch) -> None:
+        """The batch is no longer in hand. An ack of another thread may have come since acks were taken."""
+        batch.closed = True
+        self.batch = None
+        if ACKED in batch.state:
+            self._touch(batch)
 
     def ack(self, tup: Tuple) -> None:
         """Settle a tuple, and tell the hooks unless it was settled already."""
@@ -175,7 +187,7 @@ class BoltCollector(TaskCollector):
         with self._lock:
             batch.settle_rest(0, batch.count, ACKED)
             if batch.closed:
-                self._touched[id(batch)] = batch
+                self._touch(batch)
 
     def fail(self, tup: Tuple, reason: Any = None) -> None:
         """Fail a tuple's roots. A second ack or fail is ignored and counted."""
@@ -194,6 +206,7 @@ class BoltCollector(TaskCollector):
             with self._lock:
                 batch.state[tup.index] = FAILED
                 self._failures.add(batch, [tup.index], kind, text)
+                self._wake_if_idle()
         if self._hooks:
             self._hooks.bolt_fail(tup)
 

@@ -59,6 +59,7 @@ class BoltExecutor:
             task.tracked,
             task.user_code.lock,
             bool(getattr(component, "auto_anchor", False)),
+            task.user_code.wake_if_idle,
         )
         self.output = Output(task, self.collector, setup.plan)
         self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)
@@ -156,6 +157,8 @@ class BoltExecutor:
             if self._work is not None:
                 self._piece(self._work)
                 now_ms = self.task.clock() * 1000
+            else:
+                self.collector.route_pending()  # what threads of the component's own have emitted and acked
         else:
             self.task.counts.count("__out-queue-full-count", 1)
         idle = self._work is None and (not self._frames or (gates is not None and gates.stateful.stands_still))
@@ -316,8 +319,7 @@ class BoltExecutor:
             self._figures.executed((work.batch.component, work.batch.stream), done, elapsed_ms, waited_ms)
 
     def _end_turn(self, work: Work) -> None:
-        work.batch.closed = True
-        self.collector.batch = None
+        self.collector.end_turn(work.batch)
         self._work = None
 
     def stop(self, now_ms: float) -> list[Flush]:

@@ -37,7 +37,7 @@ class TaskCollector(Collector, ABC):
 
     anchors_are = "anchors"  # for messages
 
-    look: Callable[[OutputStream, int], None]  # before so many rows; see ``emit_gate.py``
+    look: Callable[[OutputStream, int], bool | None]  # before so many rows; see ``emit_gate.py``
 
     def __init__(
         self,
@@ -46,10 +46,12 @@ class TaskCollector(Collector, ABC):
         rng: np.random.Generator,
         tracked: bool,
         lock: AbstractContextManager[Any],
+        wake_if_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self.streams = router.streams
         self.tracked = tracked
         self._lock = lock
+        self._wake_if_idle = wake_if_idle
         self.held_call: HeldCall | None = None  # a call is under way whose emits wait until it has returned
         self.may_hold = False  # there are such calls
         self.filters: tuple[RowFilter, ...] = ()
@@ -122,6 +124,7 @@ class TaskCollector(Collector, ABC):
             elif anchor is not None:
                 self.untracked((anchor,))
             out.rows.append(row)
+            self._wake_if_idle()
             return self.route_stream(out, need_task_ids) if need_task_ids else None
 
     def emit_rows(
@@ -149,6 +152,7 @@ class TaskCollector(Collector, ABC):
             out.rows.extend(many)
             if each is not None and not self.tracked:
                 self.untracked(each)
+            self._wake_if_idle()
 
     def route_siblings(self, out: OutputStream) -> None:
         """What waits in streams that the same tasks read goes first, so that order is kept per task."""

@@ -83,11 +83,14 @@ class EmitGate:
         self.lock = user_code.lock
         collector.look = self.look
 
-    def look(self, out: OutputStream, rows: int) -> None:
+    def look(self, out: OutputStream, rows: int) -> bool:
         """Called by an emit of so many rows when ``out`` holds ``out.look_at`` rows with them or without; sets when it
-        is to be called again."""
+        is to be called again. Returns True if the emit must take the lock: no user code runs, so it is of a thread of
+        the component's own, and the executor waits or works."""
         now_ms = self._clock() * 1000
         shell, call = self.shell, self._user_code.call
+        if call is None and shell is not None:
+            return True
         if self.allowance.lasts and not self.allowance.used_up:
             self.allowance.look(out, rows)
         elif shell is None or call is None or self.closing or now_ms - call.since_ms < LONG_CALL_MS:
@@ -100,6 +103,7 @@ class EmitGate:
             self._output.waiting_since_ms = now_ms
             if shell is not None:
                 shell.watch()
+        return False
 
     def due_ms(self) -> float | None:
         """When what was emitted must be flushed; None while nothing waits."""

@@ -42,7 +42,11 @@ class OwnThread:
     the executor run."""
 
     def __init__(
-        self, name: str, threads: Threads, look: Callable[[OutputStream, int], None], wake: Callable[[], None] | None
+        self,
+        name: str,
+        threads: Threads,
+        look: Callable[[OutputStream, int], bool | None],
+        wake: Callable[[], None] | None,
     ) -> None:
         self.trespass: WrongThread | None = None  # the first one
         self.watchful = False  # every emit looks

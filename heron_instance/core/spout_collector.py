@@ -44,8 +44,9 @@ class SpoutCollector(TaskCollector):
         tracked: bool,
         lock: AbstractContextManager[Any],
         clock: Callable[[], float],
+        wake_if_idle: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(router, outbox, rng, tracked, lock)
+        super().__init__(router, outbox, rng, tracked, lock, wake_if_idle)
         self.at_once: list[Any] = []  # message ids to be acked as soon as the call has returned
         self._pending = pending
         self._task = task
@@ -73,8 +74,8 @@ class SpoutCollector(TaskCollector):
         ) -> list[int] | None:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, tup_id, stream, direct_task, need_task_ids)
-            if len(rows) >= out.look_at:
-                look(out, 1)
+            if len(rows) >= out.look_at and look(out, 1):
+                return carefully(tup if values is None else values, tup_id)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
             if len(values) != width:

@@ -40,7 +40,6 @@ from heron_runtime.model.unsaid import reliability_unsaid, untracked_note
 from heron_runtime.wire.data import Frame, Reason, Verdict
 
 MAY_WAIT = frozenset({"next_tuple", "ack", "fail"})
-
 log = logging.getLogger(__name__)
 
 
@@ -62,6 +61,7 @@ class SpoutExecutor:
             task.tracked,
             task.user_code.lock,
             lambda: setup.clock() * 1000,
+            task.user_code.wake_if_idle,
         )
         self.output = Output(task, self.collector, setup.plan)
         self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)

@@ -37,7 +37,7 @@ class Task:
         self.tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
         self.context = TopologyContext(plan, setup.task, config, setup.wake)
         self.counts = Counts(setup.telemetry)
-        self.user_code = UserCode(setup.clock, setup.lock)
+        self.user_code = UserCode(setup.clock, setup.lock, setup.wake)
         policy = str(
             setting(config, Keys.TOPOLOGY_ON_EXCEPTION) or getattr(self.component, "exception_policy", "restart")
         )

@@ -1,9 +1,10 @@
 """Where user code runs, and who may touch the core meanwhile.
 
-The thread that drives a task's executor holds the task's lock, except while user code runs: ``with
-user_code("process"):`` gives the lock up for that long. So another thread may take it, when a call lasts, and route and
-send what the call has emitted so far. Heron split the instance into two threads for this very case (Heron paper,
-section 5.5: user code may block, and nothing else may wait for it).
+The thread that drives a task's executor holds the task's lock, except while it waits for input and while user code
+runs: ``with user_code("process"):`` gives the lock up for that long. So another thread may take it, when a call lasts,
+and route and send what the call has emitted so far, and threads of the component's own may emit and ack while nothing
+arrives. Heron split the instance into two threads for this very case (Heron paper, section 5.5: user code may block,
+and nothing else may wait for it).
 
 What user code calls (emit, ack) runs without the lock, so it may only append to lists or set bytes; whatever does more
 takes the lock. User code may be entered again from within (an ``ack`` that ``poll`` delivers), hence a lock that its
@@ -52,10 +53,17 @@ class NoLock(AbstractContextManager[None]):
 class UserCode:
     """Of one task. ``clock`` gives seconds; the thread that drives the executor holds ``lock`` from the beginning."""
 
-    def __init__(self, clock: Callable[[], float], lock: Lock) -> None:
+    def __init__(self, clock: Callable[[], float], lock: Lock, wake: Callable[[], None] | None = None) -> None:
         self.call: Call | None = None  # None: no user code runs
         self.lock = lock
         self._clock = clock
+        self._wake = wake
+
+    def wake_if_idle(self) -> None:
+        """Have the executor run if no user code does: another thread has emitted, acked or failed. The caller holds the
+        lock, so a call under way ends later and its executor sees to it then."""
+        if self.call is None and self._wake is not None:
+            self._wake()
 
     def __call__(self, method: str) -> _Running:
         """A context for a call of this method."""

@@ -21,6 +21,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any
 
 from heron_instance.core.download import Download
@@ -44,14 +45,7 @@ from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.link import LinkStream
-from heron_runtime.wire.control import (
-    Credit,
-    InCall,
-    Leave,
-    Pause,
-    PlanUpdate,
-    TaskWeights,
-)
+from heron_runtime.wire.control import Credit, InCall, Leave, Pause, PlanUpdate, TaskWeights
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -81,7 +75,9 @@ class Gateway:
         self.download = Download()
         self._generation = 0  # of the next link; 0: it carries no frames where the state of tasks is kept
         self._relink = asyncio.Event()
-        self._forget: asyncio.Future[None] | None = None  # done when the link is down and what waited is forgotten
+        self._leaving: Future[None] | None = None  # the last call of ``leave_generation``
+        self._forget: Future[None] | None = None  # done when the link is down and what waited is forgotten
+        self._ended = False  # ``run`` has returned
         self._task_report: TaskReport | None = None
         self._told_task_report: TaskReport | None = None
         self.planned_generation = 0  # of the newest plan
@@ -114,15 +110,16 @@ class Gateway:
         self.wake()
 
     def leave_generation(self) -> None:
-        """End the link and forget what waits to be sent; returns when nothing of it will come any more."""
-        loop = self._loop
-        assert loop is not None, "a plan has come, so the loop runs"
-        asyncio.run_coroutine_threadsafe(self._leave(), loop).result()
+        """End the link and forget what waits to be sent; returns when nothing of it will come any more: at once where
+        ``run`` has ended, for then ``MustLeave`` is in the inbox."""
+        left = self._leaving = Future()
+        self._call(self._leave, left)
+        if not self._ended:  # else ``run`` sets the result at its end
+            left.result()
 
     def join(self, generation: int) -> None:
         """Open a link of this generation; ``Linked`` is put into the inbox once it carries frames."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._set_generation, generation)
+        self._call(self._set_generation, generation)
 
     def close(self) -> None:
         """Send what waits; then ``run`` returns."""
@@ -133,10 +130,14 @@ class Gateway:
         """Have the loop see what there is to do."""
         if not self._woken and self._loop is not None:
             self._woken = True
-            try:
-                self._loop.call_soon_threadsafe(self._woke)
-            except RuntimeError:  # the loop has ended
-                pass
+            self._call(self._woke)
+
+    def _call(self, callback: Callable[..., None], *arguments: Any) -> None:
+        assert self._loop is not None, "a plan has come, so the loop runs"
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:  # the loop is closed
+            pass
 
     # On the loop.
 
@@ -161,11 +162,9 @@ class Gateway:
         self._generation = generation
         self._relink.set()
 
-    async def _leave(self) -> None:
-        if self._forget is None:
-            self._forget = asyncio.get_running_loop().create_future()
+    def _leave(self, left: Future[None]) -> None:
+        self._forget = left
         self._set_generation(0)
-        await self._forget
 
     def _forget_all(self) -> None:
         """The link is down: the next executor begins from nothing."""
@@ -185,6 +184,10 @@ class Gateway:
             await self._keep_linked()
         except Replaced as error:
             self._inbox.put(MustLeave(str(error)))
+        finally:
+            self._ended = True  # first: a call of ``leave_generation`` sees this, or is seen here
+            if self._leaving is not None and not self._leaving.done():
+                self._leaving.set_result(None)
 
     def _woke(self) -> None:
         self._woken = False

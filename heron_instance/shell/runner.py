@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from heron_instance.core.executor import Executor
 from heron_instance.core.outbox import Flush
@@ -36,6 +37,7 @@ from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Packet
 
+T = TypeVar("T")
 QUIET_SECONDS = 0.1  # without input: nothing more is on its way
 MOST_DRAIN_SECONDS = 1.0
 
@@ -100,7 +102,9 @@ class Runner:
         self._began_ms = now_ms()
         while True:
             paused = executor.paused  # while it waits: what ends a pause comes at the end of the wait
-            self._take(0.0 if self._items else wait_ms)
+            if wait_ms != 0.0 and not self._items:
+                self._items += self._unlocked(self._inbox.take, None if wait_ms is None else wait_ms / 1000)
+            self._take(0.0)
             now = now_ms()
             waited = now - self._began_ms
             if executor.full or paused:
@@ -134,6 +138,15 @@ class Runner:
     def expect(self, items: Iterable[Item]) -> None:
         """These came before anything that is in the inbox now."""
         self._items += items
+
+    def _unlocked(self, wait: Callable[[Any], T], seconds: float | None) -> T:
+        """Wait for input with the lock free, so that threads of the component's own may emit and ack."""
+        lock = self._executor.gate.lock
+        lock.release()
+        try:
+            return wait(seconds)
+        finally:
+            lock.acquire()
 
     def _take(self, wait_ms: float | None) -> None:
         """Hand over what is there, waiting for it if there is nothing."""
@@ -184,7 +197,7 @@ class Runner:
         """A spout at rest: poll it, sleep, and touch nothing else, until something arrives or is emitted."""
         inbox, gateway = self._inbox, self._gateway
         began = now_ms()
-        while not inbox.wait(wait_ms / 1000) and gateway.sent_weight == self._sent_seen:
+        while not self._unlocked(inbox.wait, wait_ms / 1000) and gateway.sent_weight == self._sent_seen:
             now = now_ms()
             self._idle_ms += now - began
             found = poll(now)

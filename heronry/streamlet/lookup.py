@@ -15,6 +15,7 @@ from typing import Any
 
 from heron_runtime.failures import Failure
 from heron_runtime.model.keys import encode
+from heronry.streamlet.copies import copied
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.endpoints import FileSource, SequenceSource, Source
 from heronry.streamlet.errors import shown
@@ -48,14 +49,17 @@ class Lookup:
         self._rows = rows
 
     def __call__(self, record: Any) -> list[Matched]:
-        """Raises UnsupportedKey, and what the user's key raises."""
+        """Return the matches, with copies of the rows: a later step may change them in place. Raises UnsupportedKey,
+        and what the user's key raises."""
         if self._rows is None:
             self.load()
         assert self._rows is not None
         found = self._rows.get(encode(self._step.on(record)))
         if found is None:
             return [Matched(record, None)] if self._step.how == "left" else []
-        return [Matched(record, row) for row in found]
+        if len(found) == 1:
+            return [Matched(record, copied(found[0]))]
+        return [Matched(copied(record), copied(row)) for row in found]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_step": self._step, "_rows": None}

@@ -26,6 +26,7 @@ from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.api.errors import TopologyError
 from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, letter
 from heronry.streamlet.compare import canonical
+from heronry.streamlet.copies import copied
 from heronry.streamlet.cut import cut
 from heronry.streamlet.decoding import read_all, read_singly
 from heronry.streamlet.endpoints import FileSource
@@ -89,7 +90,7 @@ def evaluate(
             own = given.pop(step.name, None)
             streams[Ref(step.name)] = list(_source(step, own) if trial is None else trial.source(step, own))
         else:
-            records = [timed for ref in step.inputs for timed in streams[ref]]
+            records = [_copied(timed) for ref in step.inputs for timed in streams[ref]]
             _apply(step, records, streams, None if trial is None else trial.put)
             if trial is not None and isinstance(step, ReduceStep):
                 streams[Ref(step.name)] = [r for r in streams[Ref(step.name)] if trial.passes(step.name, r, "")]
@@ -146,7 +147,7 @@ class _Trial:
         try:
             for name in (*segment.steps[1:], *readers):
                 step = by_name[name]
-                records = [r for ref in step.inputs for r in streams.get(ref, ())]
+                records = [_copied(r) for ref in step.inputs for r in streams.get(ref, ())]
                 if isinstance(step, ReduceStep) and step.process is not None:
                     _histories(step, records)  # what its handlers do is a matter of all records
                 else:
@@ -160,6 +161,11 @@ class _Trial:
         """Tell of a record that is left out."""
         text = shown(failed_on, MAX_FAILED_ON_CHARACTERS)
         self._failed.append(json.loads(letter(step, where, record, text, error)))
+
+
+def _copied(timed: Timed) -> Timed:
+    """Return a copy for one reader: its function may change the record in place."""
+    return Timed(copied(timed.record), timed.time_ms)
 
 
 def _source(step: SourceStep, given: Iterable[Any] | None) -> Iterator[Timed]:

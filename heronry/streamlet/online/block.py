@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from heronry.streamlet.copies import copies
+
 
 class Block:
     """Columns of equal length. ``times_ms`` and ``ids`` (message id, index) may be None: nobody asks for them."""
@@ -20,6 +22,10 @@ class Block:
     def like(self, records: list[Any]) -> Block:
         """Other records, one for each of these."""
         return Block(records, self.times_ms, self.ids)
+
+    def copied(self) -> Block:
+        """Return a block whose records share nothing mutable with these."""
+        return self.like(copies(self.records))
 
     def picked(self, places: list[int]) -> Block:
         """The records at these places."""

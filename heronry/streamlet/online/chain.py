@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from itertools import compress
 from typing import Any
@@ -46,6 +47,8 @@ class Chain:
         }
         found = [program.by_name[name] for name in steps]
         self._steps = [(step, makers[type(step)](step)) for step in found if type(step) in makers]
+        readers = Counter(ref for step in program.steps for ref in step.inputs)
+        self._shared = {ref for ref, count in readers.items() if count > 1}
 
     def run(self, ref: Ref, block: Block) -> Streams:
         """Every stream that comes of this one, it included. Raises StepFailed."""
@@ -54,6 +57,8 @@ class Chain:
             for before in step.inputs:
                 entering = streams.get(before)
                 if entering is not None:
+                    if before in self._shared:  # a function may change its record in place, which no other may see
+                        entering = entering.copied()
                     for output, made in apply(entering).items():
                         place = Ref(step.name, output)
                         streams[place] = joined(streams[place], made) if place in streams else made

@@ -51,7 +51,7 @@ class Letters(LinesWriter):
         """Run the block, and put aside the records that fail. ``where(i)``: the place of record i. Raises what is no
         record's fault, and where the policy is to fail all."""
         try:
-            run(block)
+            run(block.copied() if self.policy.aside else block)  # a retry needs the records as they were
         except RECORD_FAILURES:
             if not self.policy.aside:
                 raise
@@ -65,12 +65,13 @@ class Letters(LinesWriter):
             self._state[PASSED] = True
 
     def sift(self, block: Block, run: Callable[[Block], None], where: Callable[[int], str] = _nowhere) -> None:
-        """The same for a block that may hold records that fail, by halves."""
+        """The same for a block that may hold records that fail, by halves. Each run gets copies: functions may have
+        changed their records in place before one failed."""
         parts = [(0, block)]
         while parts:
             first, part = parts.pop()
             try:
-                run(part)
+                run(part.copied())
                 self.passed(len(part))
             except RECORD_FAILURES as error:
                 size = len(part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,14 @@ from heron_instance.core.outbox import Flush
 from heron_instance.shell import gateway as gateway_module
 from heron_instance.shell import opening
 from heron_instance.shell.gateway import Gateway
-from heron_instance.shell.inbox import Inbox, Linked, StreamManagerSaidHello, Unlinked
+from heron_instance.shell.inbox import Inbox, Linked, MustLeave, StreamManagerSaidHello, Unlinked
 from heron_instance.shell.opening import GatewaySetup
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.link import EOF
-from heron_runtime.wire.control import Credit, InstanceHello, StreamManagerHello
+from heron_runtime.wire.control import Credit, InstanceHello, Leave, StreamManagerHello
 from heron_runtime.wire.data import Frame
 from heron_runtime.wire.metrics import ProcessMetrics
 
@@ -63,6 +64,7 @@ class Links:
         self.gate.set()
         self.at_gate = 0  # connections that have been asked for
         self.control_streams = 0
+        self.greeting: Any = StreamManagerHello(PROTOCOL_VERSION, "t-1", 1, 7)
 
     async def connect(self, path: str, secret: str, kind: Tag, *rest: Any) -> Stream:
         self.at_gate += 1
@@ -70,7 +72,7 @@ class Links:
         stream = Stream()
         if kind == Tag.CONTROL:
             self.control_streams += 1
-            stream.heard.put_nowait(StreamManagerHello(PROTOCOL_VERSION, "t-1", 1, 7))
+            stream.heard.put_nowait(self.greeting)
         self.opened.put_nowait(stream)
         return stream
 
@@ -168,3 +170,30 @@ def test_leaving_forgets_what_waits_and_tells_nobody(tmp_path: Path, monkeypatch
         assert [frame.values for frame in packet.frames] == [b"new"]
 
     play(tmp_path, monkeypatch, script)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["meanwhile", "before"])
+def test_leaving_a_generation_returns_if_the_gateway_is_told_to_leave(
+    waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executor thread then finds ``MustLeave`` in the inbox, and the process exits as replaced."""
+    gateways: list[Gateway] = []
+    leaving = threading.Thread(target=lambda: gateways[0].leave_generation())
+
+    async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
+        gateways.append(gateway)
+        links.gate.clear()
+        links.greeting = Leave("another process has its place")
+        while not links.at_gate:
+            await asyncio.sleep(0)
+        if waits:
+            leaving.start()
+        links.gate.set()
+        assert await told(inbox, MustLeave)
+
+    play(tmp_path, monkeypatch, script)
+    if not waits:
+        leaving.start()
+    leaving.join(PATIENCE_SECONDS)
+    assert not leaving.is_alive()
+    gateways[0].join(4)

@@ -1,0 +1,123 @@
+"""A bolt's own threads emit, ack and fail while the executor waits for input that does not come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+from bolt_alone import Idle
+from instance_world import SHUFFLE, Counts, Part, World
+from spout_alone import Nothing
+from test_runner_end import Post
+
+from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.outbox import Flush
+from heron_instance.core.setup import Setup
+from heron_instance.shell.inbox import Inbox, Stop, Wake
+from heron_instance.shell.runner import Runner, Stopped
+from heron_runtime.model.ids import root_base
+from heron_runtime.wire.data import Frame, Packet
+from heronry.api.component import Bolt
+
+SPOUT, BOLT = 1, 2
+TUPLES = 8
+PATIENCE_SECONDS = 20.0
+
+
+class Threaded(World):
+    """With real locks and the real time."""
+
+    def __init__(self, bolt: type[Bolt], mode: str) -> None:
+        self.inbox = Inbox()
+        parts = {
+            "s": Part(Idle, 1, {"default": ["n"]}),
+            "b": Part(bolt, 1, {"default": ["n"]}, [("s", "default", SHUFFLE)]),
+            "r": Part(Nothing, 1, {}, [("b", "default", SHUFFLE)]),
+        }
+        super().__init__(parts, {"topology.reliability.mode": mode})
+
+    def setup_of(self, task: int, seed: int = 0) -> Setup:
+        lock = threading.RLock()
+        lock.acquire()
+        setup = super().setup_of(task, seed)
+        return replace(setup, clock=time.monotonic, lock=lock, wake=lambda: self.inbox.put(Wake()))
+
+
+class Sending(Post):
+    """Stops the runner once ``enough`` of what it posted."""
+
+    def __init__(self, inbox: Inbox, enough: Callable[[list[Flush]], bool]) -> None:
+        super().__init__()
+        self.download: Any = type("Download", (), {})()
+        self._inbox, self._enough = inbox, enough
+
+    def post(self, flushes: list[Flush]) -> None:
+        super().post(flushes)
+        if self._enough(self.flushes):
+            self._inbox.put(Stop())
+
+
+def settled(flushes: list[Flush]) -> int:
+    acked = sum(len(ack.roots) // 8 for flush in flushes for ack in flush.acks)
+    return acked + sum(len(fail.roots) // 8 for flush in flushes for fail in flush.fails)
+
+
+def emitted(flushes: list[Flush]) -> int:
+    return sum(frame.count for flush in flushes for frame in flush.frames)
+
+
+class Later(Bolt):
+    """Another thread emits and settles what ``process`` has put into its queue."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.waiting: SimpleQueue[Any] = SimpleQueue()
+        threading.Thread(target=self.settle, daemon=True).start()
+
+    def process(self, tup: Any) -> None:
+        self.waiting.put(tup)
+
+    def settle(self) -> None:
+        for n in range(TUPLES):
+            tup = self.waiting.get()
+            self.emit([tup["n"]], anchors=[tup])
+            if n % 2:
+                self.ack(tup)
+            else:
+                self.fail(tup, "odd")
+
+
+def run_until(world: Threaded, enough: Callable[[list[Flush]], bool]) -> list[Flush]:
+    executor = world.executors[BOLT]
+    assert isinstance(executor, BoltExecutor)
+    codec, data = executor.task.codec.encode([(n,) for n in range(TUPLES)])
+    frame = Frame(SPOUT, world.plan.stream_number["s", "default"], BOLT, TUPLES, 1, int(codec), data)
+    if executor.task.tracked:
+        frame.roots = (np.arange(TUPLES, dtype=np.uint64) + np.uint64(root_base(SPOUT, 5))).tobytes()
+        frame.keys = np.random.default_rng(1).bytes(8 * TUPLES)
+    post: Any = Sending(world.inbox, enough)
+    world.inbox.put(Packet(1, frames=[frame]))
+    limit = threading.Timer(PATIENCE_SECONDS, lambda: world.inbox.put(Stop()))
+    limit.start()
+    try:
+        with pytest.raises(Stopped):
+            Runner(executor, world.inbox, post, Counts(), 1e9).run()  # no report wakes it
+    finally:
+        limit.cancel()
+    sent: list[Flush] = post.flushes
+    return sent
+
+
+def test_what_a_thread_emits_and_settles_leaves_an_idle_task() -> None:
+    flushes = run_until(Threaded(Later, "ATLEAST_ONCE"), lambda sent: settled(sent) == TUPLES == emitted(sent))
+    assert (settled(flushes), emitted(flushes)) == (TUPLES, TUPLES)
+
+
+def test_what_a_thread_emits_leaves_an_idle_task_without_acks() -> None:
+    flushes = run_until(Threaded(Later, "ATMOST_ONCE"), lambda sent: emitted(sent) == TUPLES)
+    assert emitted(flushes) == TUPLES

@@ -121,7 +121,7 @@ class ScanTask:
                 yield from map(_batch, runner.sifted(records, times, places))
                 continue
             records, times, file = self.decoding.decode(columns)
-            again = partial(_records_of, self.decoding, columns)
+            again = partial(_decoded_records, self.decoding, columns)
             yield from map(_batch, runner.run(records, times, file, again))
         yield from map(_batch, runner.finish())
 
@@ -318,7 +318,8 @@ def passed(
     yield from map(_batch, runner.finish())
 
 
-def _records_of(decoding: Decoding, columns: dict[str, Any]) -> Sequence[Any]:
+def _decoded_records(decoding: Decoding, columns: dict[str, Any]) -> Sequence[Any]:
+    """Return the records of a batch, decoded again: functions may have changed those that failed."""
     return decoding.decode(columns)[0]
 
 

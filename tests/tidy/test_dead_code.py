@@ -48,7 +48,6 @@ CALLED = {
     "expires_at": "pydantic: a field of answers about tokens",
     "EXPLAIN": "typer: what `heron config` does if it does nothing else",
     "blocking": "threading: how a lock is taken",
-    "tap": "users: a step of the Streamlet API",
     "heartbeat_age_seconds": "on the wire: the master says it to whoever asks",
     "key_group": "the law that both fast ways of hashing keys are held to",
     "transition_table": "the README of heron_container is held to it",

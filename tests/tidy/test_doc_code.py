@@ -27,6 +27,11 @@ RUNNING = [  # pages whose Python blocks stand alone
             "how-to/kafka-to-postgres.md",
             "how-to/custom-grouping.md",
             "how-to/migrate-from-dataflows.md",
+            "how-to/tick-tuples.md",
+            "how-to/own-metrics.md",
+            "how-to/task-hooks.md",
+            "how-to/batch-bolt.md",
+            "how-to/dead-letters.md",
         )
     ),
     ROOT / "README.md",

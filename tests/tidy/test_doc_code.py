@@ -32,6 +32,8 @@ RUNNING = [  # pages whose Python blocks stand alone
             "how-to/task-hooks.md",
             "how-to/batch-bolt.md",
             "how-to/dead-letters.md",
+            "how-to/upgrade-code.md",
+            "how-to/backfill-on-spark.md",
         )
     ),
     ROOT / "README.md",

@@ -16,7 +16,7 @@ from heronry.streamlet.online.stages import needs_ids, needs_times, stages_of
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 
-cloudpickle = pytest.importorskip("cloudpickle")
+cloudpickle = pytest.importorskip("pyspark.cloudpickle", reason="needs PySpark: deploy/spark-setup")
 
 
 def diamonds(count: int, **options: Any) -> Program:

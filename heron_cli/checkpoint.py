@@ -16,11 +16,11 @@ from heron_control.inspection.whole_files import DamagedCheckpoint
 
 COLUMNS = ("checkpoint", "name", "written", "generation", "turn", "bytes", "tasks", "complete")
 NUMBERS = ("checkpoint", "written", "generation", "turn", "bytes", "tasks")
-Which = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Its number or name, as `list` shows it.")]
+Which = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Number or name in `heron checkpoint list`.")]
 
 
 def list_checkpoints(place: Place, name: Name, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
-    """List the checkpoints in a topology's storage, and those that were given a name."""
+    """List the checkpoints of a topology, including named ones."""
     cluster, address = cluster_at(place)
     rows = cluster.checkpoints(address, name)
     if output is Format.JSON:
@@ -36,12 +36,12 @@ def inspect(
     name: Name,
     which: Which,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read all files it needs and check what they hold; exit code 1 if damaged.")
+        bool, typer.Option("--verify", help="Read and verify all files. Exit code 1 if one is damaged.")
     ] = False,
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a checkpoint is made of: its parts, the files its state is read from, key groups, tokens of sinks."""
+    """Print the parts, files, key groups and sink tokens of a checkpoint."""
     cluster, address = cluster_at(place)
     found = cluster.checkpoint(address, name, which, verify=verify)
     damaged = found.get("damaged_files") or []
@@ -62,15 +62,17 @@ def inspect(
 def create(
     place: Place,
     name: Name,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it is complete, or at once.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the checkpoint is complete.")] = False,
     wait_timeout: WaitTimeout = 300.0,
     label: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Keep a copy with all it needs, until `delete`; waits for it."),
+        typer.Option(
+            "--name", metavar="NAME", help="Keep a complete copy under this name until it is deleted. Implies --wait."
+        ),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Take a checkpoint now."""
+    """Take a checkpoint."""
     cluster, address = cluster_at(place)
     if label is not None:
         with cluster.session(), spinner(f"asking the topology master of {name}") as progress:
@@ -88,10 +90,10 @@ def create(
 def delete(
     place: Place,
     name: Name,
-    label: Annotated[str, typer.Argument(metavar="NAME", help="That of a checkpoint that was given one.")],
+    label: Annotated[str, typer.Argument(metavar="NAME", help="Name of the checkpoint.")],
     verbose: Verbose = False,
 ) -> None:
-    """Delete a checkpoint that was given a name; the others go by themselves."""
+    """Delete a named checkpoint. Other checkpoints are removed automatically."""
     cluster, address = cluster_at(place)
     cluster.delete_checkpoint(address, name, label)
     say(f"checkpoint {label} of {name} is deleted", "green")
@@ -101,16 +103,17 @@ def restore(
     place: Place,
     name: Name,
     number: Annotated[
-        int | None, typer.Argument(metavar="[CHECKPOINT]", min=1, help="An older one, as `checkpoint list` shows it.")
+        int | None,
+        typer.Argument(metavar="[CHECKPOINT]", min=1, help="An older checkpoint of `heron checkpoint list`."),
     ] = None,
     repeat_output: Annotated[
-        bool, typer.Option("--repeat-output", help="Needed for an older one: what was written behind it comes again.")
+        bool, typer.Option("--repeat-output", help="Required for an older checkpoint: later output is written again.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it runs again, or at once.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the topology runs again.")] = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
 ) -> None:
-    """Let all tasks of a topology go back to its last complete checkpoint or an older one, also where it has failed.
+    """Restore all tasks of a topology from its last complete checkpoint or an older one, also after it has failed.
 
     Checkpoints behind an older one are struck off.
     """

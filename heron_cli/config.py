@@ -28,14 +28,16 @@ class Action(StrEnum):
 
 
 def config(
-    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="As local.")],
-    action: Annotated[Action, typer.Argument(help="What to do.")],
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="As heron.metrics.interval.secs.")] = None,
-    value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="For set.")] = None,
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the cluster, for example local.")],
+    action: Annotated[Action, typer.Argument(help="Action.")],
+    key: Annotated[
+        str | None, typer.Argument(metavar="[KEY]", help="Key, for example heron.metrics.interval.secs.")
+    ] = None,
+    value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="New value, with set.")] = None,
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """List, set, unset or explain settings of a cluster. explain shows every key, its value and where it comes from."""
+    """List, set, unset or explain the settings of a cluster. explain prints each key, its value and its origin."""
     name = cluster_at(cluster)[0].name
     home = Home.of_user()
     everything = home.read_config()

@@ -20,12 +20,12 @@ from heron_cli.home import Home
 from heron_cli.options import Output, Verbose
 from heron_runtime.failures import Failure
 
-_HELP = "What it shall be ready for: local, docker, compose, swarm, slurm, k8s, spark, or a cluster as swarm/ads/prod."
+_HELP = "local, docker, compose, swarm, slurm, k8s, spark, or a cluster such as swarm/ads/prod."
 Engine = Annotated[str, typer.Argument(metavar="ENGINE", help=_HELP, show_default=False)]
 
 
 def doctor(engine: Engine = "", output: Output = Format.TABLE, verbose: Verbose = False) -> None:
-    """Look for what is missing on this machine, or for an engine to run. Exits with 1 if something has to be mended."""
+    """Check what this machine or an engine lacks. Exit code 1 if something is missing."""
     findings = list(examine(Home.of_user(), parse_address(engine).cluster if engine else ""))
     if output is Format.JSON:
         print_json([asdict(finding) for finding in findings])

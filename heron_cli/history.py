@@ -27,7 +27,7 @@ COLUMNS = ("component", "tasks", "advised", "demand/s", "a task can/s", "load", 
 NUMBERS = COLUMNS[1:9]
 Folder = Annotated[
     Path | None,
-    typer.Option("--history", metavar="FOLDER", help="Where histories are kept. Default: history/ of the home."),
+    typer.Option("--history", metavar="FOLDER", help="Folder of the history. Default: history/ in the home folder."),
 ]
 
 
@@ -35,20 +35,22 @@ def roll_up(
     folder: Folder = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option("--keep", metavar="LEVEL=DAYS", help="As 1m=30: rows of a minute go after 30 days. Repeatable."),
+        typer.Option("--keep", metavar="LEVEL=DAYS", help="Days to keep a level, for example 1m=30. Repeatable."),
     ] = None,
     audit: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--audit", metavar="FILE", help="An api server's audit.jsonl, to take into the history. Repeatable."
-        ),
+        typer.Option("--audit", metavar="FILE", help="audit.jsonl of an API server to add. Repeatable."),
     ] = None,
-    master: Annotated[str, typer.Option(help="local[*], spark://… (the folder must be seen there, too).")] = "",
-    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")] = None,
+    master: Annotated[str, typer.Option(help="local[*] or spark://…. The workers need access to the folder.")] = "",
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Spark property. Repeatable.")
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Roll up the history of all topologies on Spark: 10 s to 1 min, 10 min, 1 h, 1 day; compact the files of days that
-    are over, and remove what is too old."""
+    """Roll up the history of all topologies on Spark: 10 s to 1 min, 10 min, 1 h and 1 day.
+
+    It also compacts the files of finished days and removes old data.
+    """
     for pair in keep or ():
         level, _, days = pair.partition("=")
         if level not in LEVEL_MS or not days.isdecimal() or int(days) < 1:
@@ -71,22 +73,25 @@ def roll_up(
 def history(
     topology: Annotated[
         str,
-        typer.Argument(metavar="[TOPOLOGY]", help="Only what was submitted by this name, or CLUSTER/ROLE/ENV/NAME."),
+        typer.Argument(metavar="[TOPOLOGY]", help="Name of the topology, or CLUSTER/ROLE/ENV/NAME."),
     ] = "",
     events: Annotated[
-        bool, typer.Option("--events", help="Only what happened to its newest submission, the newest first.")
+        bool, typer.Option("--events", help="Only the events of its newest submission, the newest first.")
     ] = False,
     kind: Annotated[list[str] | None, typer.Option("--kind", help=f"Only {', '.join(KINDS)}. Repeatable.")] = None,
-    since: Annotated[str, typer.Option(metavar="TIME", help="2026-11-25T10:00 (UTC), or 90m, 12h, 7d ago.")] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Likewise.")] = "",
-    submission: Annotated[str, typer.Option("--id", metavar="ID", help="Another submission than the newest.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=MAX_EVENTS, help="So many events at most.")] = 20,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Start: 2026-11-25T10:00 (UTC), or 90m, 12h or 7d ago.")
+    ] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="End, in the same form.")] = "",
+    submission: Annotated[
+        str, typer.Option("--id", metavar="ID", help="Id of a submission. Default: the newest.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, max=MAX_EVENTS, help="Largest number of events.")] = 20,
     folder: Folder = None,
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """The topologies that have a history, also those that were killed, the newest first; of one what happened to it,
-    too."""
+    """List topologies with a history, including killed ones, or the submissions and events of one topology."""
     root = _root(folder)
     if events or kind or since or until or submission:
         if not topology:
@@ -113,14 +118,14 @@ def history(
 
 def advise(
     topology: Annotated[
-        str, typer.Argument(metavar="TOPOLOGY", help="Its name, or CLUSTER/ROLE/ENV/NAME if several have it.")
+        str, typer.Argument(metavar="TOPOLOGY", help="Name of the topology, or CLUSTER/ROLE/ENV/NAME.")
     ],
-    minutes: Annotated[float, typer.Option("--minutes", min=1.0, help="Of its history, the last ones.")] = 60.0,
+    minutes: Annotated[float, typer.Option("--minutes", min=1.0, help="Length of the history to analyze.")] = 60.0,
     folder: Folder = None,
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """How many tasks each component needs, from what they did while they worked; ends in the line to type."""
+    """Advise the number of tasks of each component. The last line is the command to run."""
     root = _root(folder)
     place = find(root, topology)
     kept = History(root / place.path)

@@ -18,16 +18,16 @@ def kill(
     context: typer.Context,
     place: Place,
     name: Name,
-    keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the log files, and say where.")] = False,
+    keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the log files and print their path.")] = False,
     drain: Annotated[
-        bool, typer.Option("--drain", help="First let what it has read get through; if it does not, nothing is killed.")
+        bool, typer.Option("--drain", help="Process everything read so far first. If that fails, nothing is killed.")
     ] = False,
     drain_timeout: Annotated[
-        float, typer.Option("--drain-timeout", min=1.0, metavar="SECONDS", help="Drain no longer.")
+        float, typer.Option("--drain-timeout", min=1.0, metavar="SECONDS", help="Longest wait for --drain.")
     ] = 300.0,
     verbose: Verbose = False,
 ) -> None:
-    """Kill a topology: no process, socket or state stays behind. CLUSTER spark: end a streaming run; it can go on."""
+    """Kill a topology and remove its processes, sockets and state. With CLUSTER spark: stop a streaming run."""
     if parse_address(place).cluster == SPARK:
         unused = [flag for option, flag in typed(context).items() if option not in ("place", "name", "verbose")]
         if unused:

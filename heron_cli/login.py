@@ -23,19 +23,25 @@ MAX_TOKEN = 4096
 TOKENS = (
     "The first admin token is in the file admin-token in the home of the api server; `heron token create` makes more."
 )
-CLUSTER = Annotated[str, typer.Argument(metavar="CLUSTER", help="The name the other commands use, as docker.")]
+CLUSTER = Annotated[
+    str, typer.Argument(metavar="CLUSTER", help="Name of the cluster in other commands, for example docker.")
+]
 
 
 def login(
     cluster: CLUSTER,
-    api: Annotated[str, typer.Option("--api", metavar="URL", help="Its api server, as http://127.0.0.1:9000.")],
+    api: Annotated[
+        str, typer.Option("--api", metavar="URL", help="Address of the API server, for example http://127.0.0.1:9000.")
+    ],
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", metavar="FILE", help="Read the token here; else asked for, or read from a pipe."),
+        typer.Option(
+            "--token-file", metavar="FILE", help="File with the token. Default: prompt, or read standard input."
+        ),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Log in to the api server of a cluster; the token is checked, then kept in credentials.json."""
+    """Log in to the API server of a cluster. The token is verified and stored in credentials.json."""
     # Here, since no other command of the local cluster needs httpx, which takes a moment.
     from heron_cli.api_cluster import ApiCluster
 
@@ -58,7 +64,7 @@ def login(
 
 
 def logout(cluster: CLUSTER, verbose: Verbose = False) -> None:
-    """Forget the token of a cluster."""
+    """Remove the stored token of a cluster."""
     home = Home.of_user()
     known = read_credentials(home)
     if cluster not in known:

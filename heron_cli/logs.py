@@ -26,13 +26,18 @@ def logs(
     place: Place,
     name: Name,
     target: Annotated[
-        str | None, typer.Argument(metavar="[COMPONENT|INSTANCE|PROCESS]", help="Whose log; listed if left out.")
+        str | None,
+        typer.Argument(
+            metavar="[COMPONENT|INSTANCE|PROCESS]", help="Component, instance or process. Default: list them."
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what is added.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=100_000, help="Begin with so many lines.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines as they are written.")] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, max=100_000, help="Number of last lines to print.")
+    ] = 100,
     verbose: Verbose = False,
 ) -> None:
-    """Show the logs of a component, an instance or any other process of a topology."""
+    """Print the logs of a component, an instance or another process of a topology."""
     cluster, address = cluster_at(place)
     with cluster.session():
         found = cluster.logs(address, name)

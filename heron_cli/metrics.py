@@ -17,16 +17,16 @@ def metrics(
     place: Place,
     name: Name,
     wanted: Annotated[
-        list[str] | None, typer.Argument(metavar="[METRIC]...", help="Heron names, as __emit-count/default.")
+        list[str] | None, typer.Argument(metavar="[METRIC]...", help="Metric names, for example __emit-count/default.")
     ] = None,
-    component: Annotated[str, typer.Option("--component", help="Of this component only.")] = "",
+    component: Annotated[str, typer.Option("--component", help="Only this component.")] = "",
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Of the last seconds; all time if left out.")
+        float, typer.Option("--interval", metavar="SECONDS", help="Only the last seconds. Default: since the start.")
     ] = SINCE_THE_START,
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """Show metrics of a topology: counts, rates, latencies."""
+    """Print counts, rates and latencies of a topology."""
     cluster, address = cluster_at(place)
     found = cluster.metrics(address, name, component, interval, wanted or ())
     if output is Format.JSON:

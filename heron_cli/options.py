@@ -51,11 +51,12 @@ def _verbose(value: bool) -> bool:
 
 
 OF_SLURM = "heron.slurm."
-Place = Annotated[str, typer.Argument(metavar="CLUSTER[/ROLE[/ENV]]", help="Where it runs, as local/ads/prod.")]
-Name = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
-Output = Annotated[Format, typer.Option("--output", "-o", help="How data is printed.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", callback=_verbose, help="Show more, and tracebacks of Heronry itself.")
+Place = Annotated[
+    str,
+    typer.Argument(metavar="CLUSTER[/ROLE[/ENV]]", help="Cluster, role and environment, for example local/ads/prod."),
 ]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return when every task runs, or at once.")]
-WaitTimeout = Annotated[float, typer.Option("--wait-timeout", min=0.0, metavar="SECONDS", help="Wait no longer.")]
+Name = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="Name of the topology.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", callback=_verbose, help="Print details and tracebacks.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until every task runs.")]
+WaitTimeout = Annotated[float, typer.Option("--wait-timeout", min=0.0, metavar="SECONDS", help="Longest wait.")]

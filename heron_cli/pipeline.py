@@ -19,18 +19,22 @@ from heronry.pipeline.registry import Registered, all_registered, registered
 from heronry.pipeline.views import FOREVER, ViewError, batches, online_files, open_view, read_description, settled_ms
 
 LAST = "last"
-What = Annotated[str, typer.Argument(metavar="FILE|VIEW", help="A program, the first time; later a view of it.")]
-Builder = Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help="The builder in FILE.")]
-Given = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Given to the program.")]
-To = Annotated[str, typer.Option("--to", metavar="TIME", help="T: the batch owns what is before.")]
-Force = Annotated[bool, typer.Option("--force", help="T may lie beyond what the online layer has seen.")]
+What = Annotated[str, typer.Argument(metavar="FILE|VIEW", help="Program file, or a view after the first run.")]
+Builder = Annotated[str | None, typer.Argument(metavar="[PROGRAM]", help="Builder in FILE.")]
+Given = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the program.")]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="End T of the batch.")]
+Force = Annotated[bool, typer.Option("--force", help="Allow T beyond the progress of the online layer.")]
 InputPath = Annotated[
     list[str] | None,
-    typer.Option("--input-path", metavar="[STEP=]URL", help="Default: the program's own archive, or its sources."),
+    typer.Option(
+        "--input-path", metavar="[STEP=]URL", help="Input folder. Default: the archive of the program, or its sources."
+    ),
 ]
 InputFormat = Annotated[str, typer.Option(help="text, json, csv, parquet, orc or archive.")]
-Master = Annotated[str, typer.Option(help="local[*], spark://…, yarn, k8s://…")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Repeatable.")]
+Master = Annotated[str, typer.Option(help="local[*], spark://…, yarn or k8s://….")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="Spark property. Repeatable.")
+]
 
 
 def run(
@@ -55,7 +59,8 @@ def run(
 def backfill(
     what: What,
     from_: Annotated[
-        str, typer.Option("--from", metavar="TIME|last", help="Where a bucket of the view begins; last: T before this.")
+        str,
+        typer.Option("--from", metavar="TIME|last", help="Start of a bucket of the view; last: T of the previous run."),
     ],
     program: Builder = None,
     arguments: Given = None,
@@ -67,7 +72,7 @@ def backfill(
     conf: Conf = None,
     verbose: Verbose = False,
 ) -> None:
-    """Compute the buckets from one instant to another anew, and take the rest over from the batch before.
+    """Recompute the buckets of a time range and keep the others of the previous batch.
 
     As `run`, but only records between the two are read: for what has come since the last batch (`--from last`), or for
     days whose archive was mended. By default the second instant is T, as `run` has it; if it is earlier the batch goes
@@ -101,7 +106,7 @@ def status(
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """What the batch and the online layer of a view have, and what the view promises."""
+    """Print the state of the batch and online layers of a view."""
     found = state_of(registered(view))
     if output is Format.JSON:
         print_json(found)
@@ -126,7 +131,7 @@ def _told(batch: dict[str, Any]) -> str:
 
 
 def views(output: Output = Format.TABLE, verbose: Verbose = False) -> None:
-    """The views a batch has been run for."""
+    """List the views that have a batch."""
     rows = []
     for view in all_registered():
         try:

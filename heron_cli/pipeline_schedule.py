@@ -59,12 +59,12 @@ def each(text: str) -> tuple[int, str]:
 
 def schedule(
     view: ViewName,
-    each_: Annotated[str, typer.Option("--each", metavar="15m|1h|1d", help="How often.")] = "1h",
-    for_: Annotated[Scheduler, typer.Option("--for", help="Who starts it.")] = Scheduler.CRON,
-    whole: Annotated[bool, typer.Option("--whole", help="The whole batch each time, not what came since.")] = False,
+    each_: Annotated[str, typer.Option("--each", metavar="15m|1h|1d", help="Interval.")] = "1h",
+    for_: Annotated[Scheduler, typer.Option("--for", help="Scheduler.")] = Scheduler.CRON,
+    whole: Annotated[bool, typer.Option("--whole", help="Compute the whole batch each time.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print what has cron, systemd or Airflow run a view's batch again and again."""
+    """Print a schedule of a view's batch for cron, systemd or Airflow."""
     every, unit = each(each_)
     what = ("run", registered(view).name) if whole else ("backfill", registered(view).name, "--from", "last")
     command = (sys.executable, "-m", "heron_cli", "pipeline", *what)

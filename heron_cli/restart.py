@@ -16,12 +16,14 @@ from heron_control.schedulers.scheduler import ALL
 def restart(
     place: Place,
     name: Name,
-    container: Annotated[int, typer.Argument(metavar="[CONTAINER]", help="Its number; all if left out.")] = ALL,
+    container: Annotated[
+        int, typer.Argument(metavar="[CONTAINER]", help="Number of the container. Default: all.")
+    ] = ALL,
     wait: Wait = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
 ) -> None:
-    """Restart a container of a topology, or all of them."""
+    """Restart one container of a topology, or all of them."""
     cluster, address = cluster_at(place)
     with cluster.session(), spinner(f"restarting {name}") as progress:
         topology_id = cluster.status(address, name).execution.topology_id if wait else ""

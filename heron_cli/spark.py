@@ -35,17 +35,19 @@ LINES = 5  # of the log, where it did not start
 
 
 def start(
-    master: Annotated[str, typer.Option(help="local, local[N] or local[*]: on this machine.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="local, local[N] or local[*].")] = "local[*]",
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", metavar="spark.KEY=VALUE", help="As spark.driver.memory=4g. Repeatable."),
+        typer.Option(
+            "--conf", metavar="spark.KEY=VALUE", help="Property, for example spark.driver.memory=4g. Repeatable."
+        ),
     ] = None,
     idle_minutes: Annotated[
-        float, typer.Option(min=0.0, metavar="MINUTES", help="It ends after so long without a job; 0: never.")
+        float, typer.Option(min=0.0, metavar="MINUTES", help="Stop after this time without a job. 0: never.")
     ] = 60.0,
     verbose: Verbose = False,
 ) -> None:
-    """Start a Spark and keep it warm: `heron submit spark` and `heron pipeline run` use it while it is there."""
+    """Start a Spark and keep it warm for `heron submit spark` and `heron pipeline run`."""
     if not (master == "local" or master.startswith("local[")):
         raise UsageError(
             f"a warm Spark runs on this machine, not at {master!r}", "Write --master local[*] or local[N]."
@@ -82,7 +84,7 @@ def start(
 
 
 def stop(verbose: Verbose = False) -> None:
-    """End the warm Spark, and the job that runs on it."""
+    """Stop the warm Spark and its job."""
     where = _places()
     holder = last_holder(where.keeper)
     if not is_held(where.keeper) or holder is None:
@@ -103,7 +105,7 @@ def stop(verbose: Verbose = False) -> None:
 
 
 def status(output: Output = Format.TABLE, verbose: Verbose = False) -> None:
-    """Whether a Spark is kept warm, for whom it works, and what it takes."""
+    """Print whether a warm Spark runs, its job and its resources."""
     where = _places()
     warm = _read(where) if is_held(where.keeper) else None
     if warm is None:
@@ -142,8 +144,10 @@ def _places() -> Places:
 
 
 def prepare(verbose: Verbose = False) -> None:
-    """Write an archive of Spark's classes into this installation: each Spark that it starts from then on takes about
-    half of the processor's time. Again after Java or PySpark has changed."""
+    """Create an archive of Spark's classes, which halves the CPU time of each start.
+
+    Repeat it after Java or PySpark has changed.
+    """
     need_pyspark()
     command = [sys.executable, "-m", ARCHIVE]  # a process of its own, since Spark writes where it likes
     with spinner("running small jobs, and writing down which classes they need (a minute)"):

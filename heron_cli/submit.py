@@ -48,72 +48,89 @@ From = Annotated[
     str | None,
     typer.Option(
         "--from-checkpoint", metavar="REF",
-        help="Begin with this state: file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME].",
+        help="Start with the state of file:///FOLDER[@NUMBER] or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER|@NAME].",
     ),
 ]  # fmt: skip
 Replace = Annotated[
-    bool, typer.Option("--replace", help="Kill a running one (spark: its result) first; its state goes on, on local.")
+    bool,
+    typer.Option("--replace", help="Replace the running topology and migrate its state (Spark: replace the result)."),
 ]
 Dropped = Annotated[
-    bool, typer.Option("--allow-dropped-state", help="Leave state behind that has no place in this topology.")
+    bool, typer.Option("--allow-dropped-state", help="Allow state without a matching component to be dropped.")
 ]
 InputPath = Annotated[
-    list[str] | None, typer.Option("--input-path", metavar="[STEP=]URL", help="spark: read this; may be repeated.")
+    list[str] | None, typer.Option("--input-path", metavar="[STEP=]URL", help="Spark: input folder. Repeatable.")
 ]
 DryRunFormat = Annotated[
-    plan.DryRunFormat | None, typer.Option("--dry-run-format", help="Default: coloured on a terminal.")
+    plan.DryRunFormat | None,
+    typer.Option("--dry-run-format", help="Format of --dry-run. Default: colored on a terminal, else raw."),
 ]
 Properties = Annotated[
-    list[str] | None, typer.Option("--config-property", metavar="KEY=VALUE", help="Set a key; may be repeated.")
+    list[str] | None,
+    typer.Option("--config-property", metavar="KEY=VALUE", help="Override a configuration key. Repeatable."),
 ]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="spark.KEY=VALUE", help="spark: may be repeated.")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="spark.KEY=VALUE", help="Spark: configuration property. Repeatable."),
+]
 Mode = Annotated[
-    str, typer.Option(metavar="batch|streaming", help="spark: one run over all input, or go on from --checkpoint.")
+    str, typer.Option(metavar="batch|streaming", help="Spark: process all input once, or continue from --checkpoint.")
 ]
 Trigger = Annotated[
     str,
     typer.Option(
         metavar="available-now|processing-time=SECONDS",
-        help="spark, streaming: end with the input there is (default), or look for more so often.",
+        help="Spark, streaming: stop at the end of the input (default), or look for new input at this interval.",
     ),
 ]
+
+TopologyClass = Annotated[
+    str | None,
+    typer.Argument(metavar="[TOPOLOGY]", help="Topology class or builder in FILE. Optional if FILE defines only one."),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[ARGS]...", help="Arguments of the program. Put -- before arguments that begin with a dash."
+    ),
+]
+TopologyName = Annotated[
+    str | None, typer.Option("--name", help="Name of the topology. Default: the name of its class.")
+]
+WithoutState = Annotated[bool, typer.Option("--without-state", help="With --replace: start without the old state.")]
 
 
 def submit(
     context: typer.Context,
     place: Place,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .py file, a package folder, .zip or .tar.gz.")],
-    topology: Annotated[
-        str | None, typer.Argument(metavar="[TOPOLOGY]", help="Class or builder in FILE; needless if it is alone.")
-    ] = None,
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]...", help="Given to the user's program; put -- before dashes.")
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Call the topology this.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Python file, package folder, .zip or .tar.gz.")],
+    topology: TopologyClass = None,
+    arguments: Arguments = None,
+    name: TopologyName = None,
     config_property: Properties = None,
-    deploy_deactivated: Annotated[bool, typer.Option("--deploy-deactivated", help="Spouts start paused.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    deploy_deactivated: Annotated[bool, typer.Option("--deploy-deactivated", help="Start with paused spouts.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")] = False,
     dry_run_format: DryRunFormat = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse what is otherwise warned of.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     replace: Replace = False,
-    without_state: Annotated[bool, typer.Option("--without-state", help="With --replace: begin anew.")] = False,
+    without_state: WithoutState = False,
     from_checkpoint: From = None,
     allow_dropped_state: Dropped = False,
     wait: Wait = True,
     wait_timeout: WaitTimeout = 120.0,
     verbose: Verbose = False,
     input_path: InputPath = None,
-    input_format: Annotated[str, typer.Option(help="spark: text, json, csv, parquet, orc or archive.")] = "",
-    output_path: Annotated[str, typer.Option(metavar="URL", help="spark: the folder of the result.")] = "",
-    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="spark: event times from here on.")] = "",
-    to: Annotated[str, typer.Option("--to", metavar="TIME", help="spark: event times below this.")] = "",
-    master: Annotated[str, typer.Option(help="spark: local[*], spark://…, yarn, k8s://…")] = "",
+    input_format: Annotated[str, typer.Option(help="Spark: text, json, csv, parquet, orc or archive.")] = "",
+    output_path: Annotated[str, typer.Option(metavar="URL", help="Spark: folder of the result.")] = "",
+    from_: Annotated[str, typer.Option("--from", metavar="TIME", help="Spark: least event time.")] = "",
+    to: Annotated[str, typer.Option("--to", metavar="TIME", help="Spark: event times must be below this.")] = "",
+    master: Annotated[str, typer.Option(help="Spark: local[*], spark://…, yarn or k8s://….")] = "",
     conf: Conf = None,
     mode: Mode = "",
     trigger: Trigger = "",
-    checkpoint: Annotated[str, typer.Option(metavar="URL", help="spark, streaming: what was read, kept there.")] = "",
+    checkpoint: Annotated[str, typer.Option(metavar="URL", help="Spark, streaming: folder of the progress.")] = "",
 ) -> None:
-    """Submit a topology, or a program to spark. Ends with success only when every task runs, or the job is done."""
+    """Submit a topology to a cluster, or a program to Spark. Returns when every task runs, or the job is done."""
     address, own = parse_address(place), config_property or ()
     check_unused(address.cluster, typed(context))
     if address.cluster == SPARK:

@@ -15,8 +15,10 @@ from heron_cli.home import Home
 from heron_cli.options import Output, Verbose
 from heron_runtime.failures import NotFound, UsageError, did_you_mean
 
-CLUSTER = Annotated[str, typer.Argument(metavar="CLUSTER", help="One that you are logged in to as an administrator.")]
-NAME = Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is, as ci; the server's audit file has it.")]
+CLUSTER = Annotated[str, typer.Argument(metavar="CLUSTER", help="Cluster that you are logged in to with scope admin.")]
+NAME = Annotated[
+    str, typer.Argument(metavar="NAME", help="Owner of the token, for example ci. The audit file contains it.")
+]
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -31,13 +33,18 @@ class Scope(StrEnum):
 def create(
     cluster: CLUSTER,
     name: NAME,
-    scope: Annotated[Scope, typer.Option("--scope", help="read: look; submit: and change topologies; admin: all.")],
+    scope: Annotated[
+        Scope, typer.Option("--scope", help="read; submit: read, submit and change topologies; admin: everything.")
+    ],
     expires: Annotated[
-        str, typer.Option("--expires", metavar="TIME", help="As 30d, 12h or 90m; without it, when it is revoked.")
+        str,
+        typer.Option(
+            "--expires", metavar="TIME", help="Lifetime, for example 30d, 12h or 90m. Default: until it is revoked."
+        ),
     ] = "",
     verbose: Verbose = False,
 ) -> None:
-    """Make a token and print it, this once: the server keeps its SHA-256 only."""
+    """Create a token and print it once. The server stores only its SHA-256."""
     asked = {"name": name, "scope": str(scope), "seconds": seconds_of(expires)}
     made = _ask(cluster, "POST", "/api/v1/tokens", json=asked)
     until = f" until {made['expires_at']}" if made["expires_at"] else ""
@@ -46,7 +53,7 @@ def create(
 
 
 def list_tokens(cluster: CLUSTER, output: Output = Format.TABLE, verbose: Verbose = False) -> None:
-    """List the tokens of a cluster: names, scopes, until when they hold."""
+    """List the tokens of a cluster with scope and expiry."""
     rows = _ask(cluster, "GET", "/api/v1/tokens")
     if output is Format.JSON:
         print_json(rows)
@@ -56,7 +63,7 @@ def list_tokens(cluster: CLUSTER, output: Output = Format.TABLE, verbose: Verbos
 
 
 def revoke(cluster: CLUSTER, name: NAME, verbose: Verbose = False) -> None:
-    """Revoke a token; it is refused from now on."""
+    """Revoke a token."""
     _ask(cluster, "DELETE", f"/api/v1/tokens/{name}")
     say(f"token {name} is revoked", "green")
 

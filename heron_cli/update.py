@@ -15,9 +15,9 @@ from heron_control.packing.update import UpdateRequest, read_parallelism
 from heron_runtime.failures import UsageError
 
 SHOWN = 20  # tasks in one line
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the changes and change nothing.")]
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="Then it gets its old plan again.")
+    float, typer.Option("--timeout", min=1.0, metavar="SECONDS", help="Time after which the old plan is restored.")
 ]
 
 
@@ -26,15 +26,19 @@ def update(
     name: Name,
     component_parallelism: Annotated[
         list[str] | None,
-        typer.Option("--component-parallelism", metavar="COMPONENT:TASKS", help="How many tasks; may be repeated."),
+        typer.Option("--component-parallelism", metavar="COMPONENT:TASKS", help="New number of tasks. Repeatable."),
     ] = None,
     container_number: Annotated[
         int | None,
-        typer.Option("--container-number", min=1, help="How many containers; without it tasks stay where they are."),
+        typer.Option(
+            "--container-number",
+            min=1,
+            help="New number of containers. Default: running tasks stay in their container.",
+        ),
     ] = None,
     runtime_config: Annotated[
         list[str] | None,
-        typer.Option("--runtime-config", metavar="[COMPONENT:]KEY:VALUE", help="Another setting; may be repeated."),
+        typer.Option("--runtime-config", metavar="[COMPONENT:]KEY:VALUE", help="New value of a setting. Repeatable."),
     ] = None,
     dry_run: DryRun = False,
     timeout: Timeout = 120.0,
@@ -53,16 +57,18 @@ def update(
 def move(
     place: Place,
     name: Name,
-    container: Annotated[int, typer.Argument(metavar="CONTAINER", min=1, help="Its number, as `heron status` has it.")],
+    container: Annotated[
+        int, typer.Argument(metavar="CONTAINER", min=1, help="Number of the container in `heron status`.")
+    ],
     host: Annotated[
-        str | None, typer.Argument(metavar="[HOST]", help="Where to; only where a cluster has hosts.")
+        str | None, typer.Argument(metavar="[HOST]", help="Target host, on clusters that place by host.")
     ] = None,
     dry_run: DryRun = False,
     timeout: Timeout = 120.0,
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """Move all tasks of a container to a new one, while the topology runs, by the same means as `heron update`."""
+    """Move all tasks of a container to a new one while the topology runs."""
     if host is not None:
         raise UsageError(
             f"{place}: what runs its containers has no hosts to choose from, so none goes to {host!r}",

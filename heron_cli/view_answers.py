@@ -19,23 +19,23 @@ from heronry.pipeline.questions import Range, Total, page, series, top
 from heronry.pipeline.rows import key_from
 from heronry.pipeline.views import View
 
-VIEW_HELP = "A view's name, as `heron pipeline views` shows it."
-FOLDER_HELP = f"{VIEW_HELP[:-1]}, or its folder (with a /), which does without a batch."
+VIEW_HELP = "Name of a view in `heron pipeline views`."
+FOLDER_HELP = f"{VIEW_HELP[:-1]}, or its folder (with a /), which needs no batch."
 MAX_PAGE, MAX_TOP = 100_000, 10_000  # what is kept in memory for one answer
 
 ViewName = Annotated[str, typer.Argument(metavar="VIEW", help=VIEW_HELP)]
 NameOrFolder = Annotated[str, typer.Argument(metavar="VIEW", help=FOLDER_HELP)]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="At most so many.")]
-First = Annotated[str | None, typer.Option("--first", metavar="TEXT", help="Only texts, from this one on.")]
-Last = Annotated[str | None, typer.Option("--last", metavar="TEXT", help="Only texts, up to this one inclusive.")]
-From = Annotated[str, typer.Option("--from", metavar="TIME", help="Only buckets that begin then or later.")]
-To = Annotated[str, typer.Option("--to", metavar="TIME", help="Only buckets that end then or before.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=MAX_PAGE, help="Largest number of rows.")]
+First = Annotated[str | None, typer.Option("--first", metavar="TEXT", help="Least key (texts only).")]
+Last = Annotated[str | None, typer.Option("--last", metavar="TEXT", help="Greatest key, inclusive (texts only).")]
+From = Annotated[str, typer.Option("--from", metavar="TIME", help="Only buckets that begin at or after this time.")]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="Only buckets that end at or before this time.")]
 
 
 def keys(
     view: NameOrFolder,
     limit: Limit = 100,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Where the page before said it goes on.")] = None,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Cursor of the previous page.")] = None,
     first: First = None,
     last: Last = None,
     from_: From = "",
@@ -43,7 +43,7 @@ def keys(
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """The keys of a view in order, each with its total: a page of them, batch and online layer merged."""
+    """Print a page of the keys of a view with their totals, batch and online layer merged."""
     found = page(_open(view), limit, _range(first, last, from_, to), cursor)
     if output is Format.JSON:
         print_json({"totals": _plain(found.totals), "next": found.next, "at_most": found.at_most})
@@ -55,8 +55,8 @@ def keys(
 
 def largest(
     view: NameOrFolder,
-    n: Annotated[int, typer.Option("-n", min=1, max=MAX_TOP, help="How many.")] = 10,
-    smallest: Annotated[bool, typer.Option("--smallest", help="The least totals, not the greatest.")] = False,
+    n: Annotated[int, typer.Option("-n", min=1, max=MAX_TOP, help="Number of keys.")] = 10,
+    smallest: Annotated[bool, typer.Option("--smallest", help="Smallest totals instead of largest.")] = False,
     first: First = None,
     last: Last = None,
     from_: From = "",
@@ -64,7 +64,7 @@ def largest(
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """The keys of a view with the largest totals, or the smallest; every key of the range is read for it."""
+    """Print the keys of a view with the largest or smallest totals. Reads every key of the range."""
     found = top(_open(view), n, _range(first, last, from_, to), smallest=smallest)
     if output is Format.JSON:
         print_json({"totals": _plain(found)})
@@ -74,14 +74,14 @@ def largest(
 
 def over_time(
     view: NameOrFolder,
-    key: Annotated[str, typer.Argument(metavar="KEY", help='JSON (12, "12", ["a", 1]), or a text that is none.')],
+    key: Annotated[str, typer.Argument(metavar="KEY", help='Key as JSON (12, "12", ["a", 1]) or as text.')],
     limit: Limit = 1_000,
     from_: From = "",
     to: To = "",
     output: Output = Format.TABLE,
     verbose: Verbose = False,
 ) -> None:
-    """The buckets of one key by time, each with its value and who answers for it."""
+    """Print the buckets of one key by time, with their values and layers."""
     asked = _range(None, None, from_, to)
     found = series(_open(view), _key(key), limit, asked.from_ms, asked.to_ms)
     rows = [

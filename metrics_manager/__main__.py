@@ -1,4 +1,4 @@
-"""``python -m metrics_manager``: the metrics manager of one container, until it is asked to stop."""
+"""Entry point of ``python -m metrics_manager``: runs the metrics manager of one container until it is stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metrics_manager.process import MetricsManager
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the process."""
     arguments, _ = parse_arguments("metrics_manager")
     launch = arguments.launch
     title = f"heron:{launch.topology}:metrics_manager-{arguments.container}"

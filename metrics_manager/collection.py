@@ -1,15 +1,15 @@
-"""What the metrics manager knows: for each process of its container, totals over all incarnations.
+"""Totals of each process of a container over all its incarnations.
 
-Facts in (reports), answers out (what changed since a version). Every accepted report gives its process the next
-version number, so that each sink asks for what is new to it and none can disturb another. Old incarnations are folded
-here and nowhere else, because every report passes here first (``heron_runtime.telemetry.totals``).
+Every accepted report gives its process the next version number, so each sink asks for what is new to it. Old
+incarnations are folded here and nowhere else, since every report passes here first
+(``heron_runtime.telemetry.totals``).
 
-Memory. User code chooses names, so their number is no bound. What is kept of a process is at most four reports (the
-fold and three incarnations), each of at most ``MAX_VALUES`` names and ``MAX_REPORT_BYTES``; of all 1 024 processes
-together ``MAX_BYTES``, by ``report_bytes``, which says what a report takes in memory. Beyond 1 024 processes the one
-that has been silent for longest makes room. A report beyond another bound is
-refused and counted, and what was known stays; where all is full, those that do not grow go on. While sinks are told,
-each has a copy on its way out, so the process holds at most
+Memory. User code chooses names, so the number of names is not bounded. What is kept of a process is at most four
+reports (the fold and three incarnations), each of at most ``MAX_VALUES`` names and ``MAX_REPORT_BYTES``; of all 1 024
+processes together ``MAX_BYTES``, by ``report_bytes``, which says what a report takes in memory. Beyond 1 024 processes
+the one that has been silent for longest makes room. A report beyond another bound is refused and counted, and what was
+known stays; where all is full, those that do not grow go on. While sinks are told, each has a copy on its way out, so
+the process holds at most
 
     MAX_BYTES x (1 + sinks)  beside its code
 """
@@ -34,7 +34,7 @@ _REPORT, _EXCEPTION, _NUMBER = 2048, 512, 24  # objects without what they refer 
 
 
 def report_bytes(report: ProcessMetrics) -> int:
-    """What a report takes in memory, rather more than less."""
+    """Return the size of a report in memory, rounded up."""
     size = _REPORT
     for numbers in (report.counters, report.gauges):
         size += sys.getsizeof(numbers) + sum(map(sys.getsizeof, numbers)) + _NUMBER * len(numbers)
@@ -50,7 +50,7 @@ def report_bytes(report: ProcessMetrics) -> int:
 
 @dataclass
 class _Process:
-    """One process and the version of its last change."""
+    """Totals of one process and the version of its last change."""
 
     totals: ProcessTotals = field(default_factory=ProcessTotals)
     version: int = 0
@@ -58,7 +58,7 @@ class _Process:
 
 
 class Collection:
-    """The processes of one container, within ``max_bytes``."""
+    """Totals of the processes of one container, within ``max_bytes``."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.bytes = 0
@@ -72,7 +72,7 @@ class Collection:
         return len(self._processes)
 
     def take(self, report: ProcessMetrics) -> bool:
-        """Learn a report that a process sent; False if it tells nothing new or is beyond a bound."""
+        """Add a report. Return False if it contains nothing new or exceeds a bound."""
         self.received += 1
         process = self._find(report)
         if process is None:
@@ -90,23 +90,23 @@ class Collection:
         return True
 
     def restore(self, entries: Iterable[ProcessMetrics]) -> None:
-        """Learn what an earlier metrics manager of this container had saved. Any order, any number of times."""
+        """Add reports that an earlier metrics manager of this container saved, in any order. Idempotent."""
         for entry in entries:
             process = self._find(entry)
             if process is not None and process.totals.take(entry):
                 self._changed(process)
 
     def entries(self, after: int = 0) -> tuple[ProcessMetrics, ...]:
-        """Everything another ``ProcessTotals`` needs about the processes that changed after that version."""
+        """Return the reports that another ``ProcessTotals`` needs about processes changed after ``version``."""
         return tuple(e for p in self._changed_after(after) for e in p.totals.entries())
 
     def newest(self, after: int = 0) -> tuple[ProcessMetrics, ...]:
-        """The latest report of each process that changed after that version."""
+        """Return the latest report of each process that changed after ``version``."""
         found = (p.totals.newest for p in self._changed_after(after))
         return tuple(report for report in found if report is not None)
 
     def all_time(self) -> list[tuple[ProcessMetrics, ProcessTotals]]:
-        """(latest report, totals) of each process."""
+        """Return (latest report, totals) of each process."""
         return [(newest, p.totals) for p in self._processes.values() if (newest := p.totals.newest) is not None]
 
     def check(self) -> None:
@@ -140,12 +140,12 @@ class Collection:
         return process
 
     def _forget_one(self) -> None:
-        """Remove the process that has been silent for longest: it has ended, or reports again."""
+        """Remove the process that has been silent for the longest time. It has ended, or will report again."""
         key = min(self._processes, key=lambda key: self._processes[key].version)
         self.bytes -= self._processes.pop(key).bytes
 
     def _has_room(self, process: _Process, report: ProcessMetrics) -> bool:
-        """A report takes the place of the one before of its incarnation; who does not grow always has room."""
+        """Return True if a report fits. One that does not grow replaces its predecessor and always fits."""
         size, before = report_bytes(report), process.totals.recent.get(report.incarnation)
         growth = size - (report_bytes(before) if before is not None else 0)
         return growth <= 0 or (size <= MAX_REPORT_BYTES and self.bytes + growth <= self._max_bytes)

@@ -1,4 +1,4 @@
-"""The metrics manager as a process: takes reports on a Unix socket, beats its sinks, saves its totals."""
+"""Process of the metrics manager: reads reports from a Unix socket, flushes its sinks, saves its totals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class MetricsManager:
-    """One metrics manager process."""
+    """Metrics manager of one container."""
 
     def __init__(self, launch: Launch, container: int) -> None:
         self.launch = launch
@@ -51,7 +51,11 @@ class MetricsManager:
         self._beats: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Restore what was saved, listen, start the sinks. Raises OSError."""
+        """Restore saved totals, listen, and start the sinks.
+
+        Raises:
+            OSError: The socket cannot be created.
+        """
         self.collection.restore(await asyncio.to_thread(load_reports, self._state_file))
         self._saved_version = self.collection.version
         identity = await asyncio.to_thread(identity_of, self.launch)
@@ -70,7 +74,7 @@ class MetricsManager:
         self.phase = Phase.RUNNING
 
     async def stop(self) -> None:
-        """Take what is under way, flush the sinks once more, save. Idempotent."""
+        """Read pending reports, flush the sinks a last time, and save. Idempotent."""
         if self._server is not None:
             await self._server.stop(STOP_GRACE_SECONDS)
         if self._beats is not None:

@@ -1,8 +1,8 @@
-"""Runs the sinks: each in a task of its own, so a slow or failing one holds up nobody.
+"""Runs each metrics sink in its own task, so a slow or failing sink does not delay the others.
 
-At each interval every sink that is idle is asked to flush; one that is still busy has missed the beat, which is counted
-(nothing is lost: a sink asks for what is new to *it*). A failure is counted each time and logged once, until the sink
-works again.
+At each interval every idle sink is flushed. A sink that is still busy misses the interval, which is counted; no data is
+lost, since a sink asks for what is new to it. A failure is counted each time and logged once until the sink works
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def find_sinks(names: Iterable[str]) -> dict[str, Callable[[], Sink]]:
-    """The factories of these sinks; one that cannot be had is logged and left out."""
+    """Return the factories of sinks. A sink that cannot be loaded is logged and left out."""
     found: dict[str, Callable[[], Sink]] = {}
     for name in names:
         try:
@@ -32,7 +32,7 @@ def find_sinks(names: Iterable[str]) -> dict[str, Callable[[], Sink]]:
 
 
 class SinkRunner:
-    """One sink and its task."""
+    """One metrics sink and its task."""
 
     def __init__(self, name: str, factory: Callable[[], Sink], context: SinkContext) -> None:
         self._name = name
@@ -45,13 +45,13 @@ class SinkRunner:
         self._task = asyncio.create_task(self._run(), name=f"sink {name}")
 
     def beat(self) -> None:
-        """Time to flush."""
+        """Request a flush."""
         if self._busy:
             self._context.telemetry.count(f"__sink-dropped/{self._name}")
         self._beat.set()
 
     async def stop(self) -> None:
-        """A last flush, bounded, then close. Raises nothing."""
+        """Flush a last time within a time limit, then close. Never raises."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if self._sink is not None:

@@ -1,7 +1,7 @@
-"""The saved totals: ``metrics_manager-N.state``, written atomically, read at the next start.
+"""Saved totals in ``metrics_manager-N.state``, written atomically and read at the next start.
 
-The content is a ``PublishMetrics`` message: exactly what would be told a new topology master. Reading it twice, or
-reading an old one, does no harm.
+The content is a ``PublishMetrics`` message, as a new topology master receives it. Reading it twice, or reading an old
+one, is harmless.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def load_reports(path: Path) -> Sequence[ProcessMetrics]:
-    """What was saved; nothing if there is no file or it is damaged (which is logged)."""
+    """Return the saved reports; none if the file is missing, or damaged, which is logged."""
     try:
         if path.stat().st_size > MAX_STATE_BYTES:
             raise MalformedMessage(f"more than {MAX_STATE_BYTES} bytes")
@@ -30,12 +30,17 @@ def load_reports(path: Path) -> Sequence[ProcessMetrics]:
     except FileNotFoundError:
         return ()
     except (OSError, MalformedMessage) as error:
-        log.warning("%s cannot be read, all-time totals begin anew here: %s", path, error)
+        log.warning("%s: cannot be read, so all-time totals restart: %s", path, error)
         return ()
 
 
 def save_reports(path: Path, container: int, entries: Sequence[ProcessMetrics]) -> None:
-    """Write atomically. Raises OSError; a state beyond 64 MiB is not written (ValueError)."""
+    """Write the reports atomically.
+
+    Raises:
+        OSError: The file cannot be written.
+        ValueError: The content exceeds 64 MiB.
+    """
     data = PUBLISH_METRICS.encode(PublishMetrics(container, tuple(entries)))
     if len(data) > MAX_STATE_BYTES:
         raise ValueError(f"the totals need {len(data)} bytes, more than {MAX_STATE_BYTES}")

@@ -1,9 +1,9 @@
-"""What a metrics sink is: the interface that plug-ins implement (entry point group ``heronry.metrics_sinks``).
+"""Interface of metrics sinks, which plug-ins implement (entry point group ``heronry.metrics_sinks``).
 
-A sink is a class whose instances are made without arguments and then opened with a ``SinkContext``. ``flush`` is called
-each ``heron.metrics.interval.secs``, by a task of the sink's own: a sink that is slow misses beats and one that raises
-is called again at the next, and neither holds up another sink. A sink asks the ``MetricsView`` for what is new to it,
-so nothing is lost by a missed beat, and nothing is queued.
+A sink is a class without constructor arguments. It is opened with a ``SinkContext``, and its task calls ``flush`` every
+``heron.metrics.interval.secs``. A slow sink misses intervals, and a sink that raises is called again at the next one;
+neither delays other sinks. A sink asks the ``MetricsView`` for what is new to it, so a missed interval loses no data
+and no data is queued.
 """
 
 from __future__ import annotations
@@ -18,27 +18,32 @@ from heron_runtime.wire.metrics import ProcessMetrics
 
 
 class MetricsView(Protocol):
-    """What a sink may read; every call is quick and must be made on the loop."""
+    """Metrics that a sink may read. Calls are quick and must be made on the event loop."""
 
     @property
     def version(self) -> int:
-        """Grows with each report that is taken."""
+        """Version, which increases with each accepted report."""
 
     def newest(self, after: int = 0) -> tuple[ProcessMetrics, ...]:
-        """The latest report of each process that changed after that version."""
+        """Return the latest report of each process that changed after ``version``."""
 
     def entries(self, after: int = 0) -> tuple[ProcessMetrics, ...]:
-        """The same with all earlier incarnations: what makes all-time totals (``heron_runtime.telemetry.totals``)."""
+        """Return the same with all earlier incarnations, which make all-time totals."""
 
     def all_time(self) -> list[tuple[ProcessMetrics, ProcessTotals]]:
-        """(latest report, totals over all incarnations) of each process."""
+        """Return (latest report, totals over all incarnations) of each process."""
 
 
 @dataclass(frozen=True)
 class SinkContext:
-    """Where the sink is. ``telemetry`` is the metrics manager's own.
+    """Environment of a sink.
 
-    Up to version ``restored`` the metrics are what an earlier metrics manager had saved, not news.
+    Attributes:
+        launch: Launch file of the topology.
+        container: Number of the container.
+        metrics: Metrics of the container.
+        telemetry: Telemetry of the metrics manager itself.
+        restored: Up to this version the metrics were saved by an earlier metrics manager and are not new.
     """
 
     launch: Launch
@@ -49,13 +54,13 @@ class SinkContext:
 
 
 class Sink(Protocol):
-    """One way for metrics to leave the container."""
+    """Destination of the metrics of a container."""
 
     async def open(self, context: SinkContext) -> None:
-        """Begin. May raise; it is then tried again at the next beat."""
+        """Open the sink. If it raises, it is called again at the next interval."""
 
     async def flush(self) -> None:
-        """Bring out what is new. May raise; it is then tried again at the next beat."""
+        """Write what is new. If it raises, it is called again at the next interval."""
 
     async def close(self) -> None:
-        """End, after a last ``flush``."""
+        """Close the sink, after a last ``flush``."""

@@ -1,12 +1,11 @@
-"""The ``history`` sink: what the container's processes do, as Parquet files that outlive the topology.
+"""Sink ``history``: metrics and events of a container as Parquet files that outlive the topology.
 
-``history_rows.py`` says what is written, ``heron_runtime.model.history`` where. Encoding and writing happen on a
-thread. A file gets its name by one rename, and before that the reports up to which it counts are saved under its number
-in the topology's own folder; so a metrics manager that starts again knows whether its last file is there, and what it
-holds. That of container 0 also keeps ``topology.json``, and removes what submissions of the same name have left when it
-is older than rows are kept.
+``history_rows.py`` defines the rows and ``heron_runtime.model.history`` the paths. Files are encoded and written on a
+thread. A file appears by one rename. Before that, the reports it was counted from are saved under its number in the
+folder of the topology, so a restarted metrics manager knows whether its last file exists and what it contains. The sink
+of container 0 also writes ``topology.json`` and removes expired submissions of the same name.
 
-pyarrow is an extra. It is imported when the sink opens, so only processes of topologies that keep a history have it.
+pyarrow is an extra. It is imported when the sink opens, so only topologies with a history load it.
 """
 
 from __future__ import annotations
@@ -59,11 +58,15 @@ log = logging.getLogger(__name__)
 
 
 def root_of(launch: Launch) -> Path:
-    """The folder of all histories. Raises UsageError where there is none by default and none is set."""
+    """Return the folder of all histories.
+
+    Raises:
+        UsageError: The cluster has no default folder and none is set.
+    """
     given = setting(launch.settings, Keys.HERON_HISTORY_FOLDER)
     if given:
         if not Path(given).is_absolute():
-            raise UsageError(f"{Keys.HERON_HISTORY_FOLDER.name}: {given!r} is no absolute path of a folder")
+            raise UsageError(f"{Keys.HERON_HISTORY_FOLDER.name}: {given!r} is not an absolute path")
         return Path(given)
     if setting(launch.settings, Keys.HERON_SCHEDULER) not in ("local", "slurm"):
         raise UsageError(
@@ -74,10 +77,17 @@ def root_of(launch: Launch) -> Path:
 
 
 class HistorySink:
-    """Collects at each beat, and writes when a file is due."""
+    """Collects metrics at each interval and writes files when they are due."""
 
     async def open(self, context: SinkContext) -> None:
-        """Find where the files end. Raises Unavailable without pyarrow, UsageError, OSError, StoreError."""
+        """Find the last file.
+
+        Raises:
+            Unavailable: pyarrow is not installed.
+            UsageError: No folder is set.
+            OSError: The folder cannot be read.
+            StoreError: The state store is unavailable.
+        """
         self._context = context
         launch = context.launch
         self._place = Place(launch.cluster, launch.role, launch.environ, launch.topology, launch.topology_id)
@@ -96,7 +106,12 @@ class HistorySink:
             await asyncio.to_thread(self._store.open)
 
     async def flush(self) -> None:
-        """Take what is new; write it, if a file is due. Raises OSError, ValueError."""
+        """Collect what is new, and write a file if one is due.
+
+        Raises:
+            OSError: The file cannot be written.
+            ValueError: The saved reports are too large.
+        """
         version = self._context.metrics.version
         self._growing.take(self._context.metrics.entries(self._version))
         self._version = version
@@ -104,7 +119,7 @@ class HistorySink:
             await self._write()
 
     async def close(self) -> None:
-        """Write what is left, and leave the store."""
+        """Write what is left and close the store."""
         try:
             await self._write()
         finally:
@@ -112,7 +127,7 @@ class HistorySink:
                 await asyncio.to_thread(self._store.close)
 
     async def _write(self) -> None:
-        if self._writing is not None:  # whoever waited for it was cancelled
+        if self._writing is not None:  # the task that waited for it was cancelled
             await self._written()
         if self._store is not None:
             with contextlib.suppress(StoreError):  # away, or the topology is being killed: next time
@@ -132,7 +147,7 @@ class HistorySink:
         await self._written()
 
     async def _written(self) -> None:
-        """Wait for the file under way. A thread cannot be cancelled: it goes on, and the next call learns its end."""
+        """Wait for the current file. A thread cannot be cancelled: it continues, and the next call sees its end."""
         assert self._writing is not None
         self._failing = True
         try:
@@ -163,7 +178,7 @@ class HistorySink:
             remove_old(self._folder / kind, self._context.container, max_bytes, oldest)
 
     def _describe(self, store: StateStore) -> list[Event]:
-        """Write ``topology.json`` anew where the plan has changed; what is to be said of that."""
+        """Write ``topology.json`` if the plan has changed, and return the events of the change."""
         record = topologies.read_topology(store, self._context.launch.topology)
         if record.definition.id != self._place.id:
             return []
@@ -179,7 +194,7 @@ class HistorySink:
         return [Event(round(time.time() * 1000), PLAN, FIRST_CONTAINER, "", "", 1, text)]
 
     def _clear_old(self) -> None:
-        """Earlier submissions of this name go when all they had is older than rows are kept."""
+        """Remove earlier submissions of this name whose rows have expired."""
         keep_days = setting(self._context.launch.settings, Keys.HERON_HISTORY_KEEP_DAYS)
         oldest = time.time() - keep_days * DAY_MS / 1000
         for folder in entries(self._folder.parent):
@@ -190,10 +205,10 @@ class HistorySink:
 
 
 class States:
-    """The reports up to which files count: ``history-C-N.state`` beside the other state of the container.
+    """Reports that each file was counted from: ``history-C-N.state`` in the folder of the container.
 
-    That of file N is written before the file, and those of earlier ones are removed after it. So there are two for a
-    moment, and which holds is seen from whether the file is there.
+    The reports of file N are written before the file, and earlier ones are removed after it. If two exist, the
+    existence of the file decides which one applies.
     """
 
     def __init__(self, folder: Path, container: int, raw: Path) -> None:
@@ -203,7 +218,12 @@ class States:
         self.next = 1
 
     def open(self) -> tuple[ProcessMetrics, ...]:
-        """The baseline of the newest file. Raises OSError, ValueError."""
+        """Return the reports of the newest file.
+
+        Raises:
+            OSError: A file cannot be read.
+            ValueError: A file is too large.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         there = {
             number
@@ -221,11 +241,16 @@ class States:
         return tuple(load_reports(self._path(numbers[-1])))
 
     def before(self, baseline: tuple[ProcessMetrics, ...]) -> None:
-        """The next file will hold what came up to here. Raises OSError, ValueError."""
+        """Save the reports of the next file.
+
+        Raises:
+            OSError: The file cannot be written.
+            ValueError: The reports are too large.
+        """
         save_reports(self._path(self.next), self._container, baseline)
 
     def written(self) -> None:
-        """It is there."""
+        """Confirm that the file was written, and remove earlier reports."""
         for number in self._numbers():
             if number != self.next:
                 self._path(number).unlink(missing_ok=True)
@@ -240,7 +265,7 @@ class States:
 
 
 def about_of(record: TopologyRecord) -> About:
-    """What ``topology.json`` is to say."""
+    """Return the content of ``topology.json``."""
     tasks: dict[str, int] = {}
     for instance in record.packing.instances():
         tasks[instance.component] = tasks.get(instance.component, 0) + 1
@@ -253,7 +278,7 @@ def about_of(record: TopologyRecord) -> About:
 
 
 def row_table(pa: Any, rows: list[Row]) -> Any:
-    """The rows as an Arrow table."""
+    """Return rows as an Arrow table."""
     text = pa.dictionary(pa.int32(), pa.string())
     columns = {
         "start_ms": pa.array([r.start_ms for r in rows], pa.int64()),
@@ -268,7 +293,7 @@ def row_table(pa: Any, rows: list[Row]) -> Any:
 
 
 def event_table(pa: Any, events: list[Event]) -> Any:
-    """The events as an Arrow table."""
+    """Return events as an Arrow table."""
     texts = ("kind", "component", "instance", "text", "detail")
     columns = {
         "time_ms": pa.array([e.time_ms for e in events], pa.int64()),
@@ -302,8 +327,11 @@ def _write_table(path: Path, table: Any) -> None:
 
 
 def remove_old(folder: Path, container: int, max_bytes: int, oldest_date: str) -> None:
-    """Remove a container's oldest files below ``folder``: those beyond ``max_bytes``, and of days before
-    ``oldest_date``. Raises OSError."""
+    """Remove the oldest files of a container, beyond ``max_bytes`` or before ``oldest_date``.
+
+    Raises:
+        OSError: A file cannot be removed.
+    """
     found = []
     for date in dates(folder):
         # What a compaction has left goes before what it has made, or its rows would be there again.

@@ -1,4 +1,4 @@
-"""What a container adds to its topology's history: reports in, rows of growth out.
+"""Rows that a container adds to the history of its topology: reports in, growth out.
 
 Reports are totals since a process began. ``Growing`` remembers the last report of each incarnation that it has taken
 and keeps, for each series and bucket of ten seconds, what came since. ``take_rows`` hands all of it over to be written;
@@ -9,8 +9,7 @@ counter is its total.
 **Bounds.** There are as many series as the container's processes report (``metrics_manager.collection`` bounds
 those). Where files cannot be written, rows wait; beyond ``max_rows`` buckets of a series are added up into the newest
 one. So a full disk costs resolution in time, and never a sum. Events beyond ``MAX_EVENTS`` are dropped, oldest first,
-and counted, and so are happenings that no report told (``heron_runtime.telemetry.happenings`` bounds those of a
-process).
+and counted, as are events that were dropped before a report (``heron_runtime.telemetry.happenings``).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Process = tuple[str, str]  # component, instance
 
 
 class Growing:
-    """Rows and events that wait to be written, and the reports up to which they were counted."""
+    """Rows and events that wait to be written, and the reports that they were counted from."""
 
     def __init__(self, baseline: Iterable[ProcessMetrics] = (), max_rows: int = MAX_ROWS) -> None:
         self._max_rows = max_rows
@@ -48,7 +47,7 @@ class Growing:
             self._seen.setdefault((report.component, report.instance), {})[report.incarnation] = report
 
     def take(self, reports: Sequence[ProcessMetrics]) -> None:
-        """Learn what processes report: each with all incarnations that are known of it."""
+        """Add reports of processes, each with all known incarnations."""
         known: dict[Process, dict[int, ProcessMetrics]] = {}
         for report in reports:
             if report.incarnation == EARLIER:
@@ -67,7 +66,7 @@ class Growing:
             self._coarsen()
 
     def note(self, events: Iterable[Event]) -> None:
-        """Learn of events."""
+        """Add events."""
         self._events += events
         beyond = len(self._events) - MAX_EVENTS
         if beyond > 0:
@@ -84,21 +83,21 @@ class Growing:
 
     @property
     def waits(self) -> bool:
-        """True if there is anything to write."""
+        """Return True if rows or events wait to be written."""
         return bool(self._rows or self._events)
 
     def baseline(self) -> tuple[ProcessMetrics, ...]:
-        """The reports up to which everything was counted; exceptions keep their counts."""
+        """Return the reports up to which everything was counted. Exceptions keep their counts."""
         return tuple(report for process in self._seen.values() for report in process.values())
 
     def take_rows(self) -> tuple[list[Row], list[Event]]:
-        """Everything that waits, in the order in which files are sorted."""
+        """Return the waiting rows in the order of a file."""
         rows = sorted(self._rows.values(), key=lambda r: (r.component, r.metric, r.instance, r.start_ms))
         events, self._rows, self._events = self._events, {}, []
         return rows, events
 
     def put_back(self, rows: Iterable[Row], events: Sequence[Event]) -> None:
-        """They could not be written, and wait again."""
+        """Put rows back that could not be written."""
         for row in rows:
             self._add(row)
         newer, self._events = self._events, list(events)
@@ -130,7 +129,7 @@ class Growing:
 
 
 class Files:
-    """When a file is due: soon at first, so that short lives are seen, then each ``file_secs``."""
+    """Schedule of files: short intervals at first, so that short runs are recorded, then ``file_secs``."""
 
     def __init__(self, file_secs: float, now: float) -> None:
         self._most = file_secs
@@ -138,7 +137,7 @@ class Files:
         self._due = now + self._wait
 
     def due(self, now: float) -> bool:
-        """True if a file is to be written now; the next one is then due after twice the time."""
+        """Return True if a file is due. The next interval is twice as long."""
         if now < self._due:
             return False
         self._wait = min(2 * self._wait, self._most)
@@ -147,8 +146,13 @@ class Files:
 
 
 def beyond(files: Sequence[tuple[str, int, str]], max_bytes: int, oldest_date: str) -> list[str]:
-    """Which files have to go: (name, bytes, date), oldest first; those of days before ``oldest_date``, and as many of
-    the oldest as are beyond ``max_bytes``. The newest one stays."""
+    """Return the files to remove: those before ``oldest_date``, and the oldest ones beyond ``max_bytes``.
+
+    Args:
+        files: (name, bytes, date), oldest first. The newest file is never removed.
+        max_bytes: Largest total size.
+        oldest_date: Files of earlier days are removed.
+    """
     total, gone = sum(size for _, size, _ in files), []
     for name, size, date in files[:-1]:
         if date < oldest_date or total > max_bytes:

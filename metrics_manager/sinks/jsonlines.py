@@ -1,4 +1,4 @@
-"""The ``jsonlines`` sink: each report as one line of JSON in ``metrics-N.jsonl``, for the data pipeline and for people.
+"""Sink ``jsonlines``: each report is one line of JSON in ``metrics-N.jsonl``.
 
 A line is the report with Heron's metric names; latencies are ``{count, mean, p50, p90, p99}`` in milliseconds since the
 incarnation began. The file is rotated once (``metrics-N.jsonl.1``) when it reaches
@@ -24,7 +24,11 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def as_line(report: ProcessMetrics, topology: str) -> str:
-    """The report as one line of JSON. Raises MalformedMessage for a bad sketch."""
+    """Return a report as one line of JSON.
+
+    Raises:
+        MalformedMessage: A sketch is damaged.
+    """
     return json.dumps(
         {
             "time": report.time,
@@ -61,10 +65,14 @@ def _summary(data: bytes) -> dict[str, Any]:
 
 
 class JsonLinesSink:
-    """Writes in a thread; the loop only makes the lines."""
+    """Writes reports to a file on a thread. The event loop encodes the lines."""
 
     async def open(self, context: SinkContext) -> None:
-        """Make the folder. Raises OSError."""
+        """Create the folder.
+
+        Raises:
+            OSError: The folder cannot be created.
+        """
         self._context = context
         self._path = context.launch.metrics_dir / f"metrics-{context.container}.jsonl"
         self._max_bytes = setting(context.launch.settings, Keys.HERON_METRICS_JSONLINES_MAX_BYTES)
@@ -73,7 +81,11 @@ class JsonLinesSink:
         await asyncio.to_thread(self._path.parent.mkdir, parents=True, exist_ok=True)
 
     async def flush(self) -> None:
-        """Append the new reports. Raises OSError."""
+        """Append the new reports.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         if self._writing is None:
             version = self._context.metrics.version
             reports = self._context.metrics.newest(self._version)
@@ -90,11 +102,15 @@ class JsonLinesSink:
         self._version = version
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
 
 def append(path: Path, data: bytes, max_bytes: int) -> None:
-    """Append all or nothing; rotate before, if the file would grow beyond ``max_bytes``. Raises OSError."""
+    """Append all lines or none. Rotate the file first if it would exceed ``max_bytes``.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     try:
         size = path.stat().st_size
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The ``prometheus`` sink: ``GET /metrics`` over HTTP, for a Prometheus server to scrape.
+"""Sink ``prometheus``: serves ``GET /metrics`` to a Prometheus server.
 
-The text is made when it is asked for, from totals over all incarnations, so counters do not fall when an instance
+The text is generated for each scrape from totals over all incarnations, so counters do not fall when an instance
 restarts. Names come from ``heron_runtime.model.metrics``; labels are topology, component, instance, stream and
 container and nothing else. Latencies become histograms in seconds. The port is free to choose (0) and stands in
 ``prometheus-N.port`` in the topology's metrics folder and in the gauge ``__prometheus-port``.
@@ -40,14 +40,14 @@ CLASSES = {MetricKind.COUNTER: CounterMetricFamily, MetricKind.GAUGE: GaugeMetri
 
 
 class HeronCollector(Collector):
-    """Turns what the metrics manager knows into Prometheus' families; a name clash of user metrics drops the later."""
+    """Converts the metrics to Prometheus families. If names of user metrics collide, the later one is dropped."""
 
     def __init__(self, metrics: MetricsView, topology: str) -> None:
         self._metrics = metrics
         self._topology = topology
 
     def collect(self) -> Iterable[Family]:
-        """All families, each with all its samples."""
+        """Return all families with their samples."""
         families: dict[str, tuple[MetricKind, Family]] = {}
         seen: set[tuple[str, tuple[str, ...]]] = set()
         for report, name, kind, value in self._values():
@@ -98,10 +98,14 @@ def _add(family: Family, labels: tuple[str, ...], value: float | Sketch, name: P
 
 
 class PrometheusSink:
-    """Serves the scrape; has nothing to do at a beat."""
+    """HTTP server for scrapes."""
 
     async def open(self, context: SinkContext) -> None:
-        """Listen, and tell where. Raises OSError."""
+        """Listen, and publish the port.
+
+        Raises:
+            OSError: The port is in use, or its file cannot be written.
+        """
         self._registry = CollectorRegistry()
         self._registry.register(HeronCollector(context.metrics, context.launch.topology))
         self._connections: set[asyncio.Task[None]] = set()
@@ -115,10 +119,10 @@ class PrometheusSink:
         context.telemetry.gauge("__prometheus-port", self.port)
 
     async def flush(self) -> None:
-        """Prometheus comes by itself."""
+        """Do nothing: Prometheus scrapes at its own interval."""
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop the server."""
         self._server.close()
         for task in list(self._connections):
             task.cancel()

@@ -1,4 +1,4 @@
-"""The ``graphite`` and ``statsd`` sinks: metrics pushed to a server as lines of text.
+"""Sinks ``graphite`` and ``statsd``: push metrics to a server as lines of text.
 
 Both get the same names, made of parts that are safe in either (letters, digits, ``_`` and ``-``)::
 
@@ -33,7 +33,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_\-]+")
 
 @dataclass(frozen=True, slots=True)
 class ProcessValues:
-    """What one process has to tell: totals over all incarnations, latest gauges."""
+    """Metrics of one process: totals over all incarnations and the latest gauges."""
 
     component: str
     instance: str
@@ -44,14 +44,14 @@ class ProcessValues:
 
 
 def metric_path(prefix: str, topology: str, values: ProcessValues, name: str) -> str:
-    """The dotted name of a metric, at most MAX_NAME characters."""
+    """Return the dotted name of a metric, at most ``MAX_NAME`` characters."""
     parts = [*prefix.split("."), topology, values.component, values.instance, *name.split("/")]
     safe = (_UNSAFE.sub("_", part) or "_" for part in parts if part)
     return ".".join(safe)[:MAX_NAME]
 
 
 def graphite_lines(prefix: str, topology: str, processes: Iterable[ProcessValues]) -> Iterator[str]:
-    """``name value time`` lines; a value that is no number is left out."""
+    """Yield ``name value time`` lines. Values that are not finite are left out."""
     for process in processes:
         at = int(process.time)
         for name, value in _plain(process):
@@ -70,7 +70,7 @@ def _plain(process: ProcessValues) -> Iterator[tuple[str, float]]:
 
 
 class Differences:
-    """What StatsD is told: growth of counters since the last time, gauges, percentiles of what came since.
+    """Lines for StatsD: growth of counters since the last flush, gauges, and percentiles of new values.
 
     ``take`` gives the lines; only ``sent`` makes them the past, so what could not be sent comes again.
     """
@@ -82,11 +82,11 @@ class Differences:
         self._new_sketches = self._sketches
 
     def sent(self) -> None:
-        """The lines of the last ``take`` have left."""
+        """Confirm that the lines of the last ``take`` were sent."""
         self._counters, self._sketches = self._new_counters, self._new_sketches
 
     def take(self, prefix: str, topology: str, processes: Iterable[ProcessValues]) -> list[str]:
-        """The lines to send."""
+        """Return the lines to send."""
         lines: list[str] = []
         self._new_counters, self._new_sketches = {}, {}
         for process in processes:
@@ -114,7 +114,7 @@ class Differences:
 
 
 def datagrams(lines: Iterable[str], max_bytes: int) -> Iterator[bytes]:
-    """Lines joined to datagrams of at most ``max_bytes``; a longer line is left out."""
+    """Yield lines joined to datagrams of at most ``max_bytes``. Longer lines are left out."""
     waiting: list[bytes] = []
     size = 0
     for line in lines:
@@ -137,15 +137,19 @@ DATAGRAM_BYTES = 1400  # fits in an Ethernet frame
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``host:port``, ``[::1]:port``. Raises ValueError."""
+    """Parse ``host:port`` or ``[::1]:port``.
+
+    Raises:
+        ValueError: The text has another form.
+    """
     host, separator, port = text.rpartition(":")
     if not separator or not host or not port.isdecimal() or not 0 < int(port) <= 65_535:
-        raise ValueError(f"{text!r} is no address; write host:port")
+        raise ValueError(f"invalid address {text!r}: use host:port")
     return host.strip("[]"), int(port)
 
 
 def process_values(metrics: MetricsView, now: float) -> Iterator[ProcessValues]:
-    """Every process: totals over all incarnations, and gauges unless the process is gone."""
+    """Return the metrics of every process; gauges only of running ones."""
     for report, totals in metrics.all_time():
         try:
             latencies = totals.sketches()
@@ -156,17 +160,26 @@ def process_values(metrics: MetricsView, now: float) -> Iterator[ProcessValues]:
 
 
 class GraphiteSink:
-    """Plaintext protocol over TCP."""
+    """Graphite sink: plaintext protocol over TCP."""
 
     async def open(self, context: SinkContext) -> None:
-        """Read the settings; the connection is made by the first flush. Raises ValueError."""
+        """Read the settings. The first flush connects.
+
+        Raises:
+            ValueError: A setting is invalid.
+        """
         settings = context.launch.settings
         self._context = context
         self._address = parse_address(setting(settings, Keys.HERON_METRICS_GRAPHITE_ADDRESS))
         self._prefix = setting(settings, Keys.HERON_METRICS_PREFIX)
 
     async def flush(self) -> None:
-        """Send everything there is. Raises OSError, TimeoutError."""
+        """Send all metrics.
+
+        Raises:
+            OSError: The server cannot be reached.
+            TimeoutError: The server does not accept the data in time.
+        """
         processes = process_values(self._context.metrics, time.time())
         lines = graphite_lines(self._prefix, self._context.launch.topology, processes)
         data = "".join(lines).encode()
@@ -184,14 +197,19 @@ class GraphiteSink:
             raise
 
     async def close(self) -> None:
-        """Nothing stays open between flushes."""
+        """Do nothing: no connection stays open."""
 
 
 class StatsdSink:
-    """Datagrams over UDP."""
+    """StatsD sink: datagrams over UDP."""
 
     async def open(self, context: SinkContext) -> None:
-        """Make the socket; what an earlier metrics manager had saved was told by it. Raises ValueError, OSError."""
+        """Create the socket. Metrics saved by an earlier metrics manager were sent by it.
+
+        Raises:
+            ValueError: A setting is invalid.
+            OSError: The socket cannot be created.
+        """
         settings = context.launch.settings
         self._context = context
         self._prefix = setting(settings, Keys.HERON_METRICS_PREFIX)
@@ -207,7 +225,11 @@ class StatsdSink:
             self._differences.sent()
 
     async def flush(self) -> None:
-        """Send what is new. Raises OSError."""
+        """Send what is new.
+
+        Raises:
+            OSError: The datagrams cannot be sent.
+        """
         lines = self._lines()
         loop = asyncio.get_running_loop()
         for data in datagrams(lines, DATAGRAM_BYTES):

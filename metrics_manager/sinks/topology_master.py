@@ -1,10 +1,9 @@
-"""The ``tmanager`` sink: what changed goes to the acting topology master, everything to a new one.
+"""Sink ``tmanager``: sends changes to the leading topology master, and everything to a new leader.
 
-Where the master is stands in the state store; the sink looks there each time (a watch would poll the store more often
-than there is something to send), and goes on with what it knows while the store is away. The reply to each publish
-names the master's epoch. As long as the epoch is the one before, only processes that changed since the last reply are
-sent; when it differs, that master knows nothing of what others were told, and everything is sent again
-(``heron_runtime.telemetry.totals`` makes repeats harmless).
+The sink reads the address of the leader from the state store at each flush, and uses the last known one while the store
+is unavailable. Each reply contains the epoch of the leader. While the epoch is unchanged, only processes that changed
+since the last reply are sent. After a change of the leader everything is sent again, which is harmless
+(``heron_runtime.telemetry.totals``).
 """
 
 from __future__ import annotations
@@ -33,10 +32,15 @@ PUBLISH_SECONDS = 5.0
 
 
 class TopologyMasterSink:
-    """Talks to whoever leads."""
+    """Publishes metrics to the leading topology master."""
 
     async def open(self, context: SinkContext) -> None:
-        """Open the store. Raises StoreError, OSError."""
+        """Open the state store.
+
+        Raises:
+            StoreError: The store is unavailable.
+            OSError: A file cannot be read.
+        """
         self._context = context
         self._identity = await asyncio.to_thread(identity_of, context.launch)
         self._epoch = 0
@@ -48,7 +52,12 @@ class TopologyMasterSink:
         await asyncio.to_thread(self._store.open)
 
     async def flush(self) -> None:
-        """Publish what is new to the acting master. Raises StoreError, grpc.aio.AioRpcError."""
+        """Publish what is new to the leader.
+
+        Raises:
+            StoreError: The state store is unavailable.
+            grpc.aio.AioRpcError: The leader does not answer.
+        """
         try:
             await self._find()
         except StoreError:
@@ -65,7 +74,7 @@ class TopologyMasterSink:
         self._epoch, self._sent = reply.epoch, version
 
     async def close(self) -> None:
-        """Leave the store and the master."""
+        """Close the store and the connection."""
         if self._channel is not None:
             with contextlib.suppress(Exception):
                 await self._channel.close()

@@ -21,7 +21,7 @@ from stream_manager.core.links import peer_credit
 from stream_manager.core.plan import CurrentPlan, PlanRoutes
 from stream_manager.core.state import StreamManagerState
 
-CAUSE_SETS_PER_HEARTBEAT = 4  # at least, while there are no causes
+CAUSE_SETS_PER_HEARTBEAT = 4  # at least, without causes
 
 
 class PeerProtocol:

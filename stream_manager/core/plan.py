@@ -101,7 +101,7 @@ class GenerationState:
         self.plan_generation = 0  # generation that the plan names
         self.carried_generation = 0  # generation whose frames are carried, or NONE_CARRIED
         self.loss_reason = ""  # why no further connection of it is opened
-        self.command = NO_WISH  # last checkpoint command; it holds while there is no master
+        self.command = NO_WISH  # last checkpoint command; it applies until another one arrives
         self._place = stream_manager_of(info.container)
         self._incarnation = info.incarnation
         self._connections = connections

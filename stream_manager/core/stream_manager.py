@@ -44,7 +44,7 @@ from stream_manager.core.state import StreamManagerState
 from stream_manager.core.trackers import AckTrackers
 
 LONGEST_STEP_MS = 1000
-MAX_HEARTBEATS_BETWEEN_SETS = 10  # to one peer, while there are no causes
+MAX_HEARTBEATS_BETWEEN_SETS = 10  # to one peer, without causes
 REST_MS = 2000  # no root expires so soon after a late tick
 MAX_LATE_TICKS = 5  # in a row; after more of them the machine is slow, and roots expire nevertheless
 
@@ -359,7 +359,7 @@ class StreamManager:
         if self._now_ms >= self._expire_from_ms:
             self.trackers.tick(self._now_ms)
         # The lease starts with the last message, not with the end of a connection: a silent master is not a contact.
-        # Without peers in the plan there is no partition (docs/decisions/lone-container.md).
+        # A plan without peers cannot be partitioned (docs/decisions/lone-container.md).
         silent = self._now_ms - self._contact_ms >= self._lease_ms
         self.causes.set_partitioned(silent and bool(self.current.routes.peers))
         if self._now_ms >= self._heartbeat_at_ms:

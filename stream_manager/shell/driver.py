@@ -7,7 +7,7 @@ left. What is queued during a write leaves with the next one.
 The traffic of a container is spread over its k - 1 peers, so the number of packets at a given load would grow with the
 square of k, and a packet costs as much as a hundred tuples. Data packets are therefore *spaced*: the gap between two
 packets of a stream grows with the number of peers, unless enough data is queued. A packet after a rest leaves
-immediately. Without peers there is no gap.
+immediately. Without peers the gap is zero.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CLEAN = ("topology_master",)  # a package joins when it is clean, and stays
+CLEAN = ("metrics_manager", "stream_manager", "topology_master")  # a package joins when it is clean, and stays
 BANNED = re.compile(
     r"\b(is|are) no (?!longer\b)|\b([Nn]obody|[Ww]hoever|[Ss]omebody|[Ee]verybody|anew|for ever|all the same)\b|, too\b"
     r'|"""(What|Who|How|Whether|That|Of)\b',

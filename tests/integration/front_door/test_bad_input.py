@@ -148,7 +148,7 @@ def test_what_is_far_too_large_or_never_ends(refused: Refused, door: FrontDoor, 
         config = f"config = {{'topology.container.ram': 10**{digits}}}"
         assert "too large" in refused(program(tmp_path, more=config), code=7).stderr
     door.home.joinpath("config.yaml").write_text("local:\n  user.x: " + "x" * (50 << 20) + "\n")
-    assert "config.yaml has more than" in refused(program(tmp_path), code=7).stderr
+    assert "config.yaml: more than 1048576 characters" in refused(program(tmp_path), code=1).stderr
     door.home.joinpath("config.yaml").unlink()
 
 

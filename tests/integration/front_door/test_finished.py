@@ -38,7 +38,7 @@ def test_with_acks_it_is_not_before_the_last_of_them(tmp_path: Path) -> None:
             return door.totals(name).get("few", {}).get("__fail-count/default", 0)
 
         wait_until(lambda: failed() > 100, "what fails is emitted again")
-        assert door.status(name)["state"] == "running"
+        assert door.status(name)["state"] != "finished"
         (tmp_path / "go").touch()
         door.reaches(name, "finished")
         door.kill(name)

@@ -132,7 +132,7 @@ def test_status_says_what_interfaces_promise(three: Three) -> None:
     found = three.door.status(three.names[0])
     assert set(found) == {
         "cluster", "role", "environ", "topology", "state", "cause", "submitted_at", "code_user", "containers",
-        "processes",
+        "processes", "mode",
     }  # fmt: skip
     assert found["cause"] is None
     assert [(c["id"], c["state"]) for c in found["containers"]] == [(0, "running"), (1, "running"), (2, "running")]

@@ -166,7 +166,7 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
     with pytest.raises(LinkRefused, match="hello of task 2 on a stream of task 1"):
         await liar.read()
     hasty = await TestInstance(cluster.launch, 1, 2, incarnation=9).open(Tag.DATA)
-    with pytest.raises(LinkRefused, match="say hello on a control stream first"):
+    with pytest.raises(LinkRefused, match="a hello on a control stream is required first"):
         await hasty.read()
     garbled = await TestInstance(cluster.launch, 1, 2).open(Tag.CONTROL)
     garbled.say(Tag.CONTROL, b"\xff\xff\xff")

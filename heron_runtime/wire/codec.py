@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from heron_runtime.wire import container, control, master, metrics
 from heron_runtime.wire.convert import Codec, UnionCodec
+from heron_runtime.wire.generated import (
+    heronry_container_pb2,
+    heronry_control_pb2,
+    heronry_master_pb2,
+    heronry_metrics_pb2,
+)
 from heron_runtime.wire.stored_codec import (
     CHECKPOINT_RECORD,
     CONTAINER_LOCATION,
@@ -15,12 +21,6 @@ from heron_runtime.wire.stored_codec import (
     SCHEDULER_LOCATION,
     TOPOLOGY,
     WANTED_STATE,
-)
-from protos import (
-    heronry_container_pb2,
-    heronry_control_pb2,
-    heronry_master_pb2,
-    heronry_metrics_pb2,
 )
 
 __all__ = [

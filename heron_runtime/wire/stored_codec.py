@@ -14,7 +14,7 @@ from heron_runtime.model.stored import (
 )
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.convert import Codec
-from protos import heronry_state_pb2, heronry_topology_pb2
+from heron_runtime.wire.generated import heronry_state_pb2, heronry_topology_pb2
 
 TOPOLOGY = Codec(TopologyDefinition, heronry_topology_pb2.Topology)
 PACKING_PLAN = Codec(PackingPlan, heronry_topology_pb2.PackingPlan)

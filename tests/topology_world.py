@@ -15,7 +15,7 @@ from heron_cli.home import Home
 from heron_control.schedulers.topology_folder import identity_in, place_of, write_secrets
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
+from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE

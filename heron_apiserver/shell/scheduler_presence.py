@@ -19,7 +19,7 @@ from heron_control.schedulers.presence import Presence
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.web.names import is_loopback
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import SchedulerLocation
+from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import SCHEDULER_SERVICE

@@ -20,10 +20,9 @@ from heron_control.schedulers.presence import Presence
 from heron_control.schedulers.slurm_node import is_replaced
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
-from heron_runtime.model.generations import Phase
-from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.plan import PackingPlan, Phase
+from heron_runtime.model.records import ContainerLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.readings import decoded

@@ -15,7 +15,7 @@ from typing import Any
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.failures import Failure, NotFound, UsageError
 from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, keeps_state
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.state import paths
 from heron_runtime.state.readings import decoded

@@ -24,8 +24,8 @@ from heron_runtime.code_user import WRITTEN_TO, CodeUser, attainable_code_user
 from heron_runtime.commands import start_session
 from heron_runtime.files import entries
 from heron_runtime.launch import Launch
+from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_blocking_channel
 from heron_runtime.net.services import SCHEDULER_SERVICE

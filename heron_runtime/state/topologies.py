@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from heron_runtime.failures import ExistsAlready, NotFound
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.stored import ContainerLocation, ExecutionState
+from heron_runtime.model.records import ContainerLocation, ExecutionState, TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.readings import decoded, read_each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heron_runtime.model.checkpoints import CheckpointRecord
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan
-from heron_runtime.model.stored import (
+from heron_runtime.model.records import (
     ContainerLocation,
     ExecutionState,
     MasterEpoch,

@@ -26,8 +26,8 @@ from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of
 from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.readings import decoded

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from heron_runtime.model.history import EXCEPTION, RAW, Event, Key, Row, bucket, exact
-from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.model.metrics import MetricKind
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.happenings import new_in
 from heron_runtime.telemetry.sketches import decode_sketch

@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc.aio
 
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import MASTER_SERVICE

@@ -18,7 +18,7 @@ import grpc.aio
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_channel, make_server
 from heron_runtime.net.services import MASTER_SERVICE, PEER_SERVICE

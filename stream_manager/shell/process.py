@@ -21,8 +21,8 @@ from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.history import PRESSURE
 from heron_runtime.model.plan import StreamManagerInfo
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import MasterLocation
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import identity_of
 from heron_runtime.telemetry.reporter import Reporter

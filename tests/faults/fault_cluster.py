@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from heron_cli.main import make_app
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import MasterEpoch, MasterLocation
+from heron_runtime.model.records import MasterEpoch, MasterLocation
 from heron_runtime.state import open_address, paths
 from heron_runtime.state.local import local_store
 from heron_runtime.wire import codec

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heron_runtime.model.dataflow import FailKind, FailReason
 from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion
-from heron_runtime.model.reasons import FailKind, FailReason
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.wire import codec

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import GroupingKind, StreamSchema, TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore
 from heron_runtime.state.store import StoreError

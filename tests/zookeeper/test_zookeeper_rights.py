@@ -22,7 +22,7 @@ from heron_container.shell.store_loop import StoreLoop
 from heron_control.schedulers.topology_folder import draw_store_credential, store_credential_in
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PhysicalPlan, PlanVersion
-from heron_runtime.model.stored import ContainerLocation, MasterLocation
+from heron_runtime.model.records import ContainerLocation, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import StoreCredential, read_credential

@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from heron_runtime.model.ids import holds_master
-from heron_runtime.model.instance_metrics import SPOUT_LAG
+from heron_runtime.model.metrics import SPOUT_LAG
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
 from heron_runtime.telemetry.sketches import check_sketches, encode_sketch

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import MasterEpoch, MasterLocation, WantedState
+from heron_runtime.model.records import MasterEpoch, MasterLocation, WantedState
 from heron_runtime.state import paths
 from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import (

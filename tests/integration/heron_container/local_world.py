@@ -24,7 +24,7 @@ from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.commands import source_root
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, SchedulerLocation
+from heron_runtime.model.records import ContainerLocation, ExecutionState, SchedulerLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel

@@ -18,7 +18,7 @@ import grpc.aio
 from heron_container.shell.service import serve
 from heron_control.schedulers.topology_folder import place_of, write_secrets
 from heron_runtime.launch import Launch
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -28,8 +28,8 @@ from heron_runtime.model.plan import (
     PlanVersion,
     StreamManagerInfo,
 )
+from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,

@@ -11,7 +11,7 @@ import pytest
 from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
-from heron_runtime.model.generations import Generation, Phase, task_place
+from heron_runtime.model.plan import Generation, Phase, task_place
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Set, StateStore
 from heron_runtime.wire import codec

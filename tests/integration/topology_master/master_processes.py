@@ -24,7 +24,7 @@ from heron_runtime.model.plan import (
     PlanVersion,
     StreamManagerInfo,
 )
-from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel

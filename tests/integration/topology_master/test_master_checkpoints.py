@@ -15,8 +15,8 @@ from master_processes import NAME, PlayedStreamManager, World, submitted
 
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import CheckpointRecord, Part, TaskReport
-from heron_runtime.model.generations import Phase, stream_manager_of, task_place
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.plan import Phase, stream_manager_of, task_place
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import paths
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import MasterStatus, PlaceReport, RestoreState, StatusRequest, TakeCheckpoint

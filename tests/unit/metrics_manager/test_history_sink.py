@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
 from heron_runtime.state import open_store, topologies
 from heron_runtime.telemetry.reporting import Telemetry

@@ -31,7 +31,7 @@ from heron_control.schedulers.topology_folder import (
 )
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan, Resources
-from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,

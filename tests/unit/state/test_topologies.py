@@ -11,7 +11,7 @@ from state_worlds import World
 
 from heron_control.schedulers.killed import is_killed
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation, WantedState
+from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation, WantedState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.memory import MemoryStore

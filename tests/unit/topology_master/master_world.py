@@ -13,7 +13,7 @@ from heron_runtime.model.plan import (
     PlanVersion,
     StreamManagerInfo,
 )
-from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,

@@ -12,9 +12,8 @@ from master_world import ID, NAME, info, submit
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointRecord, CheckpointWish, Part, TaskReport, groups_of
-from heron_runtime.model.generations import Generation, Place, stream_manager_of, task_place
-from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.plan import Generation, PhysicalPlan, Place, stream_manager_of, task_place
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import open_store, paths
 from heron_runtime.wire import codec
 from heron_runtime.wire.master import Heartbeat, PlaceReport, Register

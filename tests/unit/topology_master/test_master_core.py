@@ -19,7 +19,7 @@ from master_world import (
     submit,
 )
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths

@@ -9,7 +9,7 @@ from master_world import ID, NAME, info, packing, registration
 from state_world import CONFIG, LEASE_MS, TASKS, Played, StateNode, begun
 
 from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, TaskReport
-from heron_runtime.model.generations import Phase, stream_manager_of, task_place
+from heron_runtime.model.plan import Phase, stream_manager_of, task_place
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.store import Set

@@ -5,7 +5,7 @@ from __future__ import annotations
 from master_world import ID, NAME, definition
 
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.control import Credit
 from heron_runtime.wire.data import Ack, Frame, Init, Packet
 from heron_runtime.wire.data_codec import decode_packet, encode_packet
@@ -38,9 +38,9 @@ REPORT = ProcessMetrics(
 CASES: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     "packet, 16 frames of 512 tuples": (LARGE, encode_packet, decode_packet),
     "packet, 1 frame of 8 tuples": (SMALL, encode_packet, decode_packet),
-    "heartbeat, 10 instances": (HEARTBEAT, codec.TO_MASTER.encode, codec.TO_MASTER.decode),
-    "credit": (Credit(2**20), codec.INSTANCE_CONTROL.encode, codec.INSTANCE_CONTROL.decode),
-    "report of a process": (REPORT, codec.PROCESS_METRICS.encode, codec.PROCESS_METRICS.decode),
+    "heartbeat, 10 instances": (HEARTBEAT, message_codecs.TO_MASTER.encode, message_codecs.TO_MASTER.decode),
+    "credit": (Credit(2**20), message_codecs.INSTANCE_CONTROL.encode, message_codecs.INSTANCE_CONTROL.decode),
+    "report of a process": (REPORT, message_codecs.PROCESS_METRICS.encode, message_codecs.PROCESS_METRICS.decode),
 }
 
 

@@ -19,9 +19,9 @@ from heron_runtime.model.metrics import (
     base_name,
 )
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.sketches import decode_sketch
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import MetricsReply, MetricValue
+from heron_runtime.wire.sketch_codec import decode_sketch
 
 COLUMNS = (
     "component", "emitted", "executed", "acked", "failed", "emitted/s", "executed/s",

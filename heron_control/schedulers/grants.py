@@ -24,7 +24,7 @@ from heron_runtime.model.containers import MASTER_RESOURCES, containers_of, stan
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire import stored_codec as codec
+from heron_runtime.wire import store_codecs as codec
 from heron_runtime.wire.errors import MalformedMessage
 
 DEFINITION_FILE, PLAN_FILE = "definition.granted", "packing-plan.granted"

@@ -37,7 +37,7 @@ from heron_runtime.state.store import (
     TransactionFailed,
 )
 from heron_runtime.state.validation import MAX_OPERATIONS
-from heron_runtime.wire import stored_codec as codec
+from heron_runtime.wire import store_codecs as codec
 
 ATTEMPTS = 20
 LOST_ANSWER_SECS = 30.0  # a store that has lost its leader or its servers is back by then, or not soon

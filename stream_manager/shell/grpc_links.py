@@ -24,10 +24,10 @@ from heron_runtime.net.rpc import make_channel, make_server
 from heron_runtime.net.services import MASTER_SERVICE, PEER_SERVICE
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
-from heron_runtime.wire.codec import MASTER_LOCATION
 from heron_runtime.wire.control import Leave, PeerHello
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import FromMaster
+from heron_runtime.wire.message_codecs import MASTER_LOCATION
 from stream_manager.core.events import (
     ConnectionOpened,
     LeaveMaster,

@@ -13,7 +13,7 @@ from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create
-from heron_runtime.wire.codec import MASTER_LOCATION
+from heron_runtime.wire.message_codecs import MASTER_LOCATION
 
 
 @pytest.fixture

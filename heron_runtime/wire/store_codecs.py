@@ -1,4 +1,4 @@
-"""The codecs of stored records: for who has nothing to say to any process, and need not load what they say."""
+"""Codecs of stored records. They are apart so that commands load them without the messages of processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heron_runtime.model.records import (
     WantedState,
 )
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire.convert import Codec
+from heron_runtime.wire.codec import Codec
 from heron_runtime.wire.generated import heronry_state_pb2, heronry_topology_pb2
 
 TOPOLOGY = Codec(TopologyDefinition, heronry_topology_pb2.Topology)

@@ -93,7 +93,7 @@ format: $(READY)  ## Let ruff format the code
 	@$(BIN)/ruff check --fix .
 
 protos: $(READY)  ## Generate the protobuf code
-	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protos/*.proto
+	@$(BIN)/python protos/generate.py heron_runtime/wire/generated
 
 docs: $(READY)  ## Build the documentation into site/; warnings are errors
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs

@@ -27,8 +27,8 @@ from heron_instance.core.key_groupings import KEY_TYPES
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
 from heron_instance.core.streams import OutputStream, Router
 from heron_runtime.model.copies import IMMUTABLE, copied_row
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import DEFAULT_STREAM
-from heron_runtime.model.reasons import FailKind
 from heronry.api.tuples import Tuple, TupleBatch
 
 UNANCHORED = -1

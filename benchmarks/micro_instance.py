@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.task import Setup
 from heron_runtime.model.ids import KEY_GROUPS, root_base
 from heron_runtime.model.plan import (
     ContainerPlan,

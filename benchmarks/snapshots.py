@@ -11,8 +11,8 @@ import threading
 import time
 from typing import Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import Snapshot, read_part
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import Snapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
 

@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.collector import TaskCollector
-from heron_instance.core.failures import Failures
-from heron_instance.core.groupings import EVERYTHING, Part, Row
-from heron_instance.core.hooks import Hooks
-from heron_instance.core.input_batch import ACKED, FAILED, OPEN, InputBatch, Settled, acks_by_task
-from heron_instance.core.key_groupings import KEY_TYPES
+from heron_instance.core.groupings import EVERYTHING, KEY_TYPES, Part, Row
+from heron_instance.core.input_batch import ACKED, FAILED, OPEN, Failures, InputBatch, Settled, acks_by_task
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
-from heron_instance.core.streams import OutputStream, Router
+from heron_instance.core.output_streams import OutputStream, Router
+from heron_instance.core.user_code import Hooks
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heron_runtime.model.reasons import FailKind
 from heronry.api.tuples import Tuple, TupleBatch

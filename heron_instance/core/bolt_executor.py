@@ -3,6 +3,8 @@
 Frames of one stream that wait together become one batch. A plain ``process`` is mapped over the batch by C code; the
 batch is left and taken up again when time is up, so that a slow bolt still flushes its acks, ticks and obeys. While
 data-out is full no input is taken: what user code emits beyond the bound is at most what one piece of work emits.
+
+When a bolt's next tick is due. Ticks that were missed are not made up for.
 """
 
 from __future__ import annotations
@@ -14,20 +16,16 @@ from typing import Any
 from heron_instance.core.bolt_collector import BoltCollector
 from heron_instance.core.emit_gate import EmitGate
 from heron_instance.core.executor import RunResult, soonest
+from heron_instance.core.flow_control import AdaptiveQueue, InputWeight
 from heron_instance.core.gates import Gates
 from heron_instance.core.input_batch import FAILED, OPEN, InputBatch, kind_of
-from heron_instance.core.input_figures import InputFigures
-from heron_instance.core.input_weight import InputWeight
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import Output
-from heron_instance.core.processing import Processing
-from heron_instance.core.queues import AdaptiveQueue
-from heron_instance.core.setup import Setup
-from heron_instance.core.task import Task
-from heron_instance.core.ticks import Ticks
-from heron_instance.core.user_errors import UserCodeFailed
+from heron_instance.core.processing import Processing, Work
+from heron_instance.core.task import Setup, Task
+from heron_instance.core.task_metrics import InputFigures
+from heron_instance.core.user_code import UserCodeFailed
 from heron_instance.core.values_codec import ValuesError
-from heron_instance.core.work import Work
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
@@ -38,6 +36,33 @@ BATCH_TUPLES = 1024
 PIECE_MS = 4.0  # a piece of work aims to last no longer
 LEAST_TUPLE_MS = 0.002
 CREDIT_STEP_BYTES = 16 * 1024  # less is not worth a message
+
+
+class Ticks:
+    """Of one bolt task, by ``topology.tick.tuple.freq.secs`` or ``.ms``. The first comes an interval after ``due``
+    was asked first."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        seconds = setting(config, Keys.TOPOLOGY_TICK_TUPLE_FREQ_SECS)
+        milliseconds: float | None = setting(config, Keys.TOPOLOGY_TICK_TUPLE_FREQ_MS)
+        if milliseconds is None and seconds is not None:
+            milliseconds = 1000.0 * seconds
+        self._each_ms = milliseconds
+        self.next_ms: float | None = None
+        self.count = 0
+
+    def due(self, now_ms: float) -> bool:
+        """True if it is time; the tick counts as given then."""
+        if self._each_ms is None:
+            return False
+        if self.next_ms is None:
+            self.next_ms = now_ms + self._each_ms
+            return False
+        if now_ms < self.next_ms:
+            return False
+        self.next_ms = max(self.next_ms + self._each_ms, now_ms)
+        self.count += 1
+        return True
 
 
 class BoltExecutor:

@@ -14,6 +14,26 @@ them is left to ``poll`` or to the end of the call, unless too many gather.
 between. What they emit beyond it is held; only a call that goes on emitting then, for long, waits like any other.
 
 A call that emits nothing more cannot look. The shell's timer flushes for it, from another thread (``user_code.py``).
+
+How much a spout may emit while it is told what became of its tuples.
+
+``ack`` and ``fail`` may emit, and there may be thousands to be told of at a time. Before they are called the executor
+says how many rows there is room for; from the emit that uses up the room no further ``ack`` or ``fail`` is begun. So
+what they emit beyond a bound is what one call emits, as with ``next_tuple``.
+
+An emit *looks* (``emit_gate.py``) when its stream holds so many rows that the room might be used up with it.
+
+Where state is kept only the thread that drives a task may emit: what another one emits belongs to no checkpoint.
+
+Asking on each emit which thread it runs on would make an emit a third slower, so that is asked when an emit looks
+around anyway (``emit_gate.py``): the first behind each flush, and one in a thousand. An emit while no user code runs is
+therefore always noticed. One that joins what user code has just emitted is noticed as soon as threads are there that
+were not when the task began, which is looked at between two calls of user code: from then on every emit looks. What
+remains is a thread that emits within the call that has started it, which is as if the call had emitted, and threads
+that Python does not know of (call-backs of C libraries) until one of their emits is the first behind a flush.
+
+Who emits is told at once, by an exception in that thread; the task fails at its next step, for a thread may end in
+silence.
 """
 
 from __future__ import annotations
@@ -21,18 +41,108 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from heron_instance.core.allowance import Allowance
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import Output
-from heron_instance.core.streams import OutputStream
-from heron_instance.core.user_code import UserCode
+from heron_instance.core.output_streams import OutputStream
+from heron_instance.core.user_code import Threads, UserCode
+from heron_runtime.failures import Failure
 
 LOOK_ROWS = 1024  # emits from one look to the next, at most
 LONG_CALL_MS = 20.0  # a call this long is held; shorter ones may overshoot a bound by what they emit
 LONGEST_WAIT_MS = 1000.0  # then the executor is asked again
 TOLD_MS = 2000.0  # a call this long is told of by `heron status`
 PLACE_TOLD_MS = 5000.0  # and by then also where it is
+
+
+class Allowance:
+    """Of one spout task. ``used_up``: begin no further call."""
+
+    __slots__ = ("_collector", "_last", "lasts", "used_up")
+
+    def __init__(self, collector: TaskCollector) -> None:
+        self.lasts = False  # the spout is being told
+        self.used_up = False
+        self._collector = collector
+        self._last = 0
+
+    def begin(self, room: int) -> None:
+        """The spout is about to be told; there is room for so many rows, perhaps for none."""
+        self.lasts, self.used_up = True, False
+        self._last = self._collector.emitted_ever() + room
+        for out in self._collector.streams.values():
+            out.look_at = 0
+
+    def end(self) -> None:
+        """The spout has been told."""
+        self.lasts = False
+
+    def look(self, out: OutputStream, rows: int) -> None:
+        """So many rows are about to be added to ``out``."""
+        left = self._last - self._collector.emitted_ever() - rows
+        self.used_up = left <= 0
+        # Each stream may use its share of what is left before somebody looks again: of what is left now, for what it
+        # was given when more was left would come on top.
+        share = max(0, (left - 1) // len(self._collector.streams))
+        for each in self._collector.streams.values():
+            each.look_at = len(each.rows) + share
+        out.look_at += rows
+
+
+class WrongThread(Failure):
+    """A thread of the component's own has emitted."""
+
+
+class OwnThread:
+    """Of one executor; made on the thread that drives it. ``look``: what an emit that looks around does; ``wake`` has
+    the executor run."""
+
+    def __init__(
+        self,
+        name: str,
+        threads: Threads,
+        look: Callable[[OutputStream, int], bool | None],
+        wake: Callable[[], None] | None,
+    ) -> None:
+        self.trespass: WrongThread | None = None  # the first one
+        self.watchful = False  # every emit looks
+        self._name = name
+        self._threads = threads
+        self._look = look
+        self._wake = wake
+        self._mine = threads.current()
+        self._began_with = threads.count()
+        self._look_at: dict[int, int] = {}  # while every emit looks: at how many rows one must, by stream
+
+    def between_calls(self) -> None:
+        """No user code runs, and this is the task's own thread."""
+        watchful = self._threads.count() > self._began_with
+        if watchful != self.watchful:
+            self.watchful = watchful
+            self._look_at.clear()
+
+    def look(self, out: OutputStream, rows: int) -> None:
+        """An emit of so many rows looks around. Raises WrongThread."""
+        if self._threads.current() != self._mine:
+            raise self._refused(out)
+        if not self.watchful:
+            self._look(out, rows)
+        elif not out.rows or len(out.rows) + rows > self._look_at.get(out.number, 0):
+            self._look(out, rows)
+            self._look_at[out.number] = out.look_at
+            out.look_at = 0
+
+    def _refused(self, out: OutputStream) -> WrongThread:
+        error = WrongThread(
+            f"{out.where}: thread {self._threads.name()!r} has emitted, and where state is kept only the thread that "
+            f"calls {self._name} may: what another one emits belongs to no checkpoint. Have it put records into a "
+            "queue.SimpleQueue, and emit them in next_tuple (a spout), in process or process_tick (a bolt)"
+        )
+        if self.trespass is None:
+            self.trespass = error
+            if self._wake is not None:
+                self._wake()
+        return error
 
 
 class Shell(Protocol):

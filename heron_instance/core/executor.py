@@ -20,9 +20,9 @@ from typing import Protocol
 from heron_instance.core.emit_gate import EmitGate
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import Output
-from heron_instance.core.state.stateful import Stateful
+from heron_instance.core.state.checkpointer import Stateful
 from heron_instance.core.task import Task
-from heron_instance.core.user_errors import UserCodeFailed
+from heron_instance.core.user_code import UserCodeFailed
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Frame, Verdict
 

@@ -10,11 +10,10 @@ barriers leave behind everything. What user code raises here has all tasks go ba
 from __future__ import annotations
 
 from heron_instance.core.collector import TaskCollector
+from heron_instance.core.emit_gate import OwnThread
 from heron_instance.core.output import Output
-from heron_instance.core.own_thread import OwnThread
-from heron_instance.core.state.barriers import NoBarrier
-from heron_instance.core.state.participant import Align
-from heron_instance.core.state.stateful import Stateful
+from heron_instance.core.state.barriers import Align, NoBarrier
+from heron_instance.core.state.checkpointer import Stateful
 from heron_instance.core.task import Task
 from heron_runtime.wire.data import BARRIER, Frame
 

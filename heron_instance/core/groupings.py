@@ -7,16 +7,39 @@ while the emit is on the stack, since they need its arguments or run user code: 
 
 A ``Part`` says: these rows, found at these places of the run, go to each of these tasks (one, except for ALL, whose
 rows are encoded once for all tasks).
+
+Groupings by a key: fields grouping, and partial key grouping for keys so frequent that one task cannot take them.
+
+Both go by the key group (``heron_runtime/model/keys.py``) and the plan's table, so every task that emits sends a key
+the same way. Partial key grouping has two tasks for each key group and takes, row by row, the one to which this task
+has sent less (Nasir et al., ICDE 2015: the power of both choices). What each emitter balances by itself is balanced in
+sum, so nobody has to ask anybody. A reader then holds a part of a key's tuples, and the parts have to be put together
+by a bolt behind it that reads with fields grouping.
+
+The grouping of an edge, as a task applies it under a plan.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import mmh3
+import msgspec
 import numpy as np
 
+from heron_runtime.model.ids import KEY_GROUPS
+from heron_runtime.model.keys import HASH_SEED, group_of, group_of_many
+from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.topology import KEYED, Edge, GroupingKind
+
 Row = tuple[Any, ...]
+KEY_TYPES = frozenset({str, bytes, int, float, bool, type(None)})  # need no closer look
+_NO_SIGN = repeat(False)
+_SEEDS = repeat(HASH_SEED)
+_MIX = 0x9E3779B1  # spreads neighbouring groups: an odd number near 2**32 by the golden ratio
 
 
 class Part(NamedTuple):
@@ -200,3 +223,110 @@ def by_slot(slots: Any, rows: list[Row], tasks: tuple[int, ...]) -> list[Part]:
             found.append(Part((tasks[slot],), list(sorted_rows[start : start + count]), order[start : start + count]))
             start += count
     return found
+
+
+def groups_of_keys(keys: list[Any], *, single: bool) -> Any:
+    """The key group of each key, as an array; keys of several fields (not ``single``) are tuples of them."""
+    count = len(keys)
+    if single:
+        # mmh3 must not see a str without UTF-8 (keys.py), hence the test for ASCII.
+        if set(map(type, keys)) == {str} and "".join(keys).isascii():
+            hashes = np.fromiter(map(mmh3.hash, keys, _SEEDS, _NO_SIGN), np.uint32, count)
+            return hashes & (KEY_GROUPS - 1)
+        return np.fromiter(map(group_of, keys), np.uint16, count)
+    return np.fromiter(map(group_of_many, keys), np.uint16, count)
+
+
+class Fields(Grouping):
+    """Equal keys to the same task: key, key group, task, by the plan's table."""
+
+    def __init__(self, tasks: tuple[int, ...], table: Sequence[int], positions: tuple[int, ...]) -> None:
+        super().__init__(tasks)
+        slot_of = {task: slot for slot, task in enumerate(tasks)}
+        self._slots = np.array([slot_of[task] for task in table], dtype=np.uint16)
+        self._positions = positions
+        self._key: Callable[[Row], Any] = itemgetter(*positions)
+        self._single = len(positions) == 1
+
+    def check(self, row: Row) -> None:
+        """Raises UnsupportedKey, which names no place yet, when the row's key cannot be hashed."""
+        for position in self._positions:
+            if type(row[position]) not in KEY_TYPES:
+                group_of(row[position])
+
+    def split(self, rows: list[Row]) -> list[Part]:
+        """Hash, look up, sort stably by task."""
+        if len(self.tasks) == 1:
+            return [Part(self.tasks, rows, EVERYTHING)]
+        return by_slot(self._slots[self.groups(rows)], rows, self.tasks)
+
+    def groups(self, rows: list[Row]) -> Any:
+        """The key group of each row."""
+        return groups_of_keys(list(map(self._key, rows)), single=self._single)
+
+
+class PartialKey(Fields):
+    """Equal keys to one of two tasks, whichever has got less from here so far."""
+
+    def __init__(self, tasks: tuple[int, ...], table: Sequence[int], positions: tuple[int, ...]) -> None:
+        super().__init__(tasks, table, positions)
+        width = len(tasks)
+        mixed = np.arange(len(self._slots), dtype=np.uint64) * np.uint64(_MIX) % np.uint64(1 << 32)
+        distance = 1 + (mixed >> np.uint64(16)).astype(np.int64) % max(1, width - 1)  # so never the first choice again
+        self._others = ((self._slots + distance) % width).astype(np.uint16)
+        self._sent = [0] * width
+
+    def split(self, rows: list[Row]) -> list[Part]:
+        """Two choices for each row, then as fields grouping does."""
+        if len(self.tasks) == 1:
+            return [Part(self.tasks, rows, EVERYTHING)]
+        groups, sent, slots = self.groups(rows), self._sent, []
+        for one, other in zip(self._slots[groups].tolist(), self._others[groups].tolist(), strict=True):
+            slot = other if sent[other] < sent[one] else one
+            sent[slot] += 1
+            slots.append(slot)
+        return by_slot(np.array(slots, np.uint16), rows, self.tasks)
+
+
+def make_grouping(
+    edge: Edge,
+    plan: PhysicalPlan,
+    task: int,
+    rng: np.random.Generator,
+    *,
+    load: Callable[[str], Any] | None = None,
+    context: Any = None,
+    direct_readers: int = 1,
+) -> Grouping | None:
+    """The grouping of ``edge`` as ``task`` applies it; None while the destination has no task.
+
+    ``rng`` gives shuffle its random start; ``load`` turns ``module:Class`` into the class.
+    """
+    tasks = plan.tasks_of(edge.destination)
+    if not tasks:
+        return None
+    where = f"stream {edge.source}/{edge.stream}"
+    kind = edge.grouping.kind
+    if kind is GroupingKind.ALL:
+        return All(tasks)
+    if kind is GroupingKind.GLOBAL:
+        return Global(tasks)
+    if kind in KEYED:
+        schema = plan.topology.component(edge.source).output(edge.stream)
+        fields = schema.fields if schema else ()
+        positions = tuple(fields.index(name) for name in edge.grouping.fields)
+        by_key = Fields if kind is GroupingKind.FIELDS else PartialKey
+        return by_key(tasks, plan.key_group_table(edge.destination), positions)
+    if kind is GroupingKind.DIRECT:
+        return Direct(tasks, where) if direct_readers == 1 else OneOfMany(tasks, where)
+    if kind is GroupingKind.CUSTOM:
+        if load is None:
+            raise ValueError(f"{where}: no loader for the custom grouping {edge.grouping.python_class}")
+        arguments = msgspec.msgpack.decode(edge.grouping.arguments) if edge.grouping.arguments else {}
+        chooser = load(edge.grouping.python_class)(**arguments)
+        chooser.prepare(context, edge.source, edge.stream, list(tasks))
+        return Custom(tasks, chooser, where)
+    if kind is GroupingKind.LOCAL_OR_SHUFFLE:
+        here = plan.container_of(task)
+        tasks = tuple(t for t in tasks if plan.container_of(t) == here) or tasks
+    return Shuffle(tasks, int(rng.integers(0, len(tasks))))

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from heron_instance.core.collector import TaskCollector
+from heron_instance.core.flow_control import AdaptiveQueue
 from heron_instance.core.outbox import Flush, Refused
-from heron_instance.core.queues import AdaptiveQueue
-from heron_instance.core.standstill import DrainingTask
+from heron_instance.core.state.barriers import DrainingTask
 from heron_instance.core.task import Task
 from heron_runtime.model.instance_metrics import EMIT_COUNT, SERIALIZATION_TIME_NS
 from heron_runtime.model.metrics import keyed

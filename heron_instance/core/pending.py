@@ -9,6 +9,13 @@ bounded by open roots, not by their span.
 
 The tracker of the stream manager expires roots; the timer here is a net below it (timeout and two buckets), for the
 case that the tracker's word never comes.
+
+When a spout at ``topology.max.spout.pending`` may emit again.
+
+A spout that used each free place at once would send ever smaller packets (TCP's silly window syndrome), and packets are
+what costs. So the window, once shut, stays shut until there is room for a batch or a flush interval has passed.
+
+The largest window is smaller than what the spout's tracker holds, so this is also where a spout waits for its tracker.
 """
 
 from __future__ import annotations
@@ -19,14 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heron_instance.core.setup import Setup
 from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 from heron_runtime.model.settings import Keys, setting
 
 U64 = npt.NDArray[np.uint64]
-
-
 FIRST_SIZE = 1024  # a power of two
+WINDOW_ROWS = 2048  # a shut window opens for so many tuples at once
+TOLD_MS = 2000.0  # a window that is full for so long is told of by `heron status`
 
 
 class Settled(NamedTuple):
@@ -189,15 +195,59 @@ def _joined(a: Settled, b: Settled) -> Settled:
 _NOTHING = Settled([], np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.float64))
 
 
-def pending_table(setup: Setup, config: Mapping[str, Any]) -> tuple[PendingTable, float]:
+def make_pending_table(
+    task: int, incarnation: int, settings: Mapping[str, Any], config: Mapping[str, Any]
+) -> tuple[PendingTable, float]:
     """The table of a spout task, and how often its roots are to be expired, in milliseconds."""
     max_pending: int = setting(config, Keys.TOPOLOGY_MAX_SPOUT_PENDING)
     timeout_ms: float | None = 1000.0 * setting(config, Keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS)
     expire_each_ms = 1000.0
     if setting(config, Keys.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS) and timeout_ms is not None:
-        bucket_ms = timeout_ms / (setting(setup.settings, Keys.HERON_STREAMMGR_ACK_BUCKETS) - 1)
+        bucket_ms = timeout_ms / (setting(settings, Keys.HERON_STREAMMGR_ACK_BUCKETS) - 1)
         expire_each_ms = max(50.0, min(1000.0, bucket_ms))
         timeout_ms += 2 * bucket_ms
     else:
         timeout_ms = None
-    return PendingTable(root_base(setup.task, setup.incarnation), max_pending, timeout_ms), expire_each_ms
+    return PendingTable(root_base(task, incarnation), max_pending, timeout_ms), expire_each_ms
+
+
+class PendingWindow:
+    """At most ``max_pending`` open roots; the caller says how many there are. Times in milliseconds."""
+
+    def __init__(self, max_pending: int, patience_ms: float) -> None:
+        self.max_pending = max_pending
+        self._patience_ms = patience_ms
+        self._enough_room = min(WINDOW_ROWS, max(1, max_pending // 4))
+        self._shut_since_ms: float | None = None
+        self._full = False
+
+    def shut(self, pending: int, now_ms: float) -> bool:
+        """True if no root may be added now."""
+        room = self.max_pending - pending
+        self._full = room <= 0
+        if self._full:
+            if self._shut_since_ms is None:
+                self._shut_since_ms = now_ms
+            return True
+        if self._shut_since_ms is None:
+            return False
+        if room < self._enough_room and now_ms < self._shut_since_ms + self._patience_ms:
+            return True
+        self._shut_since_ms = None
+        return False
+
+    def waiting(self, now_ms: float) -> str:
+        """For `heron status`: that the spout has waited for long since there is no room, and what helps."""
+        since_ms = self._shut_since_ms
+        if not self._full or since_ms is None or now_ms - since_ms < TOLD_MS:
+            return ""
+        return (
+            f"waiting for acks for {(now_ms - since_ms) / 1000:.0f} s: {self.max_pending} tuples are in flight, all of "
+            "topology.max.spout.pending; raise it, or see which bolt is slow or does not ack"
+        )
+
+    def reopens_ms(self, pending: int) -> float | None:
+        """When the window opens although there is no room for a batch yet; None if time alone does not open it."""
+        if self._shut_since_ms is None or pending >= self.max_pending:
+            return None
+        return self._shut_since_ms + self._patience_ms

@@ -7,6 +7,25 @@ lies beyond it. Acks, fails and control are served in any case; what ``ack`` or 
 not be called is held (``spout_collector.py``), and the spout is told no more until that has left.
 
 A call that emits nothing ends the burst; ``pacing`` says when the next one is due.
+
+A burst: ``next_tuple`` called again and again, until a call emits nothing, a bound is reached or the time is up.
+
+When a spout that had nothing to emit is called again.
+
+A call that emits nothing ends the burst; calls are then spaced by 1, 2, 4, 8, 16 ms, until one emits, an ack or fail
+arrives, or something is said on the control stream. From then on calls are made where the clock shows a multiple of
+16 ms: the spouts of a machine that have nothing to do wake up together, and all but the first find the caches warm.
+
+What a call emits before the next flush leaves with that flush, so a sooner call gains nothing and costs a wake-up:
+calls wait for the flush. But a spout may pace itself by its calls, one tuple each time it finds a moment past. If the
+call after such a wait emitted a single tuple the spout is called at the short delays, and only now and then tried so.
+
+Whether a spout's work is done: it has said that nothing is left to read, and what it has read is through.
+
+Theory of operation. A spout over a bounded source says so (``Spout.at_end``). It is asked after calls of ``next_tuple``
+that had nothing, while nothing of it waits to be sent and no tuple is in flight. Where state is kept its work is done
+once a checkpoint is complete whose snapshot was taken after that: then nothing will ever be read again. A tuple that
+comes after all takes it back.
 """
 
 from __future__ import annotations
@@ -14,33 +33,153 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from heron_instance.core.at_end import AtEnd
-from heron_instance.core.burst import Bursts
-from heron_instance.core.dropping import age_filter
+from heron_instance.core.ack_delivery import Outcomes
 from heron_instance.core.emit_gate import EmitGate
 from heron_instance.core.executor import RunResult, soonest
 from heron_instance.core.gates import Gates
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outcomes import Outcomes
 from heron_instance.core.output import Output
-from heron_instance.core.pacing import Pacing
-from heron_instance.core.pending import pending_table
-from heron_instance.core.settled_figures import SettledFigures
-from heron_instance.core.setup import Setup
-from heron_instance.core.spout_collector import SpoutCollector
-from heron_instance.core.task import Task
-from heron_instance.core.user_errors import UserCodeFailed
-from heron_instance.core.window import PendingWindow
-from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, PENDING_ACKED_COUNT, SPOUT_LAG
+from heron_instance.core.pending import PendingWindow, make_pending_table
+from heron_instance.core.spout_collector import SpoutCollector, age_filter
+from heron_instance.core.task import Setup, Task
+from heron_instance.core.task_metrics import SettledFigures
+from heron_instance.core.user_code import UserCodeFailed
+from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.model.unsaid import reliability_unsaid, untracked_note
+from heron_runtime.wire.container import AT_END
 from heron_runtime.wire.data import Frame, Reason, Verdict
 
+FAST_CALL_MS = 0.1  # calls this short are not timed one by one
+BURST_MS = 2.0  # acks wait no longer than this, and one call
+FIRST_DELAY_MS = 1.0
+LAST_DELAY_MS = 16.0
+TRY_EACH = 16  # bursts of one tuple
 MAY_WAIT = frozenset({"next_tuple", "ack", "fail"})
 log = logging.getLogger(__name__)
+
+
+class Bursts:
+    """Of one spout task."""
+
+    def __init__(self, task: Task, collector: SpoutCollector, outcomes: Outcomes) -> None:
+        self._task = task
+        self._collector = collector
+        self._outcomes = outcomes
+        self._call_ms = 1.0  # what one call took in the last burst
+
+    def run(self, room: int) -> tuple[int, bool]:
+        """One burst of about ``room`` rows at most; (how many were emitted, True if another might be)."""
+        task, clock = self._task, self._task.clock
+        started, already = clock(), self._collector.emitted_ever()
+        calls, more = [0], False
+        try:
+            with task.user_code("next_tuple"):
+                more = room > 0 and self._call(already + room, started + BURST_MS / 1000, calls)
+        except Exception as error:
+            task.errors.raised(error, "next_tuple")
+        finally:
+            self._collector.route_pending()
+            self._outcomes.ack_at_once()
+            elapsed_ms = 1000 * (clock() - started)
+            task.counts.count(NEXT_TUPLE_COUNT, calls[0])
+            if calls[0]:
+                self._call_ms = elapsed_ms / calls[0]
+                task.telemetry.latency(NEXT_TUPLE_LATENCY, self._call_ms, calls[0])
+        return self._collector.emitted_ever() - already, more
+
+    def _call(self, last: int, until: float, counted: list[int]) -> bool:
+        """Call until ``last`` rows were ever emitted; False if a call emitted none. What is routed meanwhile moves from
+        ``rows`` to ``emitted_ever``."""
+        clock, next_tuple = self._task.clock, self._task.component.next_tuple
+        emitted_ever = self._collector.emitted_ever
+        look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
+        before, calls = emitted_ever(), 0
+        streams = list(self._collector.streams.values())
+        out, rows = (streams[0], streams[0].rows) if len(streams) == 1 else (None, [])
+        try:
+            while before < last:
+                calls += 1
+                next_tuple()
+                here = out.emitted_ever + len(rows) if out is not None else emitted_ever()
+                if here == before:
+                    return False
+                before = here
+                if not calls & look and clock() >= until:
+                    break
+        finally:
+            counted[0] = calls
+        return True
+
+
+class Pacing:
+    """Of one spout task. ``at_rest``: it had nothing for long, and time brings nothing but the next call."""
+
+    def __init__(self) -> None:
+        self._singles = 0  # bursts of one tuple, since one had more
+        self.reset()
+
+    def reset(self) -> None:
+        """Something has happened: call at once."""
+        self.at_rest = False
+        self.next_call_ms = float("-inf")
+        self._delay_ms = 0.0
+
+    def had_nothing(self, now_ms: float, emitted: int, flush_ms: float) -> None:
+        """A call has emitted nothing; ``emitted`` tuples came before it in the burst. No flush comes before
+        ``flush_ms``."""
+        self._delay_ms = min(LAST_DELAY_MS, max(FIRST_DELAY_MS, 2 * self._delay_ms))
+        self.next_call_ms = now_ms + self._delay_ms
+        if emitted:
+            self._singles = self._singles + 1 if emitted == 1 else 0
+        if self._singles % TRY_EACH == 0:
+            self.next_call_ms = max(self.next_call_ms, min(flush_ms, now_ms + LAST_DELAY_MS))
+
+    @property
+    def slow(self) -> bool:
+        """True once the delay grows no more."""
+        return self._delay_ms >= LAST_DELAY_MS
+
+    def rest(self, now_ms: float) -> float:
+        """Nothing again, at rest: milliseconds until the next call."""
+        wait_ms = LAST_DELAY_MS - now_ms % LAST_DELAY_MS
+        self.next_call_ms = now_ms + wait_ms
+        return wait_ms
+
+
+class AtEnd:
+    """Of one spout task, in one life of its executor."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._saved: int | None = None  # the newest snapshot when the end was reached
+        self.doing = ""  # what the heartbeat says of it; read by the thread of the loop, too
+
+    def left(self) -> None:
+        """It has emitted, or something of it is on its way."""
+        self._saved = None
+        self.doing = ""
+
+    def look(self, idle: bool) -> None:
+        """It had nothing to emit. ``idle``: nothing of it is on its way."""
+        task, stateful = self._task, self._task.stateful
+        try:
+            with task.user_code("at_end"):
+                ended = idle and task.component.at_end()
+        except Exception as error:
+            task.errors.raised(error, "at_end")
+            ended = False
+        if not ended:
+            self.left()
+        elif stateful is None:
+            self.doing = AT_END
+        elif self._saved is None:
+            self._saved = stateful.saved
+        else:
+            self.doing = AT_END if stateful.told_complete > self._saved else ""
 
 
 class SpoutExecutor:
@@ -50,7 +189,7 @@ class SpoutExecutor:
         task = self.task = Task(setup)
         config = task.config
         max_pending: int = setting(config, Keys.TOPOLOGY_MAX_SPOUT_PENDING)
-        self.pending, self._expire_each_ms = pending_table(setup, config)
+        self.pending, self._expire_each_ms = make_pending_table(setup.task, setup.incarnation, setup.settings, config)
         self.collector = SpoutCollector(
             task.router,
             task.outbox,

@@ -1,26 +1,55 @@
-"""A task: the user's component and what surrounds it, the same for spouts and bolts, put together once."""
+"""A task: the user's component and what surrounds it, the same for spouts and bolts, put together once.
+
+What the executor of a task is made of.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from heron_instance.core.collector import RowFilter, TaskCollector
-from heron_instance.core.failures import Failures
-from heron_instance.core.hooks import Hooks
+from heron_instance.core.input_batch import Failures
 from heron_instance.core.outbox import Outbox
-from heron_instance.core.setup import Setup
-from heron_instance.core.state.kept import NOTHING_RESTORED, KeptState
-from heron_instance.core.state.stateful import Stateful
-from heron_instance.core.streams import Router
-from heron_instance.core.telemetry import Counts
-from heron_instance.core.user_code import UserCode
-from heron_instance.core.user_errors import UserErrors
+from heron_instance.core.output_streams import Router
+from heron_instance.core.state.checkpointer import Stateful
+from heron_instance.core.state.task_state import NOTHING_RESTORED, KeptState, StateSetup
+from heron_instance.core.task_metrics import Counts, TelemetrySink
+from heron_instance.core.user_code import Hooks, Lock, NoLock, Threads, UserCode, UserErrors
 from heron_instance.core.values_codec import codec_of
+from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heronry.api.component import bind_collector, bind_state
 from heronry.api.context import TopologyContext
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class Setup:
+    """Everything an executor is made of. ``wall`` gives seconds since 1970, ``clock`` monotonic seconds.
+
+    Whoever drives the executor holds ``lock`` (``user_code.py``).
+    """
+
+    component: Any
+    plan: PhysicalPlan
+    task: int
+    incarnation: int
+    rng: np.random.Generator
+    telemetry: TelemetrySink
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    load: Callable[[str], Any] | None = None
+    lock: Lock = field(default_factory=NoLock)
+    wake: Callable[[], None] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # heron.* keys
+    state: StateSetup | None = None  # where the state of tasks is kept
+    threads: Threads | None = None  # who emits there
 
 
 class Task:

@@ -12,6 +12,8 @@ the loop costs more than anything else here, so it is done once for whatever gat
 Where the state of tasks is kept a link belongs to a generation, named in its hello. ``leave_generation`` ends the link,
 forgets what waits, and goes on with one that carries no frames, so that the next plan is heard; ``join`` opens one of
 the generation whose state has been loaded. When that one ends it is not opened again.
+
+How a link to the stream manager begins: the proof of who one is, then the hellos.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
-from heron_instance.core.download import Download
+from heron_instance.core.flow_control import Download, Outgoing
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import Outgoing
 from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.inbox import (
     Inbox,
@@ -40,12 +43,22 @@ from heron_instance.shell.inbox import (
     WeightsChanged,
     WishArrived,
 )
-from heron_instance.shell.opening import GatewaySetup, LinkFault, Replaced, heard, open_stream, say_hello
+from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
-from heron_runtime.net.link import LinkStream
-from heron_runtime.wire.control import Credit, InCall, Leave, Pause, PlanUpdate, TaskWeights
+from heron_runtime.net.link import EOF, LinkStream, connect
+from heron_runtime.wire.control import (
+    Credit,
+    InCall,
+    InstanceHello,
+    Leave,
+    Pause,
+    PlanUpdate,
+    StreamManagerHello,
+    TaskWeights,
+)
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -55,8 +68,57 @@ FIRST_DELAY_SECONDS = 0.05
 LAST_DELAY_SECONDS = 2.0
 FAREWELL_SECONDS = 1.0
 BACKLOG_SECONDS = 2.0
-
 log = logging.getLogger(__name__)
+
+
+class Replaced(Exception):
+    """The stream manager has told this process to leave."""
+
+
+class LinkFault(Exception):
+    """The link is of no use; a new one must be opened."""
+
+
+@dataclass(frozen=True)
+class GatewaySetup:
+    """Whose link it is, and who counts."""
+
+    launch: Launch
+    container: int
+    task: int
+    incarnation: int
+    count: Callable[[str, float], None]
+    key: str = field(repr=False)  # by which stream manager and task know each other
+
+
+async def open_stream(setup: GatewaySetup, stream: Tag) -> LinkStream:
+    """One of the two streams, proved. Raises OSError, LinkRefused, MalformedMessage."""
+    launch = setup.launch
+    path = launch.stream_manager_socket(setup.container)
+    return await connect(path, setup.key, stream, launch.topology_id, setup.task, setup.incarnation)
+
+
+async def say_hello(setup: GatewaySetup, control: LinkStream, generation: int) -> StreamManagerHello:
+    """Ours, then the stream manager's. Raises Replaced, LinkFault, OSError."""
+    topology_id = setup.launch.topology_id
+    await control.write(
+        InstanceHello(PROTOCOL_VERSION, topology_id, setup.task, setup.incarnation, os.getpid(), generation)
+    )
+    hello = await control.read()
+    if isinstance(hello, Leave):
+        raise Replaced(hello.reason)
+    if not isinstance(hello, StreamManagerHello):
+        raise LinkFault("the stream manager did not answer with a hello")
+    if hello.protocol != PROTOCOL_VERSION:
+        raise LinkFault(f"the stream manager speaks protocol {hello.protocol}, this instance {PROTOCOL_VERSION}")
+    return hello
+
+
+def heard(message: Any) -> Any:
+    """What a stream's read gave, if it is a message. Raises LinkFault."""
+    if message is EOF:
+        raise LinkFault("the stream manager has closed the link")
+    return message
 
 
 class Gateway:

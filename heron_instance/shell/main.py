@@ -3,10 +3,31 @@
 ``run_instance`` is called in a child forked from the zygote, or by ``python -m heron_instance``. User code and its own
 packages are imported here and nowhere earlier, after the plan has come. Exit codes: 0 asked to stop, 1 user code (or
 this code) failed, 120 parent gone, 121 replaced.
+
+Where user code is, from the stack of the executor's thread.
+
+The thread of all I/O: one event loop, and what runs on it.
+
+The gateway, the heartbeat, the timer of reports and the watch over the lifeline live and end with the loop. When the
+gateway fails the process ends: without it the instance would be deaf and dumb.
+
+One executor after the other in one process, where the state of tasks is kept: a life for each generation.
+
+::
+
+    plan: restoring g ──▶ load, initialise, join g ──▶ run ──plan: restoring g+1──▶ close, leave g ──▶ load …
+                                  │ failed                     (a plan that runs without us, or has failed: wait)
+                                  └──▶ say so, wait for g+1
+
+Theory of operation. Going back to a checkpoint is quick because nothing is started for it: the component is closed and
+made anew, and the link to the stream manager is opened again under the next generation, so that nothing of the one
+before can come. What a process keeps beyond that, modules with their variables, lives on. A component that does not
+close in time, or leaves threads behind, would live on, too: then the process ends and the zygote forks another.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import logging
@@ -17,54 +38,270 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Protocol
 
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.state.stateful import StateSetup
-from heron_instance.core.user_errors import UserCodeFailed
-from heron_instance.shell.gateway import Gateway
-from heron_instance.shell.inbox import (
-    Inbox,
-    Item,
-    MustLeave,
-    PlanArrived,
-    Stop,
-    Wake,
-)
-from heron_instance.shell.lives import Lives
-from heron_instance.shell.loop_thread import LoopThread
-from heron_instance.shell.opening import GatewaySetup
-from heron_instance.shell.runner import Left, OtherSettings, Runner, Stopped
-from heron_instance.shell.threads import RealThreads
-from heron_instance.shell.user_frame import place_of_main_thread
+from heron_instance.core.state.task_state import StateSetup
+from heron_instance.core.task import Setup
+from heron_instance.core.user_code import UserCodeFailed
+from heron_instance.core.values_codec import codec_of
+from heron_instance.shell.checkpoint_io import PartWriter, restored_from
+from heron_instance.shell.executor_loop import Left, NewGeneration, OtherSettings, Runner, Stopped, now_ms
+from heron_instance.shell.gateway import Gateway, GatewaySetup
+from heron_instance.shell.inbox import Inbox, Item, MustLeave, PlanArrived, Stop, Wake
+from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
+from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.generations import Phase as GenerationPhase
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.net.loop import run_loop
 from heron_runtime.orphans import reap_ended_orphans
 from heron_runtime.process import (
     EXIT_OTHER_SETTINGS,
     EXIT_REPLACED,
     ProcessArguments,
+    beat_forever,
     set_scheduling,
     set_up_process,
     take_key,
+    watch_lifeline,
 )
+from heron_runtime.process_stats import LoopLag
 from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.metrics import ProcessMetrics
 
+OURS = Path(__file__).resolve().parent.parent.parent  # the folder of all rooms
+ROOMS = tuple(f"{OURS / room}{os.sep}" for room in ("heron_instance", "heron_container", "heron_runtime", "heronry"))
+log = logging.getLogger(__name__)
+STUCK_SECONDS = 10.0  # in one call of user code, while a later generation waits
 SWITCH_INTERVAL_SECONDS = 0.0005  # or each wake-up of the gateway waits 5 ms for a busy executor
 GC_THRESHOLD = 50_000
 
-log = logging.getLogger(__name__)
+
+class RealThreads:
+    """See ``core/own_thread.py``."""
+
+    current = staticmethod(threading.get_ident)
+    count = staticmethod(threading.active_count)
+
+    @staticmethod
+    def name() -> str:
+        """Of the thread that asks."""
+        return threading.current_thread().name
+
+
+def place_of_main_thread(folder: Path) -> str:
+    """Function, file and line where the main thread is in user code, which lies in ``folder``."""
+    return place_of(sys._current_frames().get(threading.main_thread().ident or 0), folder)
+
+
+def place_of(frame: FrameType | None, folder: Path) -> str:
+    """Function, file and line of the innermost frame of user code: one that lies in ``folder``, else any that is not
+    ours. ``""`` if there is none."""
+    prefix, fallback = f"{folder}{os.sep}", ""
+    while frame is not None:
+        code = frame.f_code
+        name = f"{code.co_qualname}, {os.path.basename(code.co_filename)}:{frame.f_lineno}"
+        if code.co_filename.startswith(prefix):
+            return name
+        if not fallback and not code.co_filename.startswith((*ROOMS, "<")):
+            fallback = name
+        frame = frame.f_back
+    return fallback
+
+
+class LoopThread:
+    """Of one instance. ``phase``, ``report`` and ``doing`` are called on the loop."""
+
+    def __init__(
+        self,
+        arguments: ProcessArguments,
+        gateway: Gateway,
+        phase: Callable[[], Phase],
+        report: Callable[[], ProcessMetrics],
+        doing: Callable[[], str],
+    ) -> None:
+        self._arguments = arguments
+        self._gateway = gateway
+        self._phase = phase
+        self._collect = report
+        self._doing = doing
+        self._interval = setting(arguments.launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
+        self._lag = LoopLag()
+        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self, timeout_seconds: float) -> None:
+        """Have the gateway send what waits, then end the thread; give up after ``timeout_seconds``."""
+        self._gateway.close()
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        try:
+            run_loop(self._main())
+        except BaseException:
+            log.exception("the gateway has failed")
+            os._exit(1)
+
+    async def _main(self) -> None:
+        arguments, loop = self._arguments, asyncio.get_running_loop()
+        watch_lifeline(arguments.lifeline, loop)
+        timers = (
+            loop.create_task(beat_forever(arguments, self._beat, self._lag, self._doing)),
+            loop.create_task(self._report_forever()),
+        )
+        try:
+            await self._gateway.run(self._report)
+        finally:
+            for timer in timers:
+                timer.cancel()
+            await asyncio.gather(*timers, return_exceptions=True)
+
+    def _beat(self) -> Phase:
+        self._gateway.tell_taken()  # it needs no timer of its own
+        return self._phase()
+
+    async def _report_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            self._gateway.ask_for_report()
+
+    def _report(self) -> ProcessMetrics:
+        report = self._collect()
+        return replace(report, gauges={**report.gauges, "__event-loop-lag-ms": self._lag.take_ms()})
+
+
+class MakeRunner(Protocol):
+    """Makes executor and runner; neither has been started."""
+
+    def __call__(self, plan: PhysicalPlan, early: list[Item], state: StateSetup | None) -> tuple[Executor, Runner]: ...
+
+
+class LeftThreads(Exception):
+    """A component was closed, and threads it has started go on."""
+
+
+class Lives:
+    """Of one instance. ``started`` is called when an executor begins to run."""
+
+    def __init__(
+        self, launch: Launch, task: int, inbox: Inbox, gateway: Gateway, telemetry: Telemetry, plan: PhysicalPlan,
+        make: MakeRunner, started: Callable[[PhysicalPlan], None], load: Callable[[str], Any],
+    ) -> None:  # fmt: skip
+        config = plan.topology.config
+        folder = checkpoint_folder(setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE), launch.home)
+        self.generation = 0  # the one that is lived, or waited in
+        self.runner: Runner | None = None
+        self.executor: Executor | None = None
+        self._folder = folder
+        self._task = task
+        self._inbox = inbox
+        self._gateway = gateway
+        self._telemetry = telemetry
+        self._make = make
+        self._started = started
+        self._load = load
+        self._writer = PartWriter(folder, inbox.put)  # its thread is one of ours
+        self._timeout_ms = 1000 * setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECS)
+        self._threads = frozenset(threading.enumerate())
+        self._behind_since: float | None = None  # a later plan has come since then
+
+    def run(self, plan: PhysicalPlan) -> None:
+        """Live until told to stop. Raises Stopped, Left, LeftThreads."""
+        while True:
+            generation = plan.generation
+            self.generation = generation.number
+            self._gateway.tell_report(TaskReport(generation.number))
+            later: PhysicalPlan | None = None
+            if generation.phase is GenerationPhase.RESTORING:
+                try:
+                    self._live(plan)
+                except NewGeneration as news:
+                    later = news.plan
+                except Exception as error:
+                    self._failed(generation.number, error)
+            else:
+                log.info("generation %d is %s; waiting for the next one", generation.number, generation.phase)
+            plan = later or self._await_later(generation.number)
+            self._end()  # whatever the inbox still holds of plans is not older
+
+    def stuck(self) -> str:
+        """Why the process has to end, since user code does not let it go on; empty while all is well. On the loop."""
+        executor = self.executor
+        behind = self._gateway.planned_generation > self.generation
+        in_call_ms = executor.gate.in_call_ms() if executor is not None and behind else 0.0
+        if not in_call_ms:
+            self._behind_since = None
+            return ""
+        now = time.monotonic()
+        if self._behind_since is None:
+            self._behind_since = now
+        if now - self._behind_since < STUCK_SECONDS:
+            return ""
+        return f"all tasks go back to a checkpoint, and user code has been in one call for {in_call_ms / 1000:.0f} s"
+
+    def _live(self, plan: PhysicalPlan) -> None:
+        generation = plan.generation
+        log.info("generation %d begins with checkpoint %d", generation.number, generation.restore_from)
+        codec = codec_of(plan.topology.component_config(plan.component_of(self._task)), self._load)
+        restored = restored_from(self._folder, plan, self._task, codec)
+        self.executor, runner = self._make(plan, [], StateSetup(self._writer.write, self._timeout_ms, restored))
+        self.runner = runner
+        self.executor.start()
+        self._gateway.join(generation.number)
+        self._started(plan)
+        runner.run()
+
+    def _failed(self, generation: int, error: Exception) -> None:
+        text = str(error) if isinstance(error, UserCodeFailed) else f"{type(error).__name__}: {error}"
+        log.error("generation %d cannot go on: %s", generation, text, exc_info=error)
+        if not isinstance(error, UserCodeFailed):  # that one has been counted
+            self._telemetry.exception(type(error).__name__, str(error), traceback.format_exc(), time.time())
+        stateful = None if self.executor is None else self.executor.stateful
+        report = TaskReport(generation, failed=text) if stateful is None else stateful.failed(text)
+        self._gateway.tell_report(report)
+
+    def _await_later(self, generation: int) -> PhysicalPlan:
+        """The next plan of a later generation. Raises Stopped, Left."""
+        while True:
+            for item in self._inbox.take(None):
+                match item:
+                    case Stop():
+                        raise Stopped
+                    case MustLeave(reason):
+                        raise Left(reason)
+                    case PlanArrived(plan) if plan.generation.number > generation and self._task in plan.tasks():
+                        return plan
+
+    def _end(self) -> None:
+        """Close the component, leave its generation, forget what has come for it. Raises LeftThreads."""
+        executor, self.executor, self.runner = self.executor, None, None
+        if executor is not None:
+            executor.stop(now_ms())
+        self._gateway.leave_generation()
+        for item in self._inbox.take(0):
+            if isinstance(item, PlanArrived | Stop | MustLeave):
+                self._inbox.put(item)
+        left = [thread.name for thread in threading.enumerate() if thread not in self._threads and thread.is_alive()]
+        if left:
+            raise LeftThreads(
+                f"{', '.join(left)}: close() has left threads that belong to the generation before; end them there"
+            )
 
 
 def run_instance(launch: Launch, container: int, component: str, task: int, slot: int, lifeline: int) -> int:

@@ -18,7 +18,7 @@ import pytest
 from connect_parts import Place
 from postgres_server import PostgresServer, program_of
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import Positions
 from heronry.api.config import Config
 from heronry.connect.pgoutput import lsn_of
 from heronry.connect.polling import rows_of

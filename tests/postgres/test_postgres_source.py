@@ -9,7 +9,7 @@ import pytest
 from connect_parts import Place
 from postgres_server import PostgresServer
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import Positions
 from heronry.connect.postgres_source import SqlRows
 from heronry.connect.settings import BadConfig, ConnectError
 from heronry.testing import Recorder

@@ -14,10 +14,10 @@ import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor, RunResult
+from heron_instance.core.flow_control import Outgoing
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import Outgoing
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.task import Setup
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.model.plan import NO_PLAN, PhysicalPlan

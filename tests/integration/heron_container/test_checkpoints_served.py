@@ -17,7 +17,7 @@ from heron_control.inspection.remote_checkpoints import CHUNK_BYTES, RemoteCheck
 from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_control.submission.naming import NamedCheckpoints
-from heron_instance.core.state.part_file import Snapshot
+from heron_instance.core.state.snapshot import Snapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, Unavailable

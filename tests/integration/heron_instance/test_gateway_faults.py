@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from heron_instance.shell import gateway as gateway_module
-from heron_instance.shell.gateway import Gateway
+from heron_instance.shell.gateway import Gateway, GatewaySetup
 from heron_instance.shell.inbox import Inbox, Item, StreamManagerSaidHello
-from heron_instance.shell.opening import GatewaySetup
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.state.part_file import Snapshot
-from heron_instance.core.state.participant import Participant
-from heron_instance.core.state.stateful import Stateful, StateSetup
-from heron_instance.shell.restore import CannotRestore, restored_from
+from heron_instance.core.state.barriers import Participant
+from heron_instance.core.state.checkpointer import Stateful
+from heron_instance.core.state.snapshot import Snapshot
+from heron_instance.core.state.task_state import StateSetup
+from heron_instance.core.task import Setup
+from heron_instance.shell.checkpoint_io import CannotRestore, restored_from
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
 from heron_runtime.model.generations import Phase
 from heron_runtime.model.plan import (

@@ -6,10 +6,9 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import Snapshot, read_part
-from heron_instance.core.state.participant import Align, Barrier, Participant
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.barriers import Align, Barrier, Participant
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import GroupRows, Snapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import (
     CheckpointWish,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import read_part
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import read_part
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, TaskReport, reading_plan
 from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.key_groups import initial_table

@@ -14,9 +14,8 @@ from contextvars import copy_context
 from typing import Any
 
 from heron_instance.core.outbox import Flush
-from heron_instance.shell.gateway import Gateway
+from heron_instance.shell.gateway import Gateway, GatewaySetup
 from heron_instance.shell.inbox import Inbox, MustLeave, PauseChanged, PlanArrived, StreamManagerSaidHello
-from heron_instance.shell.opening import GatewaySetup
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import (
     ContainerPlan,

@@ -10,7 +10,7 @@ from connect_parts import Place
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import Positions
 from heronry import Grouping, TopologyBuilder, TopologyError
 from heronry.connect.files import CsvSink, FileLines
 from heronry.connect.http import HttpSink

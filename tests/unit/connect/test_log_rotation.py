@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from connect_parts import Place
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import Positions
 from heronry.connect import files
 from heronry.connect.files import FileLines
 from heronry.testing import Recorder

@@ -11,7 +11,7 @@ from connect_parts import Place
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import Positions
 from heronry.api.config import Config
 from heronry.connect import tracked
 from heronry.connect.files import FileLines

@@ -16,8 +16,8 @@ import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor, Flush
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.task import Setup
 from heron_instance.core.user_code import NoLock
 from heron_runtime.model.ids import KEY_GROUPS, root_task
 from heron_runtime.model.plan import (

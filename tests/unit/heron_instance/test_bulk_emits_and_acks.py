@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields
 
-from heron_instance.core.streams import OutputStream
+from heron_instance.core.output_streams import OutputStream
 from heronry.api.component import Bolt, Spout
 from heronry.api.tuples import Tuple, TupleBatch
 from heronry.testing import Recorder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_instance.core.download import Download
+from heron_instance.core.flow_control import Download
 from heron_runtime.wire.control import Credit
 
 STEPS = st.lists(st.tuples(st.sampled_from(("hello", "receive", "take", "offer", "weigh")), st.integers(0, 90)))

@@ -18,7 +18,7 @@ from spout_alone import Nothing, Source
 
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.emit_gate import LONG_CALL_MS
-from heron_instance.shell.user_frame import place_of
+from heron_instance.shell.main import place_of
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
 
@@ -90,7 +90,7 @@ def test_poll_takes_what_has_arrived_and_waits_for_nothing() -> None:
 
 
 def test_acks_that_nobody_polls_for_do_not_gather_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heron_instance.core.outcomes.MOST_UNTOLD", 50)
+    monkeypatch.setattr("heron_instance.core.ack_delivery.MOST_UNTOLD", 50)
     world, shell, spout = looping({"topology.max.spout.pending": 10}, total=1000)
     shell.meanwhile = lambda: complete_all(world)
     untold: list[int] = []

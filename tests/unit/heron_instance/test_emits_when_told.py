@@ -15,7 +15,7 @@ from instance_world import SHUFFLE, Part, World
 from spout_alone import Alone, Nothing, Source
 
 from heron_instance.core import spout_executor
-from heron_instance.core.allowance import Allowance
+from heron_instance.core.emit_gate import Allowance
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.topology import TopologyState

@@ -12,10 +12,8 @@ import pytest
 
 from heron_instance.core.outbox import Flush
 from heron_instance.shell import gateway as gateway_module
-from heron_instance.shell import opening
-from heron_instance.shell.gateway import Gateway
+from heron_instance.shell.gateway import Gateway, GatewaySetup
 from heron_instance.shell.inbox import Inbox, Linked, MustLeave, StreamManagerSaidHello, Unlinked
-from heron_instance.shell.opening import GatewaySetup
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.ids import PROTOCOL_VERSION
@@ -89,7 +87,7 @@ def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Lin
 
     async def run() -> None:
         links, inbox = Links(), Inbox()
-        patch.setattr(opening, "connect", links.connect)
+        patch.setattr(gateway_module, "connect", links.connect)
         patch.setattr(gateway_module, "FAREWELL_SECONDS", 0.0)
         gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
         task = asyncio.get_running_loop().create_task(gateway.run(lambda: REPORT))

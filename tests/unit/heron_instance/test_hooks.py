@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.hooks import Hooks
-from heron_instance.core.input_figures import InputFigures
+from heron_instance.core.task_metrics import InputFigures
+from heron_instance.core.user_code import Hooks
 from heron_runtime.model.reasons import FailKind, FailReason
 from heronry.api.hooks import (
     BoltAckInfo,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.input_weight import GROWTH, LOOK_EACH_MS, NEWS, QUARTER_MS, Calls, InputWeight
+from heron_instance.core.flow_control import GROWTH, LOOK_EACH_MS, NEWS, QUARTER_MS, Calls, InputWeight
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.settings import Keys, MiB, setting

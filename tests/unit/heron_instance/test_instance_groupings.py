@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
 
-from heron_instance.core.groupings import Direct, Grouping, OneOfMany
-from heron_instance.core.key_groupings import Fields
-from heron_instance.core.make_grouping import make_grouping
+from heron_instance.core.groupings import Direct, Fields, Grouping, OneOfMany, make_grouping
 from heron_runtime.model.keys import UnsupportedKey, key_group
 from heron_runtime.model.topology import GroupingKind, GroupingSpec
 from heronry.api.component import BasicBolt, Bolt, Spout

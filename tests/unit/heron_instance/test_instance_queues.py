@@ -6,9 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_instance.core.flow_control import ADJUST_INTERVAL_MS, PACKET_BYTES, AdaptiveQueue, Outgoing
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import PACKET_BYTES, Outgoing
-from heron_instance.core.queues import ADJUST_INTERVAL_MS, AdaptiveQueue
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 

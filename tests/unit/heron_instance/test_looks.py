@@ -11,8 +11,8 @@ from call_world import Shell
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.allowance import Allowance
-from heron_instance.core.streams import OutputStream
+from heron_instance.core.emit_gate import Allowance
+from heron_instance.core.output_streams import OutputStream
 from heronry.api.component import BasicBolt, Bolt
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_instance.core.flow_control import PACKET_BYTES, Outgoing
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import PACKET_BYTES, Outgoing
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 

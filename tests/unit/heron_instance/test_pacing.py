@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spout_alone import Alone
 
-from heron_instance.core.pacing import LAST_DELAY_MS, TRY_EACH, Pacing
+from heron_instance.core.spout_executor import LAST_DELAY_MS, TRY_EACH, Pacing
 
 FLUSH_MS = 5.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heron_instance.core.window import TOLD_MS, WINDOW_ROWS, PendingWindow
+from heron_instance.core.pending import TOLD_MS, WINDOW_ROWS, PendingWindow
 
 
 def shut_at_100(max_pending: int = 20) -> PendingWindow:

@@ -10,8 +10,8 @@ from instance_world import SHUFFLE, Counts, Part, World
 from spout_alone import Nothing, Source
 
 from heron_instance.core.outbox import Flush
+from heron_instance.shell.executor_loop import Left, Runner, Stopped
 from heron_instance.shell.inbox import Inbox, MustLeave, Stop
-from heron_instance.shell.runner import Left, Runner, Stopped
 from heron_runtime.wire.data import Packet
 
 SPOUT, BOLT = 1, 2

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from spout_alone import Alone
 
-from heron_instance.shell import runner as runner_module
+from heron_instance.shell import executor_loop as runner_module
+from heron_instance.shell.executor_loop import Runner
 from heron_instance.shell.inbox import Inbox, Wake
-from heron_instance.shell.runner import Runner
 
 
 class Idle:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_instance.core.pending import Settled
-from heron_instance.core.settled_figures import MOST_RUNS, SettledFigures
+from heron_instance.core.task_metrics import MOST_RUNS, SettledFigures
 from heron_runtime.model.metrics import keyed
 
 STREAMS = {0: "default", 1: "odd", 2: "never"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from spout_alone import Alone, Source
 
-from heron_instance.core.window import PendingWindow
+from heron_instance.core.pending import PendingWindow
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.reasons import FailKind

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import SHUFFLE, Part, World, make_plan
 
-from heron_instance.core.standstill import PATIENCE, DrainingTask
-from heron_instance.core.state.barriers import barrier_frame, channels
-from heron_instance.core.state.participant import Barrier
+from heron_instance.core.state.barriers import PATIENCE, Barrier, DrainingTask, barrier_frame, channels
 from heron_runtime.model.plan import PhysicalPlan, PlanVersion, Standstill
 from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.component import BasicBolt, Spout

@@ -18,9 +18,9 @@ from test_runner_end import Post
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.outbox import Flush
-from heron_instance.core.setup import Setup
+from heron_instance.core.task import Setup
+from heron_instance.shell.executor_loop import Runner, Stopped
 from heron_instance.shell.inbox import Inbox, Stop, Wake
-from heron_instance.shell.runner import Runner, Stopped
 from heron_runtime.model.ids import root_base
 from heron_runtime.wire.data import Frame, Packet
 from heronry.api.component import Bolt

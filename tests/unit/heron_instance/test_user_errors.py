@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from heron_instance.core.failures import Failures, takes_reason
-from heron_instance.core.telemetry import Counts
-from heron_instance.core.user_code import Call, NoLock, UserCode
-from heron_instance.core.user_errors import LETTERS_LOGGED_SECS, UserErrors
+from heron_instance.core.ack_delivery import takes_reason
+from heron_instance.core.input_batch import Failures
+from heron_instance.core.task_metrics import Counts
+from heron_instance.core.user_code import LETTERS_LOGGED_SECS, Call, NoLock, UserCode, UserErrors
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.reasons import MAX_REASON_TEXT, FailKind
 

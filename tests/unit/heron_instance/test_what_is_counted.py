@@ -13,7 +13,7 @@ from spout_alone import Nothing, Source
 from test_bolt_executor import Collect
 
 from heron_instance.core.executor import soonest
-from heron_instance.core.failures import MAX_TEXTS, Failures
+from heron_instance.core.input_batch import MAX_TEXTS, Failures
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.topology import TopologyState

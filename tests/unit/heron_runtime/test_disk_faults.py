@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.part_file import Damaged, Snapshot, read_part
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.snapshot import Damaged, GroupRows, Snapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime import files
 from heron_runtime.checkpoint_files import CheckpointFolder

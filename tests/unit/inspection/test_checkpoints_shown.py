@@ -13,8 +13,7 @@ from heron_control.inspection.checkpoints import complete_ones, details, read_ma
 from heron_control.inspection.remote_checkpoints import RemoteCheckpoints, reachable_storage
 from heron_control.inspection.whole_files import damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
-from heron_instance.core.state.part_file import Snapshot
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.snapshot import GroupRows, Snapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError

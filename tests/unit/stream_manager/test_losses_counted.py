@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sm_world import World, frame, make_plan
 
+from heron_instance.core.flow_control import Outgoing
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import Outgoing
 from heron_runtime.wire.control import Credit, PeerCredit
 from stream_manager.core.credit import CreditGrant
 from stream_manager.core.links import Link

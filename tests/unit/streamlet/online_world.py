@@ -19,13 +19,12 @@ import numpy as np
 from instance_world import Clock, Counts, World  # beside the tests of executors
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.state.kept import key_widths
-from heron_instance.core.state.part_file import Snapshot
-from heron_instance.core.state.stateful import StateSetup
+from heron_instance.core.state.snapshot import Snapshot
+from heron_instance.core.state.task_state import StateSetup, key_widths
+from heron_instance.core.task import Setup
 from heron_instance.core.values_codec import ValuesCodec
-from heron_instance.shell.restore import restored_from
+from heron_instance.shell.checkpoint_io import restored_from
 from heron_runtime.model.checkpoints import CheckpointWish, Manifest, Part, initial_manifest, keeps_state, next_manifest
 from heron_runtime.model.generations import Generation, Member, Phase, task_place
 from heron_runtime.model.key_groups import initial_table, rebalance

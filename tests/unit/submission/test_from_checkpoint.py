@@ -14,7 +14,7 @@ from heron_control.schedulers.topology_folder import load_launch, place_of
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, StartFrom, Submission
-from heron_instance.core.state.part_file import Snapshot
+from heron_instance.core.state.snapshot import Snapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import ExistsAlready, Failure, InvalidTopology, NotFound, UsageError

@@ -10,11 +10,10 @@ import numpy as np
 from instance_world import Counts, Part, World
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.own_thread import Threads
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.state.kept import NOTHING_RESTORED, Restored
-from heron_instance.core.state.stateful import StateSetup
+from heron_instance.core.state.task_state import NOTHING_RESTORED, Restored, StateSetup
+from heron_instance.core.task import Setup
+from heron_instance.core.user_code import Threads
 from heron_runtime.model.generations import Generation, Member, Phase, task_place
 
 INCARNATION = 5

@@ -7,8 +7,8 @@ import copy
 import random
 from typing import Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import Snapshot, read_part
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import Snapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import Manifest, Part, groups_of, initial_manifest, next_manifest, reading_plan
 from heron_runtime.model.key_groups import initial_table, rebalance

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from heron_instance.core.state.kept import NoPlace, Restored
-from heron_instance.core.state.tokens import BadToken, Tokens, generation_of
+from heron_instance.core.state.checkpointer import BadToken, Tokens, generation_of
+from heron_instance.core.state.task_state import NoPlace, Restored
 from heron_runtime.model.checkpoints import Adopted, Token
 from heronry.api.state import Checkpoint, TwoPhaseSink
 

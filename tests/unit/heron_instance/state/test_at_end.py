@@ -9,7 +9,7 @@ from instance_world import SHUFFLE, Part
 from kept_world import KeptWorld
 from spout_alone import Alone, Nothing, Source
 
-from heron_instance.core.state.participant import Align
+from heron_instance.core.state.barriers import Align
 from heron_runtime.wire.container import AT_END
 
 KEPT = {"topology.reliability.mode": "ATLEAST_ONCE"}

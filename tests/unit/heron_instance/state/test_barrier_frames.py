@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.barriers import NoBarrier, barrier_frame, barrier_of
-from heron_instance.core.state.participant import Barrier
+from heron_instance.core.state.barriers import Barrier, NoBarrier, barrier_frame, barrier_of
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.data_codec import decode_packet, encode_packet
 

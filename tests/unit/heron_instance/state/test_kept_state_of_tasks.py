@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from instance_world import SHUFFLE, Part, fields, make_plan
 
-from heron_instance.core.state.kept import KeptState, NoPlace, Restored
-from heron_instance.core.state.participant import Align
-from heron_instance.core.state.splits import Positions, SplitNotOwned
-from heron_instance.core.state.stateful import Stateful, StateSetup
+from heron_instance.core.state.barriers import Align
+from heron_instance.core.state.checkpointer import Stateful
+from heron_instance.core.state.task_state import KeptState, NoPlace, Positions, Restored, SplitNotOwned, StateSetup
 from heron_instance.core.user_code import NoLock, UserCode
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import Adopted, CheckpointWish

@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from state_history import run
 
-from heron_instance.core.state.expiry import SPARE
-from heron_instance.core.state.keyed import KeyedState, NotOwned
+from heron_instance.core.state.keyed_state import SPARE, KeyedState, NotOwned
 from heron_runtime.model.checkpoints import ALL_GROUPS
 from heron_runtime.model.keys import UnsupportedKey, group_of
 

@@ -11,9 +11,9 @@ import pytest
 from instance_world import SHUFFLE, Part, World
 from kept_world import KeptWorld
 
-from heron_instance.core.own_thread import OwnThread, WrongThread
-from heron_instance.core.streams import OutputStream
-from heron_instance.shell.threads import RealThreads
+from heron_instance.core.emit_gate import OwnThread, WrongThread
+from heron_instance.core.output_streams import OutputStream
+from heron_instance.shell.main import RealThreads
 from heronry.api.component import BasicBolt, Spout
 
 SPOUT, BOLT = 1, 2

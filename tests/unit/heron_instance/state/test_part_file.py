@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.part_file import CannotEncode, Snapshot, read_part
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.snapshot import CannotEncode, GroupRows, Snapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
 from heron_runtime.wire.part_heads import (

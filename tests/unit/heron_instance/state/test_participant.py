@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heron_instance.core.state.participant import KEPT_PARTS, Align, Barrier, Participant
+from heron_instance.core.state.barriers import KEPT_PARTS, Align, Barrier, Participant
 from heron_runtime.model.checkpoints import Part, TaskReport
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.expiry import SPARE, Expiry
-from heron_instance.core.state.splits import Listed, Positions, SplitNotOwned
+from heron_instance.core.state.keyed_state import SPARE, Expiry
+from heron_instance.core.state.task_state import Listed, Positions, SplitNotOwned
 from heron_runtime.model.keys import group_of
 
 TASKS = (3, 5, 9)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_kept_state_of_tasks import Keyed, plan_of
 
-from heron_instance.core.state.kept import KeptState, Restored
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.references import KeptReference, References
+from heron_instance.core.state.keyed_state import KeptReference, KeyedState, References
+from heron_instance.core.state.task_state import KeptState, Restored
 from heron_runtime.model.checkpoints import ALL_GROUPS
 
 KEYS = ["a", "b", "c"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import Snapshot, read_part
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import Snapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
+from heron_instance.shell.checkpoint_io import PartWriter
 from heron_instance.shell.inbox import Item, PartFailed, PartWritten
-from heron_instance.shell.part_writer import PartWriter
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
 

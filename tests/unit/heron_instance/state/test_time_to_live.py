@@ -8,7 +8,7 @@ import pytest
 from instance_world import Part, World, fields
 from kept_world import KeptWorld
 
-from heron_instance.core.state.kept import Restored
+from heron_instance.core.state.task_state import Restored
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.component import BasicBolt, Spout
 from heronry.testing import Recorder

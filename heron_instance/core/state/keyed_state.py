@@ -8,28 +8,157 @@ does not); so references must not outlive the call of user code that read them. 
 last complete one that this task has heard of: what was taken for one that did not complete is taken again with the
 next. Entries may have a time to live (``expiry.py``). Key groups are those of Carbone et al., "State Management in
 Apache Flink", VLDB 2017, section 3.
+
+One entry per key: what a key is looked up by in the state of a task.
+
+Keys that fields grouping sends to one task as the same key must find the same entry, and no others
+(``heron_runtime/model/keys.py``). Python's own equality agrees with that for most keys, numbers of all kinds included;
+where it does not (NaN, hooks, aware datetimes, and whatever contains one) the canonical encoding is the index.
+
+Time to live: which entries of keyed state end, and when.
+
+Theory of operation. Moments are absolute (seconds since 1970), so that they mean the same after a restore and in
+another task. A heap has the soonest in front: when time passes, entries that are due are taken from it, and no other is
+looked at; a look at an entry in between asks nothing. An entry whose moment has changed leaves its old place in the
+heap, which counts for nothing when its turn comes; when such places are more than the entries the heap is made anew, so
+it stays within a constant factor of them. Time passes between calls of user code only (``pass_time``), never backwards.
+
+A setting for finding mistakes: values of keyed state that user code changes behind the back of a checkpoint.
+
+Theory of operation. A value that can be changed in place counts as changed when its key is read or written; so a
+reference that outlives its call, or the value of a ``peek``, can be changed without the checkpoint taking it, and after
+a restore the change is gone. Here a digest of each such value is kept from one checkpoint to the next: where it differs
+and nobody has touched the key in between, a checkpoint would have lost the change. That costs a pickle of all values at
+each checkpoint, so it is off unless asked for (``topology.stateful.check.references``).
 """
 
 from __future__ import annotations
 
 import copy
 import datetime as dt
+import hashlib
+import heapq
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
-from heron_instance.core.state.expiry import Expiry
-from heron_instance.core.state.key_index import OWN_INDEX, index_of, index_of_many
-from heron_instance.core.state.references import KeptReference, References
-from heron_instance.core.state.taken import GroupRows, Taken
+from heron_instance.core.state.snapshot import GroupRows, Taken
 from heron_runtime.model.checkpoints import FULL_EVERY, full_groups
-from heron_runtime.model.keys import group_of, group_of_many
+from heron_runtime.model.keys import encode, group_of, group_of_many
 
+#: A key of one of these types is its own index: Python's equality is the canonical one. (A float may be NaN.)
+OWN_INDEX = frozenset({str, int, bytes, bool, type(None)})
+SPARE = 1024  # places that count for nothing, in a small heap
 UNCHANGEABLE = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, dt.date, dt.datetime, dt.time, dt.timedelta}
 )
 _ABSENT = object()
+
+
+def index_of(key: Any) -> Any:
+    """What a key of one field is looked up by: equal for two keys if and only if they are the same. Raises
+    UnsupportedKey."""
+    if type(key) in OWN_INDEX:
+        return key
+    encoded = encode(key)
+    tag, rest = encoded[:1], encoded[1:]
+    if tag == b"s":
+        return rest.decode("utf-8", "surrogatepass")
+    if tag == b"b":
+        return rest
+    if tag == b"N":
+        return None
+    if tag == b"n" and rest.lstrip(b"-")[:1] in _HEX_DIGITS and rest.lstrip(b"-") not in (b"nan", b"inf"):
+        above, _, below = rest.decode().partition("/")
+        return Fraction(int(above, 16), int(below, 16)) if below else int(above, 16)
+    return (encoded,)
+
+
+def index_of_many(key: tuple[Any, ...]) -> Any:
+    """The same for a key of several fields, given as a tuple."""
+    if set(map(type, key)) <= OWN_INDEX:
+        return key
+    return tuple(map(index_of, key))
+
+
+_HEX_DIGITS = tuple(bytes([digit]) for digit in b"0123456789abcdef")
+
+
+class Expiry:
+    """Of the entries of one task, by index. ``wall`` gives seconds since 1970. ``times``: when entries end that do."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self.times: dict[Any, float] = {}
+        self.now = wall()
+        self._wall = wall
+        self._heap: list[tuple[float, int, Any]] = []
+        self._numbers = itertools.count()  # equal moments: indexes of different types have no order
+
+    def set(self, index: Any, at: float) -> None:
+        """This entry ends then."""
+        self.times[index] = at
+        heapq.heappush(self._heap, (at, next(self._numbers), index))
+        self._tidy()
+
+    def forget(self, index: Any) -> None:
+        """This entry does not end, or is no more."""
+        if self.times.pop(index, None) is not None:
+            self._tidy()
+
+    def pass_time(self) -> list[Any]:
+        """It is now; the entries that have ended since the last time, which are forgotten."""
+        now = self.now = max(self.now, self._wall())
+        heap, times, due = self._heap, self.times, []
+        while heap and heap[0][0] <= now:
+            at, _, index = heapq.heappop(heap)
+            if times.get(index) == at:
+                del times[index]
+                due.append(index)
+        return due
+
+    def _tidy(self) -> None:
+        if len(self._heap) > 2 * len(self.times) + SPARE:
+            self._heap = [(at, next(self._numbers), index) for index, at in self.times.items()]
+            heapq.heapify(self._heap)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert len(self._heap) <= 2 * len(self.times) + SPARE
+        assert set(self.times.items()) <= {(index, at) for at, _, index in self._heap}, "not in the heap"
+
+
+class KeptReference(TypeError):
+    """A value was changed by a reference that had outlived the call of user code that read it."""
+
+
+class References:
+    """The digests of one task. ``unchangeable``: types of values that need none."""
+
+    def __init__(self, unchangeable: Collection[object]) -> None:
+        self._unchangeable = unchangeable
+        self._digests: dict[Any, bytes] = {}
+
+    def lost(self, values: Mapping[Any, Any], touched: Collection[Any]) -> list[Any]:
+        """The keys whose values have changed since the last call of this, but for those ``touched`` since then."""
+        before = self._digests
+        self._digests = {
+            key: digest
+            for key, value in values.items()
+            if type(value) not in self._unchangeable and (digest := _digest(value)) is not None
+        }
+        return [key for key, now in self._digests.items() if key not in touched and before.get(key, now) != now]
+
+
+def _digest(value: Any) -> bytes | None:
+    """None for what cannot be written: the checkpoint says so itself."""
+    try:
+        return hashlib.blake2b(pickle.dumps(value, 5), digest_size=16).digest()
+    except Exception:  # whatever user code's own values raise
+        return None
 
 
 class NotOwned(LookupError):

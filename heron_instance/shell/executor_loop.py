@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from heron_instance.core.executor import Executor
 from heron_instance.core.outbox import Flush
-from heron_instance.core.telemetry import TelemetrySink
+from heron_instance.core.task_metrics import TelemetrySink
 from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.gateway import Gateway
 from heron_instance.shell.inbox import (

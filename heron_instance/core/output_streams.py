@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from heron_instance.core.groupings import Grouping, Part, Row
-from heron_instance.core.key_groupings import KEY_TYPES, Fields
-from heron_instance.core.make_grouping import make_grouping
+from heron_instance.core.groupings import KEY_TYPES, Fields, Grouping, Part, Row, make_grouping
 from heron_runtime.model.keys import UnsupportedKey, group_of
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.topology import KEYED, GroupingKind

@@ -8,6 +8,7 @@ order; what it raises ends the call for that root alone. It may emit in ``ack`` 
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -16,14 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from heron_instance.core.allowance import Allowance
-from heron_instance.core.failures import takes_reason
-from heron_instance.core.hooks import Hooks
+from heron_instance.core.emit_gate import Allowance
 from heron_instance.core.pending import PendingTable, Settled
-from heron_instance.core.settled_figures import SettledFigures
 from heron_instance.core.spout_collector import SpoutCollector
-from heron_instance.core.user_code import UserCode
-from heron_instance.core.user_errors import UserErrors
+from heron_instance.core.task_metrics import SettledFigures
+from heron_instance.core.user_code import Hooks, UserCode, UserErrors
 from heron_runtime.model.instance_metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
@@ -38,7 +36,6 @@ from heron_runtime.wire.data import Reason, Verdict
 from heronry.api.component import Spout
 
 MOST_UNTOLD = 65_536  # roots whose spout may be told later, while one call of it lasts
-
 log = logging.getLogger(__name__)
 
 
@@ -242,3 +239,13 @@ class Outcomes:
                 at_once[:0] = ids[acked:]
         finally:
             self._end()
+
+
+def takes_reason(fail: Any) -> bool:
+    """True if the user's ``fail`` has room for the reason beside the id."""
+    try:
+        parameters = inspect.signature(fail).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)

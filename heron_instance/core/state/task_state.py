@@ -3,27 +3,156 @@
 All of it is one file in a checkpoint (``part_file.py``): key groups in blocks of their own, the rest in the task's
 block, whose rows say of which kind they are. Which of the three a component has follows from the plan: state by key
 needs inputs grouped by fields, positions belong to spouts that list splits.
+
+The positions of a spout: what of its source each task reads, and how far it is.
+
+A *split* is a part of a source that one task reads by itself, a file, a partition, a shard (Flink's FLIP-27). A spout
+lists its splits by name, with a number if they have one, and keeps for each it owns a position in ``self.keyed``. Who
+owns a split follows from its number (of a split without number, from a hash of its name) and the tasks of the
+component; so splits find their owner again after a restore, after a rescale, and when the list grows.
+
+The state of a task alone, where a call of user code can be undone (``self.state`` of a bolt with dead letters).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.splits import Positions
-from heron_instance.core.state.taken import GroupRows, Row
-from heron_instance.core.state.undoable import UndoableMapping
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import GroupRows, Row, Snapshot
 from heron_runtime.model.checkpoints import Adopted, Token, groups_of
 from heron_runtime.model.generations import NO_CHECKPOINT
+from heron_runtime.model.keys import group_of
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import GroupingKind
 from heronry.api.component import Spout
 from heronry.api.dead_letters import stream_of
 
+Listed = str | tuple[str, int]  # a split, or a split with its number
+Listing = Callable[[], Iterable[Listed]]
+_ABSENT = object()
 OF_TASK, OF_SPLIT = "state", "split"  # kinds of rows in the task's block
+PartWriter = Callable[[Snapshot], None]
+
+
+class SplitNotOwned(LookupError):
+    """A split that another task of the component reads."""
+
+
+class Positions(MutableMapping[str, Any]):
+    """What ``self.keyed`` is in a spout: split to position, for the splits this task owns.
+
+    ``listing`` is the spout's ``splits``; ``tasks``: those of its component. Raises SplitNotOwned when a position of
+    another task's split is written.
+    """
+
+    def __init__(self, task: int, tasks: Sequence[int], listing: Listing) -> None:
+        self._task = task
+        self._tasks = tuple(sorted(tasks))
+        self._listing = listing
+        self._listed: dict[str, int | None] = {}
+        self._values: dict[str, Any] = {}  # with those of other tasks, as restored: who owns them is not known yet
+
+    def owned(self) -> list[str]:
+        """The splits this task reads now, in the order in which they are listed. Asks the spout for its list."""
+        self._listed = dict(_named(listed) for listed in self._listing())
+        return [split for split in self._listed if self.owns(split)]
+
+    def owns(self, split: str) -> bool:
+        """Whether this task reads it."""
+        number = self._listed.get(split)
+        place = group_of(split) if number is None else number
+        return self._tasks[place % len(self._tasks)] == self._task
+
+    def __getitem__(self, split: str) -> Any:
+        return self._values[split]
+
+    def __setitem__(self, split: str, position: Any) -> None:
+        if not self.owns(split):
+            raise SplitNotOwned(f"split {split!r} is read by another task of this spout: read self.owned_splits() only")
+        self._values[split] = position
+
+    def __delitem__(self, split: str) -> None:
+        del self._values[split]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([split for split in self._values if self.owns(split)])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def taken(self) -> list[tuple[str, Any]]:
+        """What a checkpoint holds: positions of splits that this task owns and that are still listed."""
+        return [(split, self._values[split]) for split in self.owned() if split in self._values]
+
+    def load(self, positions: Iterable[tuple[str, Any]]) -> None:
+        """Positions of any task of the component."""
+        self._values.update(positions)
+
+
+def _named(listed: Listed) -> tuple[str, int | None]:
+    return (listed, None) if isinstance(listed, str) else (str(listed[0]), int(listed[1]))
+
+
+class UndoableMapping(MutableMapping[Any, Any]):
+    """A mapping whose changes since ``begin`` can be undone, those in place included: who looks at a value gets a copy,
+    which takes its place. References to values must not outlive the call that read them."""
+
+    def __init__(self) -> None:
+        self._values: dict[Any, Any] = {}
+        self._before: dict[Any, Any] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self._values[key]
+        if self._before is not None and key not in self._before:
+            self._before[key] = value
+            value = self._values[key] = copy.deepcopy(value)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._remember(key)
+        self._values[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        self._remember(key)
+        del self._values[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def begin(self) -> None:
+        """From here on changes can be undone."""
+        self._before = {}
+
+    def keep(self) -> None:
+        """What has changed since ``begin`` stays."""
+        self._before = None
+
+    def undo(self) -> None:
+        """Everything is as it was at ``begin``."""
+        before, self._before = self._before or {}, None
+        for key, value in before.items():
+            if value is _ABSENT:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = value
+
+    def _remember(self, key: Any) -> None:
+        if self._before is not None and key not in self._before:
+            self._before[key] = self._values.get(key, _ABSENT)
 
 
 @dataclass(frozen=True)
@@ -147,3 +276,13 @@ def key_widths(plan: PhysicalPlan, component: str) -> set[int]:
     """Of how many fields the keys of a component's inputs grouped by fields consist."""
     inputs = plan.topology.component(component).inputs
     return {len(source.grouping.fields) for source in inputs if source.grouping.kind is GroupingKind.FIELDS}
+
+
+@dataclass
+class StateSetup:
+    """What a task is begun with in a generation. ``write`` has the file of a part written, elsewhere; what
+    became of it is told by ``Stateful.on_part`` or ``on_part_failed``."""
+
+    write: PartWriter
+    timeout_ms: float
+    restored: Restored = NOTHING_RESTORED

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from heron_instance.core.state.keyed_state import KeyedState
-from heron_instance.core.state.snapshot import Snapshot, read_part
+from heron_instance.core.state.snapshot import TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
 
@@ -38,7 +38,7 @@ def snapshot() -> dict[str, Any]:
 def _taken(state: KeyedState, turn: int, codec: ValuesCodec) -> tuple[Part, list[bytes], dict[str, Any]]:
     draft = Part("count", 1, 1, 1, turn + 1, turn, 0, "", ALL_GROUPS)
     began = time.perf_counter()
-    taken = Snapshot(draft, (), state.take(turn + 1, turn), codec)
+    taken = TaskSnapshot(draft, (), state.take(turn + 1, turn), codec)
     pause_ms = 1000 * (time.perf_counter() - began)
     written: list[tuple[Part, list[bytes]]] = []
     writer = threading.Thread(target=lambda: written.append(taken.encode()))

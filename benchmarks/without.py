@@ -8,7 +8,7 @@ from __future__ import annotations
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from heron_instance.core.output import Output
+from heron_instance.core.output import TaskOutput
 from heron_instance.core.values_codec import Encoded, ValuesCodec
 
 FIRST_LEVEL_ROWS = 100
@@ -40,11 +40,11 @@ def _two_levels(component: Any, context: Any) -> None:
 
 def _no_idle_flush(component: Any, context: Any) -> None:
     """Only a full batch or the flush interval sends."""
-    take_due = Output.take_due
-    Output.take_due = (  # type: ignore[method-assign]  # that is the point
+    take_due = TaskOutput.take_due
+    TaskOutput.take_due = (  # type: ignore[method-assign]  # that is the point
         lambda self, now_ms, idle, gap_ms: take_due(self, now_ms, False, gap_ms)
     )
-    Output.deadline_ms = (  # type: ignore[method-assign]  # the same
+    TaskOutput.deadline_ms = (  # type: ignore[method-assign]  # the same
         lambda self, gap_ms: None if self.waiting_since_ms is None else self.waiting_since_ms + self.interval_ms
     )
 

@@ -1,9 +1,10 @@
-"""What became of a spout's tuples: verdicts settle roots, and ``ack`` or ``fail`` tells the spout of each, once.
+"""Delivery of acks and fails to a spout.
 
-Verdicts are *settled* at any time: the roots leave the pending table and are counted. The spout is told when its code
-may be called, which is between two calls of it or when it polls (``tell``): for many roots at a time and in their
-order; what it raises ends the call for that root alone. It may emit in ``ack`` and ``fail``, within its allowance
-(``allowance.py``): when that is used up the rest is told later. What waits here is bounded by the roots that were open.
+Verdicts are *settled* at any time: their roots leave the pending table and are counted. ``deliver`` then calls ``ack``
+or ``fail`` of the spout, once for each settled root and in order. It runs when user code may be called: between two
+calls of user code, or within a call that polls. An exception ends the call for that root alone. ``ack`` and ``fail``
+may emit within the emit budget (``emit_gate.py``); once it is exhausted, the remaining roots are delivered later. The
+roots that wait here are bounded by the roots that were open.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from heron_instance.core.emit_gate import Allowance
-from heron_instance.core.pending import PendingTable, Settled
+from heron_instance.core.emit_gate import EmitBudget
+from heron_instance.core.pending import PendingTable, SettledRoots
 from heron_instance.core.spout_collector import SpoutCollector
-from heron_instance.core.task_metrics import SettledFigures
+from heron_instance.core.task_metrics import RootMetrics
 from heron_instance.core.user_code import Hooks, UserCode, UserErrors
 from heron_runtime.model.instance_metrics import (
     ACK_COUNT,
@@ -35,12 +36,17 @@ from heron_runtime.model.reasons import FailKind, FailReason
 from heron_runtime.wire.data import Reason, Verdict
 from heronry.api.component import Spout
 
-MOST_UNTOLD = 65_536  # roots whose spout may be told later, while one call of it lasts
+MAX_UNDELIVERED = 65_536  # settled roots that may wait while one call of the spout lasts
 log = logging.getLogger(__name__)
 
 
-class Outcomes:
-    """Of one spout task. ``room`` says how many rows ``ack`` and ``fail`` may emit; None: they are not to be called."""
+class AckDelivery:
+    """Settles verdicts and delivers acks and fails to one spout task.
+
+    Args:
+        room: Returns the number of rows that ``ack`` and ``fail`` may emit, or None while they must not be called.
+        untracked_note: Warning to log at the first message id that nothing tracks.
+    """
 
     def __init__(
         self,
@@ -50,9 +56,9 @@ class Outcomes:
         hooks: Hooks,
         errors: UserErrors,
         count: Callable[[str, float], None],
-        figures: SettledFigures,
+        figures: RootMetrics,
         user_code: UserCode,
-        allowance: Allowance,
+        budget: EmitBudget,
         room: Callable[[], int | None],
         untracked_note: str = "",
     ) -> None:
@@ -62,29 +68,29 @@ class Outcomes:
         self._hooks = hooks
         self._errors = errors
         self._count = count
-        self._figures = figures
+        self._metrics = figures
         self._user_code = user_code
-        self._allowance = allowance
+        self._budget = budget
         self._room = room
-        self._untracked_note = untracked_note  # for the log, when the first id comes that nothing tracks
+        self._untracked_note = untracked_note
         self._wants_ack = type(spout).ack is not Spout.ack and not errors.strict
         self._wants_fail = type(spout).fail is not Spout.fail
         self._wants_reason = takes_reason(spout.fail)
         self._verdicts: deque[Verdict] = deque()
-        self._untold: deque[tuple[Settled, Reason | None]] = deque()
+        self._undelivered: deque[tuple[SettledRoots, Reason | None]] = deque()
         self._warned = False
-        self.untold = 0  # settled roots that the spout is still to be told of
+        self.undelivered_count = 0  # settled roots not delivered yet
 
-    def put(self, verdicts: list[Verdict]) -> None:
-        """What the tracker has found, for the next ``settle``."""
+    def add_verdicts(self, verdicts: list[Verdict]) -> None:
+        """Queue verdicts of the tracker for the next ``settle``."""
         self._verdicts.extend(verdicts)
 
-    def waiting(self) -> bool:
-        """True if there is something to settle or to tell."""
-        return bool(self._verdicts or self._untold or self._collector.at_once)
+    def has_work(self) -> bool:
+        """Return True if there are roots to settle or to deliver."""
+        return bool(self._verdicts or self._undelivered or self._collector.untracked_ids)
 
     def settle(self, now_ms: float) -> None:
-        """Settle what waits."""
+        """Settle the queued verdicts."""
         while self._verdicts:
             verdict = self._verdicts.popleft()
             roots = np.frombuffer(verdict.roots, dtype="<u8")
@@ -94,85 +100,85 @@ class Outcomes:
             if verdict.reason is None:
                 self._acked(settled)
             else:
-                self.failed(settled, verdict.reason)
+                self.fail(settled, verdict.reason)
 
-    def _acked(self, settled: Settled) -> None:
+    def _acked(self, settled: SettledRoots) -> None:
         if not settled.ids:
             return
-        self._figures.counted(ACK_COUNT, settled)
-        self._figures.timed(COMPLETE_LATENCY, settled)
+        self._metrics.count_roots(ACK_COUNT, settled)
+        self._metrics.time_roots(COMPLETE_LATENCY, settled)
         if self._wants_ack or self._hooks:
-            self._tell_later(settled, None)
+            self._deliver_later(settled, None)
 
-    def failed(self, settled: Settled, reason: Reason) -> None:
-        """These have failed, whoever said so."""
+    def fail(self, settled: SettledRoots, reason: Reason) -> None:
+        """Count and queue failed roots, whatever the source of the failure."""
         if not settled.ids:
             return
         name = TIMEOUT_COUNT if reason.kind is FailKind.TIMEOUT else FAIL_COUNT
-        self._figures.counted(name, settled)
+        self._metrics.count_roots(name, settled)
         if name is TIMEOUT_COUNT:
-            self._figures.counted(FAIL_COUNT, settled)
+            self._metrics.count_roots(FAIL_COUNT, settled)
         by = (reason.kind, reason.component) if reason.component else (reason.kind,)
         self._count(keyed(FAILED_BY_REASON, *by), len(settled.ids))
-        self._figures.timed(FAIL_LATENCY, settled)
+        self._metrics.time_roots(FAIL_LATENCY, settled)
         if self._wants_fail or self._hooks:
-            self._tell_later(settled, reason)
+            self._deliver_later(settled, reason)
 
-    def _tell_later(self, settled: Settled, reason: Reason | None) -> None:
-        self._untold.append((settled, reason))
-        self.untold += len(settled.ids)
+    def _deliver_later(self, settled: SettledRoots, reason: Reason | None) -> None:
+        self._undelivered.append((settled, reason))
+        self.undelivered_count += len(settled.ids)
 
-    def tell(self) -> None:
-        """Call ``ack`` or ``fail`` of the spout for each settled root, while there is room for what it emits."""
-        if not self._untold or not self._begin():
+    def deliver(self) -> None:
+        """Call ``ack`` or ``fail`` of the spout for each settled root, while there is room for the rows it emits."""
+        if not self._undelivered or not self._begin():
             return
         try:
-            while self._untold and not self._allowance.used_up:
-                settled, reason = self._untold.popleft()
+            while self._undelivered and not self._budget.is_exhausted:
+                settled, reason = self._undelivered.popleft()
                 ids = settled.ids
-                told = self._tell_acked(settled) if reason is None else self._tell_failed(settled, reason)
-                self.untold -= told
+                told = self._deliver_acked(settled) if reason is None else self._deliver_failed(settled, reason)
+                self.undelivered_count -= told
                 if told < len(ids):
-                    rest = Settled(ids[told:], settled.streams[told:], settled.ages_ms[told:])
-                    self._untold.appendleft((rest, reason))
+                    rest = SettledRoots(ids[told:], settled.streams[told:], settled.ages_ms[told:])
+                    self._undelivered.appendleft((rest, reason))
         finally:
             self._end()
 
     def _begin(self) -> bool:
-        """True if user code may be told now; ``_end`` must follow."""
-        room = None if self._allowance.lasts else self._room()  # an ``ack`` that polls is told of nothing more
+        """Open the emit budget. Return True if user code may be called now; ``_end`` must follow."""
+        room = None if self._budget.is_active else self._room()  # an ``ack`` that polls gets no further roots
         if room is not None:
-            self._allowance.begin(room)
+            self._budget.begin(room)
         return room is not None
 
     def _end(self) -> None:
-        """What user code has emitted meanwhile is routed, or held."""
-        self._allowance.end()
+        """Close the emit budget, and route or hold the rows that user code has emitted."""
+        self._budget.end()
         self._collector.route_pending()
 
     def relieve(self) -> None:
-        """Within a long call: keep bounded what waits for user code."""
+        """Bound the number of undelivered roots within a long call."""
         if not self._wants_ack:
-            self.ack_at_once()
-        if self.untold + len(self._collector.at_once) <= MOST_UNTOLD:
+            self.deliver_untracked()
+        if self.undelivered_count + len(self._collector.untracked_ids) <= MAX_UNDELIVERED:
             return
         if not self._warned:
             self._warned = True
             log.warning(
-                "%d acks and fails wait while next_tuple goes on; ack and fail are called from within emit now: "
-                "call self.poll() in the loop, or return from next_tuple",
-                MOST_UNTOLD,
+                "%d acks and fails wait while next_tuple runs; ack and fail are now called from within emit\n"
+                "hint: call self.poll() in the loop, or return from next_tuple",
+                MAX_UNDELIVERED,
             )
-        self.tell()
-        self.ack_at_once()
+        self.deliver()
+        self.deliver_untracked()
 
-    def _tell_acked(self, settled: Settled) -> int:
-        """How many it was told of."""
+    def _deliver_acked(self, settled: SettledRoots) -> int:
+        """Return the number of roots delivered."""
         ids = settled.ids
         if not self._hooks:
             return self._call_acks(ids)
         for told, (tup_id, age) in enumerate(zip(ids, settled.ages_ms.tolist(), strict=True)):
-            if self._allowance.used_up:
+            if self._budget.is_exhausted:
                 return told
             self._hooks.spout_ack(tup_id, age)
             if self._wants_ack:
@@ -180,26 +186,26 @@ class Outcomes:
         return len(ids)
 
     def _call_acks(self, ids: list[Any]) -> int:
-        """How many were called."""
-        ack, allowance, left = self._spout.ack, self._allowance, iter(ids)
+        """Return the number of calls made."""
+        ack, budget, left = self._spout.ack, self._budget, iter(ids)
         while True:
             try:
                 with self._user_code("ack"):
                     for tup_id in left:
                         ack(tup_id)
-                        if allowance.used_up:
+                        if budget.is_exhausted:
                             break
                 break
-            except Exception as error:  # it goes on behind the one that raised
-                self._errors.raised(error, "ack")
-                if allowance.used_up:
+            except Exception as error:  # continue after the id that raised
+                self._errors.record_exception(error, "ack")
+                if budget.is_exhausted:
                     break
         return len(ids) - length_hint(left)
 
-    def _tell_failed(self, settled: Settled, reason: Reason) -> int:
-        """How many it was told of."""
+    def _deliver_failed(self, settled: SettledRoots, reason: Reason) -> int:
+        """Return the number of roots delivered."""
         for told, (tup_id, age) in enumerate(zip(settled.ids, settled.ages_ms.tolist(), strict=True)):
-            if self._allowance.used_up:
+            if self._budget.is_exhausted:
                 return told
             why = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
             if self._hooks:
@@ -213,36 +219,36 @@ class Outcomes:
                     else:
                         self._spout.fail(tup_id)
             except Exception as error:
-                self._errors.raised(error, "fail")
+                self._errors.record_exception(error, "fail")
         return len(settled.ids)
 
-    def ack_at_once(self) -> None:
-        """Ack what was emitted with an id and is not tracked, or went to no task."""
-        at_once = self._collector.at_once
-        if not at_once:
+    def deliver_untracked(self) -> None:
+        """Ack ids of rows that are not tracked or that went to no task."""
+        untracked_ids = self._collector.untracked_ids
+        if not untracked_ids:
             return
         if self._untracked_note:
             log.warning("%s", self._untracked_note)
             self._untracked_note = ""
         if not self._wants_ack:
-            self._count("__untracked-ack-count", len(at_once))
-            at_once.clear()
+            self._count("__untracked-ack-count", len(untracked_ids))
+            untracked_ids.clear()
             return
         if not self._begin():
             return
         try:
-            while at_once and not self._allowance.used_up:
-                ids = at_once[:]
-                at_once.clear()
+            while untracked_ids and not self._budget.is_exhausted:
+                ids = untracked_ids[:]
+                untracked_ids.clear()
                 acked = self._call_acks(ids)
                 self._count("__untracked-ack-count", acked)
-                at_once[:0] = ids[acked:]
+                untracked_ids[:0] = ids[acked:]
         finally:
             self._end()
 
 
 def takes_reason(fail: Any) -> bool:
-    """True if the user's ``fail`` has room for the reason beside the id."""
+    """Return True if the user's ``fail`` accepts the reason as a second argument."""
     try:
         parameters = inspect.signature(fail).parameters.values()
     except (TypeError, ValueError):

@@ -1,9 +1,4 @@
-"""What a bolt's input adds to its figures: counts, times and latencies, each by the stream it came from.
-
-What a task counts, on its way to the process's telemetry.
-
-What settled roots add to the figures of a spout: counts and latencies, each by the stream of the root.
-"""
+"""Metrics of a task: counters, the input of a bolt, and the settled roots of a spout."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from heron_instance.core.pending import Settled
+from heron_instance.core.pending import SettledRoots
 from heron_runtime.model.instance_metrics import (
     ACK_COUNT,
     DESERIALIZATION_TIME_NS,
@@ -31,18 +26,18 @@ from heron_runtime.model.reasons import FailKind
 from heronry.api.metrics import Sink
 
 Source = tuple[str, str]  # component and stream
-MOST_RUNS = 64  # of equal ages, told one by one; more are thinned out
+MAX_AGE_RUNS = 64  # runs of equal ages reported one by one; more are thinned out
 
 
 class TelemetrySink(Sink, Protocol):
-    """The part of ``heron_runtime.telemetry.reporting.Telemetry`` that executors use."""
+    """Part of ``heron_runtime.telemetry.reporting.Telemetry`` that executors use."""
 
     def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
-        """Count an exception of user code, or ``n`` of a kind."""
+        """Count ``n`` exceptions of user code of one kind."""
 
 
-class Counts:
-    """Counters, added up here and handed over with each flush."""
+class CounterBuffer:
+    """Counters added up here and handed over with each flush."""
 
     def __init__(self, telemetry: TelemetrySink) -> None:
         self._telemetry = telemetry
@@ -56,14 +51,14 @@ class Counts:
         self._counts[name] = self._counts.get(name, 0) + n
 
     def hand_over(self) -> None:
-        """Add all of them to the telemetry's."""
+        """Add all counters to the telemetry."""
         for name, n in self._counts.items():
             self._telemetry.count(name, n)
         self._counts.clear()
 
 
 class _Names(NamedTuple):
-    """What is counted of one input stream."""
+    """Names of the metrics of one input stream."""
 
     executed: str
     execute_latency: str
@@ -82,35 +77,35 @@ class _Names(NamedTuple):
         return _Names(*(keyed(base, *source) for base in bases))
 
 
-class InputFigures:
-    """Counts and times what is decoded, processed, acked and failed."""
+class InputMetrics:
+    """Counts and times of decoded, processed, acked and failed input, by stream."""
 
     def __init__(self, count: Callable[[str, float], None], telemetry: TelemetrySink) -> None:
         self._count = count
         self._telemetry = telemetry
         self._names_by_source: dict[Source, _Names] = {}
 
-    def decoded(self, source: Source, seconds: float) -> None:
-        """A batch was decoded in that time."""
+    def count_decoded(self, source: Source, seconds: float) -> None:
+        """Add the decoding time of a batch."""
         self._count(self._names(source).deserialization_time_ns, 1e9 * seconds)
 
-    def executed(self, source: Source, n: int, elapsed_ms: float, waited_ms: float) -> None:
-        """So many tuples went through user code in that time, and had waited for it so long in the mean."""
+    def count_executed(self, source: Source, n: int, elapsed_ms: float, waited_ms: float) -> None:
+        """Add ``n`` tuples that user code processed in ``elapsed_ms``, after a mean wait of ``waited_ms``."""
         names = self._names(source)
         self._telemetry.latency(names.queue_latency, waited_ms, n)
         self._telemetry.latency(names.execute_latency, elapsed_ms / n, n)
         self._count(names.executed, n)
         self._count(names.execute_time_ns, elapsed_ms * 1e6)
 
-    def acked(self, groups: list[tuple[Source, float, int]], now_ms: float) -> None:
-        """Each group: its source, when its batch arrived, how many."""
+    def count_acked(self, groups: list[tuple[Source, float, int]], now_ms: float) -> None:
+        """Add acked tuples in groups of source, arrival time and number."""
         for source, arrived_ms, n in groups:
             names = self._names(source)
             self._count(names.acked, n)
             self._telemetry.latency(names.process_latency, now_ms - arrived_ms, n)
 
-    def failed(self, groups: dict[tuple[str, str, float, FailKind], int], now_ms: float) -> None:
-        """Component, stream, arrival and kind, to how many."""
+    def count_failed(self, groups: dict[tuple[str, str, float, FailKind], int], now_ms: float) -> None:
+        """Add failed tuples by component, stream, arrival time and kind."""
         for (component, stream, arrived_ms, kind), n in groups.items():
             self._count(keyed(FAIL_COUNT, component, stream), n)
             self._count(keyed(FAILED_BY_REASON, kind), n)
@@ -123,15 +118,15 @@ class InputFigures:
         return found
 
 
-class SettledFigures:
-    """Counts and times settled roots. ``streams`` gives the name of each stream number."""
+class RootMetrics:
+    """Counts and latencies of settled roots, by stream. ``streams`` gives the name of each stream number."""
 
     def __init__(self, streams: dict[int, str], count: Callable[[str, float], None], telemetry: TelemetrySink) -> None:
         self._streams = streams
         self._count = count
         self._telemetry = telemetry
 
-    def counted(self, base: str, settled: Settled) -> None:
+    def count_roots(self, base: str, settled: SettledRoots) -> None:
         """Add the roots to the counter ``base`` of their streams."""
         if len(self._streams) == 1:
             ((_, stream),) = self._streams.items()
@@ -141,7 +136,7 @@ class SettledFigures:
         for number, n in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._count(keyed(base, self._streams[number]), n)
 
-    def timed(self, base: str, settled: Settled) -> None:
+    def time_roots(self, base: str, settled: SettledRoots) -> None:
         """Add the ages of the roots to the latency ``base`` of their streams."""
         if len(self._streams) == 1:
             ((_, stream),) = self._streams.items()
@@ -156,10 +151,10 @@ class SettledFigures:
 
 
 def _runs(ages: npt.NDArray[np.float64]) -> Iterator[tuple[float, int]]:
-    """Runs of equal ages: roots of one burst were opened at one moment."""
+    """Yield runs of equal ages: roots of one burst were opened at one moment."""
     edges = np.flatnonzero(ages[1:] != ages[:-1]) + 1
-    if len(edges) > MOST_RUNS:
-        edges = edges[:: 2 * len(edges) // MOST_RUNS]
+    if len(edges) > MAX_AGE_RUNS:
+        edges = edges[:: 2 * len(edges) // MAX_AGE_RUNS]
     starts = [0, *edges.tolist()]
     stops = [*edges.tolist(), len(ages)]
     for start, stop in zip(starts, stops, strict=True):

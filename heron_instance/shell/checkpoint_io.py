@@ -1,13 +1,11 @@
-"""What a task begins a generation with, read from the files of a checkpoint.
+"""Input and output of checkpoints: writes parts on a thread of its own, and loads the state of a task.
 
-The manifest says which files the key groups of the plan are read from; each block proves itself. A task reads only
-blocks of groups it owns now, and the task blocks of its component, which are small. Anything that is missing or damaged
-is named, with file, checkpoint and task: the topology fails then, it is never wrong.
+Parts are written one at a time while records are processed. Of the waiting ones only the newest is worth writing, since
+a later checkpoint has begun. The result goes to the inbox. Nothing else waits for the disk.
 
-Encodes and writes parts of checkpoints on a thread of its own, while records are processed.
-
-One part at a time; of those that wait only the newest is worth writing, since a later checkpoint has begun. What became
-of each is put into the inbox. Nothing else waits for the disk.
+For a restore, the manifest states from which files the key groups of the plan are read, and each block is verified. A
+task reads only blocks of groups it owns now, and the task blocks of its component, which are small. A missing or
+damaged file is reported with file, checkpoint and task, and the topology fails: it never runs with wrong state.
 """
 
 from __future__ import annotations
@@ -18,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from heron_instance.core.state.snapshot import CannotEncode, GroupRows, Row, Snapshot, read_part
-from heron_instance.core.state.task_state import Restored, key_widths, owned_groups
+from heron_instance.core.state.snapshot import CannotEncode, KeyGroupRows, Row, TaskSnapshot, read_part
+from heron_instance.core.state.task_state import RestoredState, key_widths, owned_groups
 from heron_instance.core.values_codec import ValuesCodec
-from heron_instance.shell.inbox import Item, PartFailed, PartWritten
+from heron_instance.shell.inbox import InboxItem, PartFailed, PartWritten
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import Manifest, Part, reading_plan
 from heron_runtime.model.generations import NO_CHECKPOINT
@@ -33,18 +31,18 @@ log = logging.getLogger(__name__)
 
 
 class PartWriter:
-    """Of one instance. ``put`` tells the executor."""
+    """Writer of the parts of one instance. ``put`` reports to the executor."""
 
-    def __init__(self, folder: CheckpointFolder, put: Callable[[Item], None]) -> None:
+    def __init__(self, folder: CheckpointFolder, put: Callable[[InboxItem], None]) -> None:
         self._folder = folder
         self._put = put
-        self._waiting: deque[Snapshot] = deque()
+        self._waiting: deque[TaskSnapshot] = deque()
         self._bell = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="checkpoint parts", daemon=True)
         self._thread.start()
 
-    def write(self, snapshot: Snapshot) -> None:
-        """Write its part; returns at once."""
+    def write(self, snapshot: TaskSnapshot) -> None:
+        """Queue the part of a snapshot. Return at once."""
         self._waiting.append(snapshot)
         self._bell.release()
 
@@ -53,18 +51,18 @@ class PartWriter:
             self._bell.acquire()
             self._write(self._waiting.popleft())
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: TaskSnapshot) -> None:
         draft = snapshot.draft
         if self._waiting:
-            self._failed(draft, "the one before it took so long that a later one has begun")
+            self._failed(draft, "skipped: a later checkpoint began while the part before it was written")
             return
         try:
             part, pieces = snapshot.encode()
             self._folder.write_part(part.name, pieces)
         except (OSError, CannotEncode, MemoryError) as error:
-            why = str(error) or "there is no memory for it"
+            why = str(error) or "out of memory"
             log.error("checkpoint %d: %s cannot be written: %s", draft.checkpoint, draft.name, why)
-            self._failed(draft, f"{self._folder.folder} does not take {draft.name}: {why}")
+            self._failed(draft, f"{self._folder.folder}: {draft.name} cannot be written: {why}")
         else:
             self._put(PartWritten(part))
 
@@ -73,22 +71,25 @@ class PartWriter:
 
 
 class CannotRestore(Exception):
-    """A checkpoint cannot be loaded. The text names the file and what is wrong with it."""
+    """A checkpoint cannot be loaded. The text names the file and the cause."""
 
 
-def restored_from(folder: CheckpointFolder, plan: PhysicalPlan, task: int, codec: ValuesCodec) -> Restored:
-    """What ``task`` begins the plan's generation with; key groups are read as they are asked for. Raises
-    CannotRestore, then and later."""
+def load_restored_state(folder: CheckpointFolder, plan: PhysicalPlan, task: int, codec: ValuesCodec) -> RestoredState:
+    """Load the state with which ``task`` begins the plan's generation. Key groups are read lazily.
+
+    Raises:
+        CannotRestore: A file is missing or damaged; also raised by the lazy reads.
+    """
     checkpoint = plan.generation.restore_from
     if checkpoint == NO_CHECKPOINT:
-        return Restored()
+        return RestoredState()
     manifest = _manifest(folder, checkpoint, plan.topology.id)
     name = plan.component_of(task)
     own: dict[int, list[Row]] = {}
     for part in manifest.parts:
         if part.component == name:
             own[part.task] = [row for block in _read(folder, part, 0, codec) for row in block.rows]
-    return Restored(
+    return RestoredState(
         checkpoint, _blocks(folder, manifest, plan, task, codec), own,
         manifest.tokens_of(task, plan.tasks_of(name), name), manifest.tokens, manifest.adopted,
     )  # fmt: skip
@@ -101,15 +102,15 @@ def _manifest(folder: CheckpointFolder, checkpoint: int, topology_id: str) -> Ma
         raise CannotRestore(f"the manifest of checkpoint {checkpoint} in {folder.folder}: {error}") from error
     if manifest.topology_id != topology_id:
         raise CannotRestore(
-            f"checkpoint {checkpoint} in {folder.folder} is of topology {manifest.topology_id}: each topology needs a "
-            "folder of its own (topology.stateful.checkpoint.storage)"
+            f"checkpoint {checkpoint} in {folder.folder} belongs to topology {manifest.topology_id}\n"
+            "hint: use a separate folder for each topology (topology.stateful.checkpoint.storage)"
         )
     return manifest
 
 
 def _blocks(
     folder: CheckpointFolder, manifest: Manifest, plan: PhysicalPlan, task: int, codec: ValuesCodec
-) -> Iterator[GroupRows]:
+) -> Iterator[KeyGroupRows]:
     name = plan.component_of(task)
     if not key_widths(plan, name):
         return

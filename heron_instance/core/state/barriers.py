@@ -1,39 +1,35 @@
-"""One task's part in checkpoints, within one generation: barriers come, a quiet point is taken, the task goes on.
+"""Barriers: a task's part in checkpoints, and in updates that drain channels.
 
 ::
 
             barrier of the last upstream task             resume, cancel, a later checkpoint
     FLOWING ─────────────────────────────────▶ QUIET ────────────────────────────────────▶ FLOWING
-       ▲          (a spout: told to begin)       │ longer than the timeout: decline, and stay
-       └── a frame behind a barrier: decline ────┘
+       ▲          (a spout: command to begin)    │ longer than the timeout: decline, and stay
+       └── a frame after a barrier: decline ─────┘
 
-Theory of operation. A channel is a pair of tasks with an edge between them. Barriers travel in it like frames, so a
-task that has barrier n of every channel has processed exactly what was sent before it (Chandy and Lamport 1985; Carbone
-et al. 2015). Here nobody who has sent its barrier sends on until all tasks are there, so all channels are empty then
-and nothing needs to be held back. Each barrier says how many frames went before it: one that is lost is noticed by the
-next barrier. Numbers only grow; what is over is ignored, however late it comes.
+Theory of operation. A channel is a pair of tasks with an edge between them. Barriers travel in it like frames, and
+stream managers do not distinguish them. So a task that has barrier n of every channel has processed exactly the frames
+sent before it (Chandy and Lamport 1985; Carbone et al. 2015). A task that has sent its barrier sends nothing more until
+all tasks are aligned, so all channels are empty then and nothing needs to be held back. Each barrier states how many
+frames went before it: a lost frame is noticed by the next barrier. Numbers only grow; a checkpoint that is over is
+ignored. The report holds the whole state and goes with each heartbeat, so the loss of a report does not matter.
 
-The report holds the whole state and goes with each heartbeat, so it does not matter which of them is lost.
-
-Barriers as frames: they travel in a channel like its data, and stream managers do not tell them apart.
-
-One task's part in an update that takes tasks away, where state is not kept: nothing is on its way when it happens.
+``UpdateDrain`` is the part of a task in an update that removes tasks, without checkpoints: no frame may be in flight
+when it happens.
 
 ::
 
-             a plan that drains       all barriers, nothing open       one that flows, or it takes too long
-    FLOWING ───────────────────▶ draining ─────────────────────▶ quiet ──────────────────────────────────▶ FLOWING
+             a plan that drains       all barriers, nothing open       a plan that flows, or a timeout
+    FLOWING ───────────────────▶ draining ─────────────────────▶ quiet ──────────────────────────────▶ FLOWING
        └─────────────── a plan that settles (a process that begins in it) ──▶ quiet
 
-Theory of operation. With the old plan marked as *draining* spouts are asked for nothing more. One that has nothing open
-and nothing to be told of sends a barrier down each of its channels (``state/barriers.py``), numbered with the plan, and
-is silent; so what it has emitted is processed wherever it is anchored, and what is not is in front of the barriers. A
-bolt goes on, ticks included, until it has the barrier of each upstream task; then it sends its own and is silent, too.
-When all have said so no channel holds anything, and the master stores the new plan, *settling* until nobody goes by the
-old one any more. A plan that flows ends it at any time.
-
-A barrier that is lost, a tuple that a bolt keeps, or a call that does not return make it last; then the master goes on
-without waiting, and a task that hears nothing of it goes on by itself: no topology stands still because nobody decides.
+While the old plan is marked as *draining*, spouts are not asked for tuples. A spout without open roots and undelivered
+acks sends a barrier down each of its channels, numbered with the plan, and is silent. A bolt goes on, ticks included,
+until it has the barrier of each upstream task; then it sends its own barriers and is silent. When all tasks have
+reported this, no channel holds a frame, and the master stores the new plan, *settling* until every process has left the
+old one. A plan that flows ends the drain at any time. A lost barrier, a tuple kept by a bolt, or a call that does not
+return delays the drain; then the master continues without waiting, and a task without news of it resumes by timeout, so
+that a topology never halts forever for lack of a decision.
 """
 
 from __future__ import annotations
@@ -49,14 +45,14 @@ from heron_runtime.model.plan import PhysicalPlan, Standstill
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import BARRIER, Frame
 
-KEPT_PARTS = 4  # reported as stored, the newest
+MAX_STORED_PARTS = 4  # the newest parts, reported as stored
 _FIELDS = struct.Struct("<QQqQ")
-PATIENCE = 3  # times as long as the master waits
+DRAIN_TIMEOUT_FACTOR = 3  # times the master's own timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """What travels in a channel: ``count`` frames of this generation have been sent in it before."""
+    """Message in a channel: ``count`` frames of this generation were sent in it before."""
 
     generation: int
     checkpoint: int
@@ -65,15 +61,21 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Align:
-    """To do now: end the work in hand, take the snapshot, send barriers; then call ``Participant.aligned``."""
+class SnapshotRequest:
+    """Request to finish the current work, take the snapshot and send barriers, and then call ``aligned``."""
 
     checkpoint: int
     turn: int
 
 
-class Participant:
-    """A task in its generation. ``upstream``: the tasks whose components share an edge with its own; none: a spout."""
+class CheckpointParticipant:
+    """State machine of a task's part in the checkpoints of one generation.
+
+    Args:
+        generation: Generation of the task.
+        upstream: Tasks whose components share an edge with this one; none for a spout.
+        timeout_ms: Maximum duration of a quiet point.
+    """
 
     def __init__(self, generation: int, upstream: Iterable[int], timeout_ms: float) -> None:
         self.generation = generation
@@ -81,7 +83,7 @@ class Participant:
         self.quiet = False
         self.complete = NO_CHECKPOINT
         self._upstream = frozenset(upstream)
-        self._current = NO_CHECKPOINT  # whose barriers come, or came last
+        self._current = NO_CHECKPOINT  # the checkpoint of the newest barrier
         self._over = NO_CHECKPOINT
         self._seen: set[int] = set()  # upstream tasks whose barrier ``_current`` was read
         self._frames: Counter[int] = Counter()
@@ -93,7 +95,7 @@ class Participant:
 
     @property
     def report(self) -> TaskReport:
-        """The whole state, as it is."""
+        """Whole state, for the master."""
         return TaskReport(
             self.generation, self._restored, self._aligned, tuple(self._stored.values()), self.declined,
             self._declined_why, self._confirmed, self._lost,
@@ -102,21 +104,23 @@ class Participant:
     # Channels.
 
     def may_take(self, source: int) -> bool:
-        """Whether a frame of ``source`` may be taken now. One behind a barrier declines the checkpoint: its sender goes
-        on, so the checkpoint is over."""
+        """Return True if a frame of ``source`` may be taken now.
+
+        A frame after a barrier declines the checkpoint: its sender has resumed, so the checkpoint is over.
+        """
         if self.quiet:
             return False
         if source in self._seen and self._current > self._over:
-            self.decline(self._current, f"task {source} has gone on")
+            self.decline(self._current, f"task {source} has resumed")
             self.over(self._current)
         return True
 
     def taken(self, source: int) -> None:
-        """A frame of ``source`` was taken."""
+        """Count a frame taken from ``source``."""
         self._frames[source] += 1
 
-    def barrier(self, source: int, barrier: Barrier) -> Align | None:
-        """A barrier was read; returned is what it leads to."""
+    def barrier(self, source: int, barrier: Barrier) -> SnapshotRequest | None:
+        """Apply a barrier. Return a request if it was the last one."""
         if barrier.generation != self.generation or source not in self._upstream:
             self._lose(f"a barrier of generation {barrier.generation} came from task {source}")
             return None
@@ -130,28 +134,28 @@ class Participant:
             self.over(self._current)  # a later one has begun
             self._current, self._seen = number, set()
         self._seen.add(source)
-        return Align(number, barrier.turn) if self._seen == self._upstream else None
+        return SnapshotRequest(number, barrier.turn) if self._seen == self._upstream else None
 
-    # A spout is told to begin.
+    # Commands to a spout.
 
-    def begin(self, checkpoint: int, turn: int) -> Align | None:
-        """The master's word; it may come twice, late, or after the checkpoint is over."""
+    def begin(self, checkpoint: int, turn: int) -> SnapshotRequest | None:
+        """Begin a checkpoint by command of the master, in a spout. The command may come twice, late, or too late."""
         if self._upstream or checkpoint <= max(self._over, self._current):
             return None
         self.over(self._current)
         self._current = checkpoint
-        return Align(checkpoint, turn)
+        return SnapshotRequest(checkpoint, turn)
 
     def aligned(self, checkpoint: int, now_ms: float) -> None:
-        """The snapshot is taken and the barriers are on their way."""
+        """Enter the quiet: the snapshot is taken and the barriers are on their way."""
         self.quiet = True
         self._quiet_since_ms = now_ms
         self._aligned = checkpoint
 
-    # What the master says.
+    # Commands of the master.
 
     def over(self, checkpoint: int) -> None:
-        """Resume or cancel: all checkpoints up to this one are over for this task."""
+        """End all checkpoints up to this one, by resume or cancel."""
         if checkpoint <= self._over:
             return
         self._over = checkpoint
@@ -160,40 +164,42 @@ class Participant:
             self._seen.clear()
 
     def completed(self, checkpoint: int) -> bool:
-        """This checkpoint is complete. It does not end a quiet. True if that is news."""
+        """Take note that a checkpoint is complete. Return True if that is news. It does not end a quiet."""
         news = checkpoint > self.complete
         self.complete = max(self.complete, checkpoint)
         return news
 
-    # What the task does meanwhile.
+    # Progress of the task.
 
     def restored(self) -> None:
-        """State is loaded and user code initialised."""
+        """Take note that state is loaded and user code initialized."""
         self._restored = True
 
     def stored(self, part: Part) -> None:
-        """The snapshot is safe in the storage."""
+        """Take note that a part is safe in the storage."""
         self._stored[part.checkpoint] = part
-        for old in sorted(self._stored)[:-KEPT_PARTS]:
+        for old in sorted(self._stored)[:-MAX_STORED_PARTS]:
             del self._stored[old]
 
     def confirmed(self, checkpoint: int) -> None:
-        """Everything that was prepared for checkpoints up to this one is committed."""
+        """Take note that everything prepared for checkpoints up to this one is committed."""
         self._confirmed = max(self._confirmed, checkpoint)
 
     def decline(self, checkpoint: int, why: str) -> None:
-        """This checkpoint cannot be had from this task."""
+        """Decline a checkpoint, for the reason ``why``."""
         if checkpoint > self.declined:
             self.declined, self._declined_why = checkpoint, why
 
     def disconnected(self) -> None:
-        """The data connection of this generation has ended."""
+        """Take note that the data connection of this generation has ended."""
         self._lose("the connection to the stream manager ended")
 
     def tick(self, now_ms: float) -> None:
-        """Time passes. A quiet that lasts too long is declined; it still ends only when the master says so."""
+        """Decline a checkpoint whose quiet lasts too long. Only the master ends the quiet."""
         if self.quiet and now_ms > self.quiet_until_ms:
-            self.decline(self._current, f"nobody said resume for {self.timeout_ms / 1000:.0f} s")
+            self.decline(
+                self._current, f"no resume command from the topology master for {self.timeout_ms / 1000:.0f} s"
+            )
 
     @property
     def quiet_until_ms(self) -> float:
@@ -202,7 +208,7 @@ class Participant:
 
     @property
     def declines_current(self) -> bool:
-        """True once time changes nothing any more about the checkpoint under way."""
+        """True once the current checkpoint is declined."""
         return self.declined >= self._current
 
     def _lose(self, why: str) -> None:
@@ -212,16 +218,16 @@ class Participant:
         """Assert every invariant."""
         assert not self.quiet or self._current > self._over, "quiet for a checkpoint that is over"
         assert self._seen <= self._upstream
-        assert len(self._stored) <= KEPT_PARTS
+        assert len(self._stored) <= MAX_STORED_PARTS
         assert self._aligned <= self._current
 
 
-class NoBarrier(ValueError):
-    """A frame says that it is a barrier, and is none."""
+class InvalidBarrier(ValueError):
+    """A frame is marked as a barrier but cannot be decoded as one."""
 
 
-def channels(plan: PhysicalPlan, component: str) -> tuple[list[int], list[int]]:
-    """The tasks that a task of this component hears, and those that hear it, whatever the groupings: in order."""
+def channel_tasks(plan: PhysicalPlan, component: str) -> tuple[list[int], list[int]]:
+    """Return the upstream and the downstream tasks of a component, whatever the groupings, in order."""
     edges = list(plan.topology.edges())
     upstream = {edge.source for edge in edges if edge.destination == component}
     downstream = {edge.destination for edge in edges if edge.source == component}
@@ -233,40 +239,40 @@ def _tasks_of(plan: PhysicalPlan, components: set[str]) -> list[int]:
 
 
 def barrier_frame(source: int, destination: int, routing_version: int, barrier: Barrier) -> Frame:
-    """The barrier on its way from one task to another."""
+    """Make the frame of a barrier from one task to another."""
     values = _FIELDS.pack(barrier.generation, barrier.checkpoint, barrier.turn, barrier.count)
     return Frame(source, 0, destination, 0, routing_version, BARRIER, values)
 
 
-def barrier_of(frame: Frame) -> Barrier:
-    """The barrier in a frame. Raises NoBarrier."""
+def read_barrier(frame: Frame) -> Barrier:
+    """Return the barrier in a frame. Raises InvalidBarrier."""
     if len(frame.values) != _FIELDS.size or frame.count:
-        raise NoBarrier(f"{len(frame.values)} bytes for {frame.count} tuples from task {frame.source_task}")
+        raise InvalidBarrier(f"{len(frame.values)} bytes for {frame.count} tuples from task {frame.source_task}")
     return Barrier(*_FIELDS.unpack(frame.values))
 
 
-class DrainingTask:
-    """Of one executor."""
+class UpdateDrain:
+    """Part of one executor in updates that drain channels."""
 
     def __init__(self, plan: PhysicalPlan, task: int, now_ms: float) -> None:
-        self.stands = False  # an update goes on here
-        self.quiet = False  # and nothing leaves this task of its own accord: no tick fires, no spout is asked or told
+        self.stands = False  # an update is in progress
+        self.quiet = False  # and no tick fires, no spout is called and no ack delivered
         self.report = TaskReport(0)
         self._task = task
         self._name = plan.component_of(task)
         self._seen: set[int] = set()  # upstream tasks whose barrier of ``_number`` was read
-        self._number = 0  # of the newest plan that drains, as plans or barriers say
+        self._number = 0  # of the newest plan that drains, by plans or barriers
         self._aligned = 0  # the plan for which it is silent
-        self._until_ms = 0.0  # by then it goes on by itself
+        self._until_ms = 0.0  # when the drain times out
         self._follow(plan, now_ms)
 
     @property
     def due(self) -> bool:
-        """True if barriers are to be sent as soon as nothing is in hand (a spout: and nothing is open)."""
-        return self.stands and not self.quiet and self._seen >= set(channels(self._plan, self._name)[0])
+        """True if barriers are due as soon as no work is in progress (a spout: and no root is open)."""
+        return self.stands and not self.quiet and self._seen >= set(channel_tasks(self._plan, self._name)[0])
 
     def follow(self, plan: PhysicalPlan, now_ms: float) -> None:
-        """A new plan; an older one than ours is refused."""
+        """Apply a new plan. An older plan is ignored."""
         if plan.version > self._plan.version:
             self._follow(plan, now_ms)
 
@@ -278,39 +284,39 @@ class DrainingTask:
         self._say(number if self.quiet and self._aligned else 0)
         if self.stands:
             secs = setting(plan.topology.config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
-            self._until_ms = now_ms + PATIENCE * 1000 * secs
+            self._until_ms = now_ms + DRAIN_TIMEOUT_FACTOR * 1000 * secs
         if standstill is Standstill.DRAINING:
             self._expect(number)
 
     def barrier(self, frame: Frame) -> None:
-        """A barrier was taken; all that this channel carried before it is processed."""
+        """Apply a barrier. All frames before it in its channel are processed."""
         try:
-            number = barrier_of(frame).checkpoint
-        except NoBarrier:
-            return  # it is not this release's; the drain takes its time, and the update goes on without it
+            number = read_barrier(frame).checkpoint
+        except InvalidBarrier:
+            return  # a barrier of another release: the drain times out, and the update continues without it
         if number >= self._number:
             self._expect(number)
             self._seen.add(frame.source_task)
 
     def barriers(self) -> list[Frame]:
-        """Fall silent; returns what is to be sent behind all that was."""
+        """Enter the quiet. Return the barriers to send after all other frames."""
         number = self._plan.version.number
         self.quiet = True
         self._say(number)
         barrier = Barrier(0, number, 0, 0)
         return [
             barrier_frame(self._task, task, self._plan.routing_version, barrier)
-            for task in channels(self._plan, self._name)[1]
+            for task in channel_tasks(self._plan, self._name)[1]
         ]
 
     def tick(self, now_ms: float) -> None:
-        """Time passes."""
+        """Resume if the drain has timed out."""
         if self.stands and now_ms >= self._until_ms:
             self.stands = self.quiet = False
             self._say(0)
 
     def deadline_ms(self) -> float | None:
-        """When ``tick`` changes something."""
+        """Return when ``tick`` changes something, or None."""
         return self._until_ms if self.stands else None
 
     def _expect(self, number: int) -> None:
@@ -326,5 +332,5 @@ class DrainingTask:
     def check(self) -> None:
         """Assert every invariant."""
         assert self.stands or not self.quiet
-        assert not self._aligned or self._aligned == self._plan.version.number, "a word about another plan"
+        assert not self._aligned or self._aligned == self._plan.version.number, "a report about another plan"
         assert self.report.aligned == self._aligned

@@ -1,24 +1,21 @@
-"""A task whose state is kept, in one generation: what its executor asks, and what it says to the master.
+"""Checkpoints of one stateful task in one generation, and the two-phase commits of its sink.
 
 ::
 
     loaded ──linked──▶ restored ──the plan names it──▶ runs ──▶ aligned: quiet ──resume, cancel──▶ runs
 
-Theory of operation. The executor asks ``stands_still`` before it does anything, ``may_take`` before it takes a frame,
-and hands barriers over; ``Participant`` decides. When a quiet point is reached the executor ends what it has in hand
-and calls ``take``: user code puts its last word into its state, a two-phase sink prepares, the changes are taken,
-and barriers for every downstream task leave behind everything that was sent before. They are encoded and written
-elsewhere, while records are processed again (``on_part``). What is *complete* leads to commits, at the next step of
-the executor.
+Theory of operation. The executor checks ``is_halted`` before it does anything and ``may_take`` before it takes a frame,
+and hands barriers over; ``CheckpointParticipant`` decides. When a quiet point is reached, the executor finishes its
+current work and calls ``take``: user code puts its last word into its state, a two-phase sink prepares, the changes are
+taken, and barriers for every downstream task follow all frames. The changes are encoded and written elsewhere, while
+records are processed again (``on_part``). A *complete* checkpoint leads to commits at the next step of the executor.
+
+A token of a two-phase sink begins with the name of its checkpoint, ``generation-checkpoint-task-incarnation``, so its
+owner can be told from the token alone. Tokens of complete checkpoints are committed in order until they are confirmed,
+and again after each restore. Tokens of lower generations that the restored checkpoint does not name never become
+visible (laws S6 and S7).
 
 Sources: Carbone et al. 2015, section 4; ``docs/decisions/checkpoints.md``.
-
-What a two-phase sink has prepared: committed when its checkpoint is complete, aborted if it never will be.
-
-A token begins with the name of what it was prepared for, ``generation-checkpoint-task-incarnation``, so whoever finds
-it in the outside system can tell whose it is. Tokens of complete checkpoints are committed in order until they are
-confirmed, and again after each restore; what the checkpoint restored from does not name, and lower generations have
-prepared, never becomes visible (laws S6 and S7).
 """
 
 from __future__ import annotations
@@ -28,9 +25,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from heron_instance.core.outbox import Flush
-from heron_instance.core.state.barriers import Align, Barrier, Participant, barrier_frame, barrier_of, channels
-from heron_instance.core.state.snapshot import Snapshot
-from heron_instance.core.state.task_state import KeptState, NoPlace, Restored, StateSetup
+from heron_instance.core.state.barriers import (
+    Barrier,
+    CheckpointParticipant,
+    SnapshotRequest,
+    barrier_frame,
+    channel_tasks,
+    read_barrier,
+)
+from heron_instance.core.state.snapshot import TaskSnapshot
+from heron_instance.core.state.task_state import RestoredState, StateSetup, TaskState, UnclaimedState
 from heron_instance.core.user_code import UserCode
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import Adopted, CheckpointWish, Part, TaskReport, Token, part_name
@@ -41,12 +45,12 @@ from heronry.api.component import bind_state, is_state_replaced
 from heronry.api.state import Checkpoint, TwoPhaseSink
 
 
-class BadToken(ValueError):
-    """A sink gave a token by which nobody can tell whose it is."""
+class InvalidToken(ValueError):
+    """A sink returned a token that does not begin with the name of its checkpoint."""
 
 
-class Tokens:
-    """Of one task, in one generation. All calls are user code's."""
+class TwoPhaseCommits:
+    """Two-phase commits of one task in one generation. All calls run user code."""
 
     def __init__(self, component: Any, generation: int) -> None:
         self._sink = component if isinstance(component, TwoPhaseSink) else None
@@ -55,36 +59,38 @@ class Tokens:
         self.unconfirmed: list[Token] = []
 
     def prepare(self, checkpoint: Checkpoint) -> None:
-        """Have the sink prepare. Raises BadToken and what the sink raises."""
+        """Let the sink prepare. Raises InvalidToken and the exceptions of the sink."""
         if self._sink is None:
             return
         name = self._sink.prepare(checkpoint)
         if name is None:
             return
         if not isinstance(name, str) or not name.startswith(checkpoint.name):
-            raise BadToken(
-                f"{type(self._sink).__name__}.prepare returned {name!r:.80}: a token begins with checkpoint.name "
-                f"({checkpoint.name}), so that it can be told after a fault whose it is"
+            raise InvalidToken(
+                f"{type(self._sink).__name__}.prepare returned {name!r:.80}: a token must begin with checkpoint.name "
+                f"({checkpoint.name}), which identifies its owner after a failure"
             )
         self.unconfirmed.append(Token(checkpoint.number, name))
 
     def commit(self, complete: int) -> None:
-        """Commit everything that was prepared for checkpoints up to this one. Raises what the sink raises."""
+        """Commit everything prepared for checkpoints up to this one. Raises the exceptions of the sink."""
         if self._sink is None:
             return
         for token in sorted(token for token in self.unconfirmed if token.checkpoint <= complete):
             self._sink.commit(token.checkpoint, token.name)
             self.unconfirmed.remove(token)
 
-    def restore(self, restored: Restored) -> None:
-        """Commit again what the checkpoint names, abort what lower generations left. Of a checkpoint that another
-        topology has taken only what waits here: that one has committed the rest, or it wrote elsewhere. Raises NoPlace
-        and what the sink raises."""
+    def restore(self, restored: RestoredState) -> None:
+        """Commit again the tokens of the checkpoint, and abort other tokens of lower generations.
+
+        Of a checkpoint adopted from another topology only tokens that wait here are committed: that topology has
+        committed the rest, or it wrote elsewhere. Raises UnclaimedState and the exceptions of the sink.
+        """
         if self._sink is None:
             if restored.tokens and restored.adopted is Adopted.WHOLE:
-                raise NoPlace(
-                    f"{restored.tokens[0].name} was prepared by a TwoPhaseSink, and {self._name} is none now: nobody "
-                    "commits it; submit it with --allow-dropped-state if that is well so"
+                raise UnclaimedState(
+                    f"token {restored.tokens[0].name!r}: {self._name} is not a TwoPhaseSink and cannot commit it\n"
+                    f"hint: make {self._name} a TwoPhaseSink, or submit with --allow-dropped-state"
                 )
             return
         waiting = None if restored.adopted is Adopted.NO else set(self._sink.prepared())
@@ -94,7 +100,7 @@ class Tokens:
         self.sweep(restored.known_tokens)
 
     def sweep(self, known: Iterable[str]) -> None:
-        """Abort what lower generations have prepared and nobody knows of."""
+        """Abort unknown tokens of lower generations."""
         if self._sink is None:
             return
         known = {*known, *(token.name for token in self.unconfirmed)}
@@ -105,20 +111,20 @@ class Tokens:
 
 
 def generation_of(token: str) -> int | None:
-    """The generation that a token was prepared in; None for a name that is no token."""
+    """Return the generation in which a token was prepared, or None for another name."""
     first, dash, _ = token.partition("-")
     return int(first) if dash and first.isdecimal() else None
 
 
-class Stateful:
-    """Of one executor. Everything is called by the thread that drives it."""
+class TaskCheckpointer:
+    """Checkpoints of one executor. All calls come from the thread that drives it."""
 
     def __init__(
         self, plan: PhysicalPlan, task: int, incarnation: int, component: Any, user_code: UserCode, codec: ValuesCodec,
         setup: StateSetup, wall: Callable[[], float],
     ) -> None:  # fmt: skip
         self.generation = plan.generation.number
-        self.kept = KeptState(plan, task, component, setup.restored, wall)
+        self.state = TaskState(plan, task, component, setup.restored, wall)
         self._task = task
         self._name = plan.component_of(task)
         self._incarnation = incarnation
@@ -126,27 +132,28 @@ class Stateful:
         self._user_code = user_code
         self._codec = codec
         self._setup = setup
-        upstream, self._downstream = channels(plan, self._name)
-        self._participant = Participant(self.generation, upstream, setup.timeout_ms)
-        self._tokens = Tokens(component, self.generation)
+        upstream, self._downstream = channel_tasks(plan, self._name)
+        self._participant = CheckpointParticipant(self.generation, upstream, setup.timeout_ms)
+        self._tokens = TwoPhaseCommits(component, self.generation)
         self._sent: Counter[int] = Counter()  # frames, by task, in this generation
         self._writing: dict[int, float] = {}  # checkpoint: since when
-        self._begin: Align | None = None  # for a spout: as soon as its call has returned
+        self._begin: SnapshotRequest | None = None  # a spout begins it as soon as its call has returned
         self._runs = False
-        self.saved = self.told_complete = setup.restored.checkpoint  # the newest snapshot; what user code was told
-        self.snapshot_ms = 0.0  # the last one
-        self.written_bytes = 0  # of snapshots, to be counted by who reads it
+        self.saved = setup.restored.checkpoint  # newest snapshot
+        self.reported_complete = setup.restored.checkpoint  # last one reported to user code
+        self.snapshot_ms = 0.0  # duration of the last snapshot
+        self.written_bytes = 0  # of snapshots; the reader of the counter resets it
         self.report = self._participant.report
 
-    # What the executor asks.
+    # Questions of the executor.
 
     @property
-    def stands_still(self) -> bool:
-        """True while no frame is processed, no tick fires and no spout is asked."""
+    def is_halted(self) -> bool:
+        """True while no frame is processed, no tick fires and no spout is called."""
         return not self._runs or self._participant.quiet
 
     def may_take(self, source: int) -> bool:
-        """Whether a frame of this task may be taken now; if so it counts as taken."""
+        """Return True if a frame of this task may be taken now; it then counts as taken."""
         participant = self._participant
         if not self._runs or not participant.may_take(source):
             return False
@@ -155,47 +162,53 @@ class Stateful:
         participant.taken(source)
         return True
 
-    def barrier(self, frame: Frame) -> Align | None:
-        """A barrier is next in data-in. Raises NoBarrier."""
-        return self._told(self._participant.barrier(frame.source_task, barrier_of(frame)))
+    def barrier(self, frame: Frame) -> SnapshotRequest | None:
+        """Apply a barrier. Raises InvalidBarrier."""
+        return self._told(self._participant.barrier(frame.source_task, read_barrier(frame)))
 
-    def due(self) -> Align | None:
-        """For a spout: the checkpoint to begin, once no call of it is under way."""
+    def due(self) -> SnapshotRequest | None:
+        """Return the checkpoint that a spout must begin while no call of it is running."""
         begin, self._begin = self._begin, None
         return begin
 
     def flushed(self, flush: Flush) -> None:
-        """These frames are on their way."""
+        """Count sent frames."""
         for frame in flush.frames:
             self._sent[frame.destination_task] += 1
 
     # A quiet point.
 
-    def prepare(self, align: Align) -> None:
-        """User code's last word before the snapshot; it may emit. Raises what it raises."""
+    def prepare(self, align: SnapshotRequest) -> None:
+        """Call user code before the snapshot; it may emit. Raises the exceptions of user code."""
         checkpoint = self._checkpoint(align.checkpoint)
         self._call("pre_save", str(align.checkpoint))
-        if is_state_replaced(self._component, self.kept.own):
+        if is_state_replaced(self._component, self.state.own):
             raise TypeError(
-                f"{self._name} has put another object into self.state, which would not be kept: change the mapping "
-                "that is there (self.state[...] = ..., self.state.update(...))"
+                f"{self._name} has assigned a new object to self.state, which would not be saved\nhint: change the "
+                "existing mapping (self.state[...] = ..., self.state.update(...))"
             )
         with self._user_code("prepare"):
             self._tokens.prepare(checkpoint)
 
-    def take(self, align: Align, routing_version: int, now_ms: float, clock: Callable[[], float]) -> list[Frame]:
-        """Take the snapshot and fall silent; returns the barriers, to be sent behind all that was. Raises
-        CannotEncode, KeptReference."""
+    def take(
+        self, align: SnapshotRequest, routing_version: int, now_ms: float, clock: Callable[[], float]
+    ) -> list[Frame]:
+        """Take the snapshot and enter the quiet. Return the barriers to send after all other frames.
+
+        Raises:
+            CannotEncode: Some state cannot be encoded.
+            StaleReference: User code has changed a value by a stale reference.
+        """
         began = clock()
         number = align.checkpoint
-        self.kept.check_references()
+        self.state.check_references()
         with self._user_code("splits"):
-            own, groups = self.kept.take(number, align.turn)
+            own, groups = self.state.take(number, align.turn)
         draft = Part(
-            self._name, self._task, self._incarnation, self.generation, number, align.turn, 0, "", self.kept.groups,
+            self._name, self._task, self._incarnation, self.generation, number, align.turn, 0, "", self.state.groups,
             tuple(self._tokens.unconfirmed),
         )  # fmt: skip
-        snapshot = Snapshot(draft, own, groups, self._codec)
+        snapshot = TaskSnapshot(draft, own, groups, self._codec)
         self._writing[number] = now_ms
         self.saved = number
         self._setup.write(snapshot)
@@ -210,28 +223,28 @@ class Stateful:
         ]
 
     def on_part(self, part: Part) -> None:
-        """It is on disk."""
+        """Take note that a part is written."""
         self.written_bytes += part.size
         if self._writing.pop(part.checkpoint, None) is not None:
             self._participant.stored(part)
             self._told()
 
     def on_part_failed(self, checkpoint: int, why: str) -> None:
-        """It is not, and will not be."""
+        """Decline a checkpoint whose part cannot be written."""
         self._writing.pop(checkpoint, None)
         self._participant.decline(checkpoint, why)
         self._told()
 
-    # What the master says.
+    # Commands of the master.
 
     def follow(self, plan: PhysicalPlan) -> None:
-        """A plan of this generation."""
+        """Apply a plan of this generation."""
         generation = plan.generation
         if generation.number == self.generation and generation.phase is Phase.RUNNING and self.report.restored:
             self._runs = self._runs or generation.incarnation(task_place(self._task)) == self._incarnation
 
-    def hear(self, wish: CheckpointWish) -> None:
-        """What the master wants; old words change nothing."""
+    def apply_command(self, wish: CheckpointWish) -> None:
+        """Apply a command of the master. Old commands change nothing."""
         participant = self._participant
         if wish.generation != self.generation or not self._runs:
             return
@@ -240,30 +253,30 @@ class Stateful:
         if self._begin is not None and self._begin.checkpoint <= wish.over:
             self._begin = None
         if participant.completed(wish.complete):
-            self.kept.completed(wish.complete)
+            self.state.completed(wish.complete)
         if wish.under:
             self._begin = participant.begin(wish.under, wish.turn) or self._begin
         self._told()
 
     def linked(self) -> None:
-        """The data connection of this generation is open."""
+        """Take note that the data connection of this generation is open."""
         self._participant.restored()
         self._told()
 
     def unlinked(self) -> None:
-        """It has ended."""
+        """Take note that the data connection has ended."""
         self._participant.disconnected()
         self._told()
 
     def failed(self, why: str) -> TaskReport:
-        """User code or a load has failed for good: what the master is to hear."""
+        """Return the report of a permanent failure of user code or of the load."""
         report = self._participant.report
         self._runs = False
         self.report = TaskReport(self.generation, report.restored, declined=report.declined, failed=why or "?")
         return self.report
 
     def tick(self, now_ms: float) -> None:
-        """Time passes."""
+        """Decline checkpoints that have timed out."""
         if not self._writing and not self._participant.quiet:
             return
         self._participant.tick(now_ms)
@@ -274,7 +287,7 @@ class Stateful:
         self._told()
 
     def deadline_ms(self) -> float | None:
-        """Return when ``tick`` is due at the latest. What is declined has no deadline: only the master can end it."""
+        """Return when ``tick`` is due at the latest. A declined checkpoint has no deadline: only the master ends it."""
         participant = self._participant
         times = [
             since_ms + participant.timeout_ms
@@ -288,8 +301,8 @@ class Stateful:
     # Before and after.
 
     def begin(self) -> None:
-        """Give the component its state, and settle what was prepared before. Raises what user code raises."""
-        component, kept, restored = self._component, self.kept, self._setup.restored
+        """Give the component its state. Raises the exceptions of user code."""
+        component, kept, restored = self._component, self.state, self._setup.restored
         bind_state(component, kept.keyed, kept.own)
         if restored.checkpoint != NO_CHECKPOINT:
             self._call("pre_restore", str(restored.checkpoint))
@@ -301,18 +314,18 @@ class Stateful:
         elif kept.gone:
             if getattr(component, "merge_state", None) is None:
                 raise TypeError(
-                    f"{self._name}: {len(kept.gone)} of its tasks have gone and leave a self.state behind: define "
-                    "merge_state(states) or union_state(states), or keep it by key (self.keyed)"
+                    f"{self._name}: {len(kept.gone)} removed tasks have left a self.state to merge\nhint: define "
+                    "merge_state(states) or union_state(states), or use keyed state (self.keyed)"
                 )
             self._call("merge_state", kept.gone)
 
     def settle(self) -> None:
-        """Once the component is initialised: commit what the checkpoint names, abort what it does not."""
+        """Commit and abort the tokens of the restored checkpoint, once the component is initialized."""
         with self._user_code("commit"):
             self._tokens.restore(self._setup.restored)
 
     def complete(self) -> None:
-        """Commit what has become complete, tell user code of it. Raises what user code raises."""
+        """Commit complete checkpoints and notify user code. Raises the exceptions of user code."""
         complete = self._participant.complete
         if complete > self.report.confirmed:
             with self._user_code("commit"):
@@ -320,8 +333,8 @@ class Stateful:
                 self._tokens.sweep(())
             self._participant.confirmed(complete)
             self._told()
-        if complete > self.told_complete and not self.stands_still:
-            self.told_complete = complete
+        if complete > self.reported_complete and not self.is_halted:
+            self.reported_complete = complete
             self._call("post_save", str(complete))
             self._call("on_checkpoint_complete", complete)
 
@@ -329,7 +342,7 @@ class Stateful:
     def has_completed(self) -> bool:
         """True if ``complete`` has something to do."""
         complete = self._participant.complete
-        return complete > self.report.confirmed or (complete > self.told_complete and not self.stands_still)
+        return complete > self.report.confirmed or (complete > self.reported_complete and not self.is_halted)
 
     def _call(self, method: str, argument: Any) -> None:
         call = getattr(self._component, method, None)
@@ -341,7 +354,7 @@ class Stateful:
         name = part_name(self.generation, number, self._task, self._incarnation).removesuffix(".part")
         return Checkpoint(number, self.generation, name)
 
-    def _told(self, result: Align | None = None) -> Align | None:
+    def _told(self, result: SnapshotRequest | None = None) -> SnapshotRequest | None:
         report = self._participant.report
         if report != self.report and not self.report.failed:
             self.report = report
@@ -350,6 +363,6 @@ class Stateful:
     def check(self) -> None:
         """Assert every invariant."""
         self._participant.check()
-        if self.kept.by_key is not None:
-            self.kept.by_key.check()
+        if self.state.by_key is not None:
+            self.state.by_key.check()
         assert not self._runs or self.report.restored

@@ -1,18 +1,15 @@
-"""The file of a part: what one task has written for one checkpoint, so that a reader takes only the groups it owns.
+"""Snapshots: the content of a checkpoint for one task, and the file of a part.
 
-Its frame, which proves what is read, is that of ``heron_runtime/wire/part_heads.py``. Rows are encoded as values of
-tuples are (``values_codec``), ``auto`` by default.
+Theory of operation. The executor is halted while a snapshot is taken. Looking up each changed entry and each entry of
+the groups that are due in full, sorting them by key group and encoding them takes microseconds each; copying the whole
+mapping takes a few nanoseconds per entry. So where every value is immutable (``may_wait``) the snapshot takes a copy of
+the mapping, and the thread that writes the part does the rest while records are processed again. Otherwise all of it is
+done while the executor is halted, and nothing is copied.
 
-A quiet point makes a ``Snapshot`` of what the part will hold. What user code could change before it is encoded, and
-what may turn out not to be encodable, is encoded at once; the rest by the thread that writes the file.
-
-What a checkpoint takes of the state by key, at the moment at which it is taken.
-
-Theory of operation. The executor stands while a checkpoint is taken. To look up each entry that has changed, or whose
-group is due in full, to sort them by key group and to encode them takes microseconds each; to copy the whole mapping
-takes a few nanoseconds an entry. So where no value can be changed in place (``may_wait``) the checkpoint takes a copy
-of the mapping, and a thread that writes the part does the rest while records are processed again: what an entry is set
-to meanwhile is another value. Otherwise all of it is done while the executor stands, and nothing is copied.
+A part is the file of one task for one checkpoint, laid out so that a reader takes only the groups it owns. Its head,
+which verifies the blocks, is that of ``heron_runtime/wire/part_heads.py``. Rows are encoded like values of tuples
+(``values_codec``), ``auto`` by default. State that user code could change before it is encoded, or that may turn out
+not to be encodable, is encoded at once.
 """
 
 from __future__ import annotations
@@ -42,8 +39,8 @@ _Encoded = tuple[int, bool, int, bytes]  # group, whether in full, codec, rows
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRows:
-    """What a checkpoint holds of one key group: all entries (``full``), or those that changed and were deleted."""
+class KeyGroupRows:
+    """Rows of one key group in a checkpoint: all entries (``full``), or those changed and deleted."""
 
     group: int
     full: bool
@@ -51,11 +48,18 @@ class GroupRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Entries by index: ``values``, ``keys`` of those that are not their own index, ``ends`` of those that have one.
+class KeyedSnapshot:
+    """Entries by index. Iteration yields the blocks, in order of groups.
 
-    ``full``: who is in the groups of ``due``, a set of groups, which are held in full; ``changed``: who else counts;
-    ``single``: keys have one field. Iterating gives the blocks, in order of groups.
+    Attributes:
+        values: Values by index.
+        keys: Keys that are not their own index.
+        ends: Ends of entries with a time to live.
+        due: Bit set of the groups held in full.
+        full: Indexes of the entries in these groups.
+        changed: Sets of indexes of other changed entries.
+        single: Keys have one field.
+        may_wait: Iteration may be deferred.
     """
 
     values: dict[Any, Any]
@@ -67,8 +71,8 @@ class Taken:
     single: bool
     may_wait: bool
 
-    def __iter__(self) -> Iterator[GroupRows]:
-        """Where there is no block of a group that is due in full, the group is empty."""
+    def __iter__(self) -> Iterator[KeyGroupRows]:
+        """Yield the blocks. A group that is due in full and has no block is empty."""
         values, keys, ends = self.values, self.keys, self.ends
         for group, indexes in self._by_group([*self.full, *set().union(*self.changed).difference(self.full)]):
             rows: list[Row] = [(i, values[i]) if i in values else (i,) for i in indexes]
@@ -79,9 +83,9 @@ class Taken:
             if self.due >> group & 1:
                 rows = [row for row in rows if len(row) > 1]
                 if rows:
-                    yield GroupRows(group, True, rows)
+                    yield KeyGroupRows(group, True, rows)
             else:
-                yield GroupRows(group, False, rows)
+                yield KeyGroupRows(group, False, rows)
 
     def _by_group(self, indexes: list[Any]) -> Iterator[tuple[int, list[Any]]]:
         if not indexes:
@@ -97,23 +101,25 @@ class Taken:
 
 
 class CannotEncode(ValueError):
-    """Some state cannot be written. The text names the key."""
+    """Some state cannot be encoded. The text names the key."""
 
 
-class Snapshot:
-    """What a task keeps for a checkpoint, from the moment it is made. ``draft`` says whose it is."""
+class TaskSnapshot:
+    """Content of a checkpoint for one task. ``draft`` identifies it."""
 
-    def __init__(self, draft: Part, own_state: Iterable[Row], groups: Iterable[GroupRows], codec: ValuesCodec) -> None:
-        """``codec`` is for snapshots alone. Raises CannotEncode, unless it may wait."""
+    def __init__(
+        self, draft: Part, own_state: Iterable[Row], groups: Iterable[KeyGroupRows], codec: ValuesCodec
+    ) -> None:
+        """Encode at once all state that may change. ``codec`` is used for snapshots only. Raises CannotEncode."""
         self.draft = draft
         self._codec = codec
-        own = GroupRows(TASK_STATE, True, list(own_state))
+        own = KeyGroupRows(TASK_STATE, True, list(own_state))
         self._own = [self._encoded(own)] if own.rows else []
-        waits = isinstance(groups, Taken) and groups.may_wait and codec.takes_all_plain
+        waits = isinstance(groups, KeyedSnapshot) and groups.may_wait and codec.takes_all_plain
         self._groups = map(self._encoded, groups) if waits else [self._encoded(each) for each in groups]
 
     def encode(self) -> tuple[Part, list[bytes]]:
-        """Its part and the pieces of the file, in order. Once, and by any thread, which holds no lock."""
+        """Return the part and the pieces of its file, in order. Called once, by any thread, without a lock."""
         blocks: list[Block] = []
         pieces: list[bytes] = []
         offset = 0
@@ -124,26 +130,33 @@ class Snapshot:
         start, proof = encode_head(self.draft, blocks)
         return replace(self.draft, size=len(start) + offset, checksum=proof), [start, *pieces]
 
-    def _encoded(self, found: GroupRows) -> _Encoded:
+    def _encoded(self, found: KeyGroupRows) -> _Encoded:
         return found.group, found.full, *_encode_rows(found.rows, self._codec, self.draft)
 
 
-def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec) -> Iterator[GroupRows]:
-    """The task's own state, if it has any (group ``TASK_STATE``), then the blocks of these groups. Raises Damaged.
+def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec) -> Iterator[KeyGroupRows]:
+    """Yield the task's own state, if any (group ``TASK_STATE``), then the blocks of these groups.
 
-    ``read(offset, size)`` gives bytes of the file, fewer at its end; it may raise OSError.
+    Args:
+        part: Part to read.
+        read: Returns bytes of the file for an offset and a size, fewer at its end; may raise OSError.
+        groups: Bit set of key groups.
+        codec: Codec of the rows.
+
+    Raises:
+        Damaged: A block is damaged or cannot be decoded.
     """
     for block in read_blocks(part, read):
         if block.group != TASK_STATE and not groups >> block.group & 1:
             continue
         if block.codec == CodecNumber.PICKLE and codec.refuses_pickle:
             raise Damaged(
-                f"{whose(part)}, key group {block.group}: pickled, and topology.serializer is msgpack; "
-                "restore with the serializer auto, or begin without this checkpoint"
+                f"{whose(part)}, key group {block.group}: pickled, but topology.serializer is msgpack\n"
+                "hint: restore with the serializer auto, or start without this checkpoint"
             )
         data = read_data(part, block, read)
         try:
-            yield GroupRows(block.group, block.full, codec.decode(block.codec, data))
+            yield KeyGroupRows(block.group, block.full, codec.decode(block.codec, data))
         except ValuesError as error:
             raise Damaged(f"{whose(part)}, key group {block.group}: {error}") from error
 
@@ -151,13 +164,13 @@ def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec:
 def _encode_rows(rows: list[Row], codec: ValuesCodec, draft: Part) -> tuple[int, bytes]:
     try:
         return codec.encode(rows)
-    except Exception as error:  # whatever a user's value raises when it is pickled
+    except Exception as error:  # any exception of pickling a user's value
         for row in rows:
             try:
                 codec.encode([row])
             except Exception as own:
                 raise CannotEncode(
-                    f"the state of {draft.component}, task {draft.task}, cannot be written: the value of key "
+                    f"{draft.component}, task {draft.task}: state cannot be encoded: value of key "
                     f"{row[0]!r:.80}: {type(own).__name__}: {own}"
                 ) from own
-        raise CannotEncode(f"the state of {draft.component}, task {draft.task}, cannot be written: {error}") from error
+        raise CannotEncode(f"{draft.component}, task {draft.task}: state cannot be encoded: {error}") from error

@@ -1,17 +1,13 @@
-"""What of a task is kept: the state by key, the state of the task alone, the positions of a spout.
+"""State of a task: keyed state, the mapping of the task alone, and the split positions of a spout.
 
-All of it is one file in a checkpoint (``part_file.py``): key groups in blocks of their own, the rest in the task's
-block, whose rows say of which kind they are. Which of the three a component has follows from the plan: state by key
-needs inputs grouped by fields, positions belong to spouts that list splits.
+All of it is one file in a checkpoint (``snapshot.py``): key groups in blocks of their own, the rest in the task's
+block, whose rows state their kind. The plan determines which of the three a component has: keyed state needs inputs
+grouped by fields, and positions belong to spouts that list splits.
 
-The positions of a spout: what of its source each task reads, and how far it is.
-
-A *split* is a part of a source that one task reads by itself, a file, a partition, a shard (Flink's FLIP-27). A spout
-lists its splits by name, with a number if they have one, and keeps for each it owns a position in ``self.keyed``. Who
-owns a split follows from its number (of a split without number, from a hash of its name) and the tasks of the
-component; so splits find their owner again after a restore, after a rescale, and when the list grows.
-
-The state of a task alone, where a call of user code can be undone (``self.state`` of a bolt with dead letters).
+A *split* is a part of a source that a single task reads: a file, a partition, a shard (Flink's FLIP-27). A spout lists
+its splits by name, with a number if they have one, and keeps a position for each split it owns in ``self.keyed``. The
+owner of a split follows from its number (or a hash of its name) and the tasks of the component; so splits find their
+owner again after a restore, after a rescale, and when the list grows.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heron_instance.core.state.keyed_state import KeyedState
-from heron_instance.core.state.snapshot import GroupRows, Row, Snapshot
+from heron_instance.core.state.snapshot import KeyGroupRows, Row, TaskSnapshot
 from heron_runtime.model.checkpoints import Adopted, Token, groups_of
 from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.keys import group_of
@@ -32,22 +28,26 @@ from heron_runtime.model.topology import GroupingKind
 from heronry.api.component import Spout
 from heronry.api.dead_letters import stream_of
 
-Listed = str | tuple[str, int]  # a split, or a split with its number
+Listed = str | tuple[str, int]  # name of a split, or its name and number
 Listing = Callable[[], Iterable[Listed]]
 _ABSENT = object()
 OF_TASK, OF_SPLIT = "state", "split"  # kinds of rows in the task's block
-PartWriter = Callable[[Snapshot], None]
 
 
 class SplitNotOwned(LookupError):
-    """A split that another task of the component reads."""
+    """Split that another task of the component reads."""
 
 
-class Positions(MutableMapping[str, Any]):
-    """What ``self.keyed`` is in a spout: split to position, for the splits this task owns.
+class SplitPositions(MutableMapping[str, Any]):
+    """Mapping ``self.keyed`` of a spout: split to position, for the splits that this task owns.
 
-    ``listing`` is the spout's ``splits``; ``tasks``: those of its component. Raises SplitNotOwned when a position of
-    another task's split is written.
+    Args:
+        task: This task.
+        tasks: Tasks of its component.
+        listing: The spout's ``splits``.
+
+    Raises:
+        SplitNotOwned: A position of another task's split is written.
     """
 
     def __init__(self, task: int, tasks: Sequence[int], listing: Listing) -> None:
@@ -55,15 +55,15 @@ class Positions(MutableMapping[str, Any]):
         self._tasks = tuple(sorted(tasks))
         self._listing = listing
         self._listed: dict[str, int | None] = {}
-        self._values: dict[str, Any] = {}  # with those of other tasks, as restored: who owns them is not known yet
+        self._values: dict[str, Any] = {}  # as restored, with those of other tasks: owners are not known yet
 
     def owned(self) -> list[str]:
-        """The splits this task reads now, in the order in which they are listed. Asks the spout for its list."""
+        """Ask the spout for its splits. Return those that this task reads now, in the order listed."""
         self._listed = dict(_named(listed) for listed in self._listing())
         return [split for split in self._listed if self.owns(split)]
 
     def owns(self, split: str) -> bool:
-        """Whether this task reads it."""
+        """Return True if this task reads the split."""
         number = self._listed.get(split)
         place = group_of(split) if number is None else number
         return self._tasks[place % len(self._tasks)] == self._task
@@ -73,7 +73,9 @@ class Positions(MutableMapping[str, Any]):
 
     def __setitem__(self, split: str, position: Any) -> None:
         if not self.owns(split):
-            raise SplitNotOwned(f"split {split!r} is read by another task of this spout: read self.owned_splits() only")
+            raise SplitNotOwned(
+                f"split {split!r} is read by another task of this spout\nhint: read self.owned_splits() only"
+            )
         self._values[split] = position
 
     def __delitem__(self, split: str) -> None:
@@ -86,11 +88,11 @@ class Positions(MutableMapping[str, Any]):
         return sum(1 for _ in self)
 
     def taken(self) -> list[tuple[str, Any]]:
-        """What a checkpoint holds: positions of splits that this task owns and that are still listed."""
+        """Return the positions for a checkpoint: of splits that are owned and still listed."""
         return [(split, self._values[split]) for split in self.owned() if split in self._values]
 
     def load(self, positions: Iterable[tuple[str, Any]]) -> None:
-        """Positions of any task of the component."""
+        """Load positions of any task of the component."""
         self._values.update(positions)
 
 
@@ -99,8 +101,11 @@ def _named(listed: Listed) -> tuple[str, int | None]:
 
 
 class UndoableMapping(MutableMapping[Any, Any]):
-    """A mapping whose changes since ``begin`` can be undone, those in place included: who looks at a value gets a copy,
-    which takes its place. References to values must not outlive the call that read them."""
+    """Mapping whose changes since ``begin`` can be undone, including changes in place.
+
+    It is ``self.state`` of a bolt with dead letters. A reader gets a copy of the value, which replaces it. References
+    must not outlive the call that read them.
+    """
 
     def __init__(self) -> None:
         self._values: dict[Any, Any] = {}
@@ -134,15 +139,15 @@ class UndoableMapping(MutableMapping[Any, Any]):
         return repr(self._values)
 
     def begin(self) -> None:
-        """From here on changes can be undone."""
+        """Begin to record changes for ``undo``."""
         self._before = {}
 
     def keep(self) -> None:
-        """What has changed since ``begin`` stays."""
+        """Keep the changes since ``begin``."""
         self._before = None
 
     def undo(self) -> None:
-        """Everything is as it was at ``begin``."""
+        """Undo the changes since ``begin``."""
         before, self._before = self._before or {}, None
         for key, value in before.items():
             if value is _ABSENT:
@@ -156,48 +161,55 @@ class UndoableMapping(MutableMapping[Any, Any]):
 
 
 @dataclass(frozen=True)
-class Restored:
-    """What a task begins a generation with. ``blocks`` are those of the key groups it owns now, oldest first.
+class RestoredState:
+    """State with which a task begins a generation.
 
-    ``own``: by task, the rows of the task block of each task the component had. ``tokens``: what this task has to
-    commit; ``known_tokens``: the names of all that the checkpoint knows of, whoever has prepared them.
+    Attributes:
+        checkpoint: The restored checkpoint.
+        blocks: Blocks of the key groups that it owns now, oldest first.
+        own: Rows of the task block, by task that the component had.
+        tokens: Tokens that this task must commit.
+        known_tokens: Names of all tokens of the checkpoint.
+        adopted: How the checkpoint was adopted from another topology, if it was.
     """
 
     checkpoint: int = NO_CHECKPOINT
-    blocks: Iterable[GroupRows] = ()
+    blocks: Iterable[KeyGroupRows] = ()
     own: Mapping[int, list[Row]] = field(default_factory=dict)
     tokens: tuple[Token, ...] = ()
     known_tokens: frozenset[str] = frozenset()
     adopted: Adopted = Adopted.NO
 
 
-NOTHING_RESTORED = Restored()
+INITIAL_STATE = RestoredState()
 
 
-class NoPlace(TypeError):
-    """State of a checkpoint that the component has no place for."""
+class UnclaimedState(TypeError):
+    """State of a checkpoint that the component does not define a use for."""
 
 
-class KeptState:
-    """Of one task. ``keyed`` is None for a bolt without inputs grouped by fields, and for a spout without splits.
-    ``wall`` gives seconds since 1970."""
+class TaskState:
+    """State of one task. ``wall`` gives seconds since 1970.
+
+    ``keyed`` is None for a bolt without inputs grouped by fields, and for a spout without splits.
+    """
 
     def __init__(
-        self, plan: PhysicalPlan, task: int, component: Any, restored: Restored, wall: Callable[[], float]
+        self, plan: PhysicalPlan, task: int, component: Any, restored: RestoredState, wall: Callable[[], float]
     ) -> None:
         name = plan.component_of(task)
         self.groups = owned_groups(plan, task)
         self.own: MutableMapping[Any, Any] = UndoableMapping() if stream_of(type(component)) else {}
-        self.states: list[dict[Any, Any]] = []  # of all tasks the component had, where they are asked for
-        self.gone: list[dict[Any, Any]] = []  # of tasks that the plan has no longer, for the first one to merge
+        self.states: list[dict[Any, Any]] = []  # of all tasks the component had, for ``union_state``
+        self.gone: list[dict[Any, Any]] = []  # of removed tasks, for the first task to merge
         tasks = plan.tasks_of(name)
         self.by_key: KeyedState | None = None
-        self.positions: Positions | None = None
+        self.positions: SplitPositions | None = None
         self._checked = False
         fields = key_widths(plan, name)
         if plan.is_spout(task):
             if getattr(type(component), "splits", Spout.splits) is not Spout.splits:
-                self.positions = Positions(task, tasks, component.splits)
+                self.positions = SplitPositions(task, tasks, component.splits)
         elif fields:
             self.by_key = KeyedState(self.groups, min(fields), f"{name}, task {task}", wall)
             self.by_key.load(restored.blocks)
@@ -209,9 +221,9 @@ class KeptState:
             if self.positions is not None:
                 self.positions.load(positions)
             elif positions and restored.adopted is not Adopted.IN_PART:
-                raise NoPlace(
-                    f"{name} had positions of splits, as of {positions[0][0]!r:.80}, and lists none now: define "
-                    "splits(), or submit it with --allow-dropped-state"
+                raise UnclaimedState(
+                    f"{name}: the checkpoint holds split positions (for example {positions[0][0]!r:.80}), but splits() "
+                    "is not defined\nhint: define splits(), or submit with --allow-dropped-state"
                 )
             if hasattr(component, "union_state"):
                 self.states.append(dict(state))
@@ -222,67 +234,70 @@ class KeptState:
         self._undoable = [s for s in (self.by_key, self.own) if isinstance(s, KeyedState | UndoableMapping)]
 
     @property
-    def keyed(self) -> KeyedState | Positions | None:
-        """What the component sees as ``self.keyed``."""
+    def keyed(self) -> KeyedState | SplitPositions | None:
+        """The mapping that the component sees as ``self.keyed``."""
         return self.by_key if self.positions is None else self.positions
 
     def check_references(self) -> None:
-        """Where it is asked for, before a snapshot. Raises KeptReference."""
+        """Check for stale references before a snapshot, if the setting is on. Raises StaleReference."""
         if self._checked and self.by_key is not None:
             self.by_key.check_references()
 
-    def take(self, checkpoint: int, turn: int) -> tuple[list[Row], Iterable[GroupRows]]:
-        """What a checkpoint holds: the rows of the task's block, the blocks of key groups."""
+    def take(self, checkpoint: int, turn: int) -> tuple[list[Row], Iterable[KeyGroupRows]]:
+        """Return the content of a checkpoint: rows of the task's block, and blocks of key groups."""
         rows: list[Row] = [((OF_TASK, key), value) for key, value in self.own.items()]
         if self.positions is not None:
             rows += [((OF_SPLIT, split), position) for split, position in self.positions.taken()]
         return rows, () if self.by_key is None else self.by_key.take(checkpoint, turn)
 
     def pass_time(self) -> None:
-        """Between two calls of user code, and before the first: what has a time to live ends when it is over."""
+        """Remove entries that have ended. Called between two calls of user code, and before the first."""
         if self.by_key is not None:
             self.by_key.pass_time()
 
-    # A record that fails takes nothing with it. Where calls are undone, ``own`` is undoable.
+    # Undo of the changes of a failed record. Where calls can be undone, ``own`` is an UndoableMapping.
 
     def begin(self) -> None:
-        """From here on changes can be undone."""
+        """Begin to record changes for ``undo``."""
         for state in self._undoable:
             state.begin()
 
     def keep(self) -> None:
-        """What has changed since ``begin`` stays."""
+        """Keep the changes since ``begin``."""
         for state in self._undoable:
             state.keep()
 
     def undo(self) -> None:
-        """Everything is as it was at ``begin``."""
+        """Undo the changes since ``begin``."""
         for state in self._undoable:
             state.undo()
 
     def completed(self, checkpoint: int) -> None:
-        """This checkpoint is complete."""
+        """Take note that a checkpoint is complete."""
         if self.by_key is not None:
             self.by_key.completed(checkpoint)
 
 
 def owned_groups(plan: PhysicalPlan, task: int) -> int:
-    """The set of key groups that the plan gives to a task; empty for one whose component is not grouped by keys."""
+    """Return the bit set of key groups that a task owns; 0 for a component without keyed inputs."""
     name = plan.component_of(task)
     return next((groups_of(table.tasks, task) for table in plan.key_groups if table.component == name), 0)
 
 
 def key_widths(plan: PhysicalPlan, component: str) -> set[int]:
-    """Of how many fields the keys of a component's inputs grouped by fields consist."""
+    """Return the numbers of fields of the keys by which a component's inputs are grouped."""
     inputs = plan.topology.component(component).inputs
     return {len(source.grouping.fields) for source in inputs if source.grouping.kind is GroupingKind.FIELDS}
 
 
 @dataclass
 class StateSetup:
-    """What a task is begun with in a generation. ``write`` has the file of a part written, elsewhere; what
-    became of it is told by ``Stateful.on_part`` or ``on_part_failed``."""
+    """State with which an executor is made, and the writer of its snapshots.
 
-    write: PartWriter
+    ``write`` lets the file of a part be written elsewhere; ``TaskCheckpointer.on_part`` or ``on_part_failed`` gets the
+    result.
+    """
+
+    write: Callable[[TaskSnapshot], None]
     timeout_ms: float
-    restored: Restored = NOTHING_RESTORED
+    restored: RestoredState = INITIAL_STATE

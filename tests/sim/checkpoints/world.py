@@ -156,7 +156,7 @@ class World:
         elif message[0] == "report":
             to.heard(*message[1:])
         elif message[0] == "wish":
-            to.hear(*message[1:])
+            to.apply_command(*message[1:])
         elif message[0] == "leave":
             self.counts["told to leave"] += 1
             to.die()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.pending import FIRST_SIZE, PendingTable, Settled, make_pending_table
+from heron_instance.core.pending import FIRST_SIZE, PendingTable, SettledRoots, make_pending_table
 from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 
 BASE = root_base(3, 9)
@@ -85,7 +85,7 @@ def crowded(timeout_ms: float | None = 1000.0) -> PendingTable:
     return table
 
 
-def told(settled: Settled) -> list[tuple[str, int, float]]:
+def told(settled: SettledRoots) -> list[tuple[str, int, float]]:
     return list(zip(settled.ids, settled.streams.tolist(), settled.ages_ms.tolist(), strict=True))
 
 

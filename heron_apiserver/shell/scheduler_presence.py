@@ -24,7 +24,7 @@ from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths
-from heron_runtime.state.remembering import RememberingStore
+from heron_runtime.state.wrappers import RememberingStore
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
 

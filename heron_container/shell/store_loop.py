@@ -2,7 +2,7 @@
 
 A look keeps the container's ephemeral node, reads the packing plan when it has changed, and asks whether the
 topology was killed and whether its scheduler lives. While nothing happens the store is not asked
-(``heron_runtime.state.remembering``). While it is away nothing changes: the container goes on with what it has, and one
+(``heron_runtime.state.wrappers``). While it is away nothing changes: the container goes on with what it has, and one
 that is started meanwhile takes the plan that the last container of this number left on disk.
 """
 
@@ -25,9 +25,9 @@ from heron_runtime.model.records import ContainerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.readings import decoded
-from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Node, StateStore, StoreError
+from heron_runtime.state.topologies import decoded
+from heron_runtime.state.wrappers import RememberingStore
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 

@@ -30,7 +30,7 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_blocking_channel
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.readings import decoded
+from heron_runtime.state.topologies import decoded
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus
 

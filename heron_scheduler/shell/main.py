@@ -30,9 +30,9 @@ from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.readings import decoded
-from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.topologies import decoded
+from heron_runtime.state.wrappers import RememberingStore
 from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.wire import message_codecs
 from heron_scheduler.shell.adoption import Found

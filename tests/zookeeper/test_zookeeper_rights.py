@@ -26,8 +26,8 @@ from heron_runtime.model.records import ContainerLocation, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import StoreCredential, read_credential
-from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Check, CheckOwner, Create, Delete, NoNode, Set, StoreError, StoreForbidden
+from heron_runtime.state.wrappers import RememberingStore
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until

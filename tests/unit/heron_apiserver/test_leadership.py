@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from heron_apiserver.core.leadership import Leadership, Role, Step
 from heron_runtime.failures import Unavailable
 from heron_runtime.state import paths
-from heron_runtime.state.fenced import FencedStore, Superseded, fenced
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import (
     Check,
@@ -25,6 +24,7 @@ from heron_runtime.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
+from heron_runtime.state.wrappers import FencedStore, Superseded, fenced
 
 NODE = paths.api_server("box")
 COUNTER = "/topologies/counter"

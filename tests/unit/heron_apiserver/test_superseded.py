@@ -17,10 +17,10 @@ from heron_control.schedulers.topology_folder import take_place
 from heron_control.submission.submission import ClusterConfig
 from heron_runtime.launch import Launch
 from heron_runtime.state import paths, topologies
-from heron_runtime.state.fenced import Superseded, fenced
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create
+from heron_runtime.state.wrappers import Superseded, fenced
 
 NODE = paths.api_server("box")
 PLACE = Path("topologies", "box", "ads", "prod", "words")

@@ -22,7 +22,7 @@ from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime import files
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
-from heron_runtime.state.database import Database
+from heron_runtime.state.files_database import Database
 
 DRAFT = Part("count", 3, 1 << 60, 2, 7, 4, 0, "", ALL_GROUPS)
 

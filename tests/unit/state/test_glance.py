@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.state.glance import SETTLED_SECS, SURE_EVERY_SECS, Glance, Trace, traces_of
+from heron_runtime.state.files import SETTLED_SECS, SURE_EVERY_SECS, Glance, Trace, traces_of
 
 OLD = 1_000_000.0  # seconds since 1970
 

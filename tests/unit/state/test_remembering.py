@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heron_runtime.state.memory import MemoryStore, MemoryTree
-from heron_runtime.state.remembering import SURE_SECS, RememberingStore
 from heron_runtime.state.store import Create, Delete, Node, SessionState, Set, StateStore, StoreError, StoreUnavailable
-from heron_runtime.state.wrapped import WrappedStore
+from heron_runtime.state.wrappers import SURE_SECS, RememberingStore, WrappedStore
 
 PATHS = ("/executionstate/t", "/containers/t/1", "/packingplans/t")
 ONE = settings(report_multiple_bugs=False)

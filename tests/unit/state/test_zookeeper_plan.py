@@ -1,7 +1,7 @@
 """Transactions as ZooKeeper's: a tree that acts as a server's, and races between the look and the transaction.
 
 The tree is changed by somebody else between the look and the transaction; whatever happens, what the store answers is
-what the pure rules of ``heron_runtime.state.transaction`` answer on the tree as it is then.
+what the pure rules of ``heron_runtime.state.store_base`` answer on the tree as it is then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.state import zookeeper_plan as plan
+from heron_runtime.state import zookeeper_transactions as plan
 from heron_runtime.state.store import (
     Check,
     CheckOwner,
@@ -23,8 +23,8 @@ from heron_runtime.state.store import (
     StoreError,
     TransactionFailed,
 )
-from heron_runtime.state.transaction import Record, evaluate
-from heron_runtime.state.zookeeper_plan import Action, LookAgain, Op, Reply, Seen
+from heron_runtime.state.store_base import Record, evaluate
+from heron_runtime.state.zookeeper_transactions import Action, LookAgain, Op, Reply, Seen
 
 ME, OTHER = "me", "other"
 PATHS = ("/a/x", "/a/y", "/b/x")

@@ -33,9 +33,9 @@ from heron_runtime.state.store import (
     Set,
     TransactionFailed,
     ValueTooLarge,
+    parent,
 )
-from heron_runtime.state.transaction import DELETED_VERSION
-from heron_runtime.state.validation import parent
+from heron_runtime.state.store_base import DELETED_VERSION
 
 ANY_VERSION = -1
 NO_VERSION = 2**31 - 1  # a version that no node has

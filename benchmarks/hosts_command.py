@@ -8,8 +8,8 @@ from pathlib import Path
 from heron_cli import main as command
 from heron_control.schedulers import local
 from heron_control.schedulers.scheduler import SchedulerError
-from heron_runtime.commands import start_session
 from heron_runtime.launch import Launch
+from heron_runtime.spawn import start_session
 
 
 class HostsScheduler(local.LocalScheduler):

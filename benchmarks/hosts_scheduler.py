@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.hosts import PREFIX_VARIABLE, address, namespace
-from heron_runtime.commands import child_environment, python_command
+from heron_runtime.spawn import child_environment, python_command
 from heron_scheduler.shell import ground, main
 
 

@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from heron_runtime.code_user import CodeUser, code_user
-from heron_runtime.kernel import (
+from heron_runtime.linux import (
     CHANGE_USER,
     adopt_orphans,
     become,
@@ -64,7 +64,7 @@ IMPORTED_FOR_INSTANCES = (
     "asyncio", "uvloop", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
     "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heron_runtime.process", "heron_runtime.net.link",
     "heron_runtime.wire.message_codecs", "heron_runtime.wire.data_codec", "heron_runtime.wire.sketch_codec",
-    "heron_runtime.telemetry.reporting",
+    "heron_runtime.telemetry.recorder",
     "heronry.api.assemble", "heronry.api.builder",
     "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
     INSTANCE_MAIN,

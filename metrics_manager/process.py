@@ -17,7 +17,7 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import METRICS_SERVICE
 from heron_runtime.process_stats import LoopLag
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import MetricsAck, Reports
 from metrics_manager.collection import Collection
 from metrics_manager.runner import SinkRunner, find_sinks

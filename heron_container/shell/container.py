@@ -46,7 +46,7 @@ from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name, holds_master
 from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.process import EXIT_OTHER_SETTINGS, EXIT_REPLACED
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.container import ContainerStatus
 from heron_runtime.wire.metrics import ProcessMetrics
 

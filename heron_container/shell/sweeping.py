@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from heron_container.shell.children import STARTED
-from heron_runtime.kernel import adopt_orphans
+from heron_runtime.linux import adopt_orphans
 from heron_runtime.orphans import end_orphans
 
 AGAIN_SECONDS = 0.02

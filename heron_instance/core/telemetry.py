@@ -8,7 +8,7 @@ from heronry.api.metrics import Sink
 
 
 class TelemetrySink(Sink, Protocol):
-    """The part of ``heron_runtime.telemetry.reporting.Telemetry`` that executors use."""
+    """The part of ``heron_runtime.telemetry.recorder.Telemetry`` that executors use."""
 
     def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
         """Count an exception of user code, or ``n`` of a kind."""

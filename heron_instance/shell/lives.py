@@ -35,7 +35,7 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.plan import Phase, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 
 STUCK_SECONDS = 10.0  # in one call of user code, while a later generation waits
 

@@ -16,8 +16,7 @@ from dataclasses import replace
 from heron_instance.shell.gateway import Gateway
 from heron_runtime.liveness import Phase
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.net.loop import run_loop
-from heron_runtime.process import ProcessArguments, beat_forever, watch_lifeline
+from heron_runtime.process import ProcessArguments, beat_forever, run_loop, watch_lifeline
 from heron_runtime.process_stats import LoopLag
 from heron_runtime.wire.metrics import ProcessMetrics
 

@@ -43,8 +43,8 @@ from heron_instance.shell.opening import GatewaySetup
 from heron_instance.shell.runner import Left, OtherSettings, Runner, Stopped
 from heron_instance.shell.threads import RealThreads
 from heron_instance.shell.user_frame import place_of_main_thread
-from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
+from heron_runtime.linux import adopt_orphans
 from heron_runtime.liveness import Phase
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PhysicalPlan
@@ -58,7 +58,7 @@ from heron_runtime.process import (
     set_up_process,
     take_key,
 )
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import ProcessMetrics
 
 SWITCH_INTERVAL_SECONDS = 0.0005  # or each wake-up of the gateway waits 5 ms for a busy executor

@@ -39,7 +39,7 @@ class ExceptionReport:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something that happened to the topology, for its history (``heron_runtime.telemetry.happenings``). ``count``: so
+    """Something that happened to the topology, for its history (``heron_runtime.telemetry.recorder``). ``count``: so
     many are told as one, of which the last was at ``time``; ``detail`` is JSON."""
 
     time: float

@@ -21,7 +21,6 @@ from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.schedulers.slurm_node import is_replaced
 from heron_control.schedulers.slurm_plan import SLURM
 from heron_runtime import cgroups
-from heron_runtime.commands import raise_descriptor_limit
 from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of
@@ -29,6 +28,7 @@ from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
+from heron_runtime.spawn import raise_descriptor_limit
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import decoded

@@ -9,7 +9,7 @@ counter is its total.
 **Bounds.** There are as many series as the container's processes report (``metrics_manager.collection`` bounds
 those). Where files cannot be written, rows wait; beyond ``max_rows`` buckets of a series are added up into the newest
 one. So a full disk costs resolution in time, and never a sum. Events beyond ``MAX_EVENTS`` are dropped, oldest first,
-and counted, as are events that were dropped before a report (``heron_runtime.telemetry.happenings``).
+and counted, as are events that were dropped before a report (``heron_runtime.telemetry.recorder``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heron_runtime.model.history import EXCEPTION, RAW, Event, Key, Row, bucket, exact
 from heron_runtime.model.metrics import MetricKind
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.happenings import new_in
+from heron_runtime.telemetry.recorder import new_in
 from heron_runtime.telemetry.totals import EARLIER
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics

@@ -25,8 +25,8 @@ from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import identity_of
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.telemetry.reporter import Reporter
-from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
 from heron_runtime.wire.message_codecs import MASTER_LOCATION, PHYSICAL_PLAN
 from heron_runtime.wire.metrics import ProcessMetrics

@@ -17,7 +17,7 @@ checks the node with the generation, the newest number and the last complete che
 that begins a generation: the first of the two refuses the other. A new master cancels everything begun before it.
 
 The log and the history get an event when a number is given out and when it ends, and when a generation begins, runs or
-fails. ``heron_runtime.telemetry.happenings`` bounds how many of them are sent.
+fails. ``heron_runtime.telemetry.recorder`` bounds how many of them are sent.
 
 Old files. The newest complete checkpoints stay, and all that is newer than the last complete one in the generation that
 runs. A part is removed when a removed manifest names it and no remaining one does. A part that no manifest names

@@ -26,8 +26,8 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state.store import StateStore
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.telemetry.reporter import Reporter
-from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.master import (
     HeartbeatReply,

@@ -21,7 +21,6 @@ from typing import Any
 import psutil
 
 from heron_control.schedulers.topology_folder import write_secrets
-from heron_runtime.commands import source_root
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heron_runtime.model.records import ContainerLocation, ExecutionState, SchedulerLocation
@@ -29,6 +28,7 @@ from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyD
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.spawn import source_root
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, Delete
 from heron_runtime.wire import message_codecs

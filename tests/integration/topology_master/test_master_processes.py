@@ -22,8 +22,8 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import draw_key, parse_identity
 from heron_runtime.state import paths
 from heron_runtime.state.store import Delete
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.telemetry.reporter import Reporter
-from heron_runtime.telemetry.reporting import Telemetry
 from heron_runtime.wire.master import (
     MetricsRequest,
     SetState,

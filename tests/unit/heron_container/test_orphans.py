@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from heron_runtime.commands import child_environment
+from heron_runtime.spawn import child_environment
 
 BEGIN = """
 import os, signal, sys, time
 import psutil
-from heron_runtime.kernel import adopt_orphans
+from heron_runtime.linux import adopt_orphans
 from heron_runtime.orphans import end_all_orphans, end_orphans, reap_ended_orphans
 
 def orphan(lives):

@@ -30,8 +30,8 @@ from heron_runtime.model.history import (
     LEVEL_MS,
     METRICS,
     RAW,
-    About,
-    Part,
+    ComponentSummary,
+    TopologySummary,
     bucket,
     date_of,
     day_folder,
@@ -49,7 +49,9 @@ def generate(folder: Path, rows: int) -> tuple[float, float]:
     """Write the day; the sum of all counters, and the count of all sketches."""
     day = folder / METRICS / RAW / day_folder(date_of(START))
     day.mkdir(parents=True)
-    (folder / ABOUT).write_text(About(START / 1000, "1.1", 1, (Part("word", False, INSTANCES),)).to_json())
+    (folder / ABOUT).write_text(
+        TopologySummary(START / 1000, "1.1", 1, (ComponentSummary("word", False, INSTANCES),)).to_json()
+    )
     kinds = ["counter"] * COUNTERS + ["gauge"] * GAUGES + ["latency"] * LATENCIES
     metrics = [f"__{kind}-{n}/default" for n, kind in enumerate(kinds)] * INSTANCES
     kind = np.array(kinds * INSTANCES)

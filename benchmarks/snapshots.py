@@ -14,7 +14,7 @@ from typing import Any
 from heron_instance.core.state.keyed import KeyedState
 from heron_instance.core.state.part_file import Snapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
-from heron_runtime.model.checkpoints import ALL_GROUPS, Part
+from heron_runtime.model.checkpoints import ALL_GROUPS, StatePart
 
 MILLION = 1_000_000
 
@@ -35,12 +35,12 @@ def snapshot() -> dict[str, Any]:
     return {"figure": "snapshot", "keys": MILLION, "parts": parts, "load_all_ms": load_ms}
 
 
-def _taken(state: KeyedState, turn: int, codec: ValuesCodec) -> tuple[Part, list[bytes], dict[str, Any]]:
-    draft = Part("count", 1, 1, 1, turn + 1, turn, 0, "", ALL_GROUPS)
+def _taken(state: KeyedState, turn: int, codec: ValuesCodec) -> tuple[StatePart, list[bytes], dict[str, Any]]:
+    draft = StatePart("count", 1, 1, 1, turn + 1, turn, 0, "", ALL_GROUPS)
     began = time.perf_counter()
     taken = Snapshot(draft, (), state.take(turn + 1, turn), codec)
     pause_ms = 1000 * (time.perf_counter() - began)
-    written: list[tuple[Part, list[bytes]]] = []
+    written: list[tuple[StatePart, list[bytes]]] = []
     writer = threading.Thread(target=lambda: written.append(taken.encode()))
     began = last = time.perf_counter()
     writer.start()
@@ -56,7 +56,7 @@ def _taken(state: KeyedState, turn: int, codec: ValuesCodec) -> tuple[Part, list
     return *written[0], figures
 
 
-def _load(part: Part, data: bytes, codec: ValuesCodec) -> int:
+def _load(part: StatePart, data: bytes, codec: ValuesCodec) -> int:
     def read(offset: int, size: int) -> bytes:
         return data[offset : offset + size]
 

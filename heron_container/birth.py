@@ -25,7 +25,7 @@ from heron_runtime import cgroups
 from heron_runtime.code_user import READ, CodeUser, attainable_code_user
 from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
-from heron_runtime.linux import CHANGE_USER, gain_nothing, hold_capabilities
+from heron_runtime.linux import CHANGE_USER, forbid_new_privileges, hold_capabilities
 from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process
@@ -108,7 +108,7 @@ def _take_code_user(launch: Launch) -> CodeUser | None:
         user.open_runtime_dir(Path(launch.runtime_dir))
         launch.for_instances().save(launch.instance_launch_file)
         user.share(launch.instance_launch_file, READ)
-        gain_nothing()
+        forbid_new_privileges()
         if os.geteuid() != 0:  # root needs none
             hold_capabilities(CHANGE_USER)
     return user

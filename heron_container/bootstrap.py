@@ -30,7 +30,7 @@ from heron_runtime.code_user import PASSED_THROUGH, WRITTEN_TO, CodeUser, code_u
 from heron_runtime.failures import Failure
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
-from heron_runtime.linux import CHANGE_USER, become
+from heron_runtime.linux import CHANGE_USER, change_user
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.process import set_up_process
@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.user and os.geteuid() == 0:
         user = CodeUser.named(options.user)
-        become(user.uid, user.gid, user.groups, 0 if holds_master(options.container) else CHANGE_USER)
+        change_user(user.uid, user.gid, user.groups, 0 if holds_master(options.container) else CHANGE_USER)
     launch = Launch.load(options.launch)
     set_up_process(process_title(launch.topology, container_name(options.container)))
     try:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from heron_instance.core.outbox import Flush
-from heron_runtime.model.dataflow import HandedOver
+from heron_runtime.model.dataflow import UnconfirmedFrames
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet
 
 PACKET_BYTES = 1024 * 1024
@@ -32,7 +32,7 @@ class Outgoing:
         self._limit = 0
         self._sent = 0
         self._sequence = 0
-        self._handed = HandedOver()
+        self._handed = UnconfirmedFrames()
 
     def put(self, flush: Flush) -> None:
         """Queue a flush behind what waits."""

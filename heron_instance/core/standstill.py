@@ -22,7 +22,7 @@ from __future__ import annotations
 from heron_instance.core.state.barriers import NoBarrier, barrier_frame, barrier_of, channels
 from heron_instance.core.state.participant import Barrier
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.plan import PhysicalPlan, Standstill
+from heron_runtime.model.plan import PhysicalPlan, UpdatePhase
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Frame
 
@@ -57,13 +57,13 @@ class DrainingTask:
     def _follow(self, plan: PhysicalPlan, now_ms: float) -> None:
         self._plan = plan
         number, standstill = plan.version.number, plan.standstill
-        self.stands = standstill is not Standstill.NONE
-        self.quiet = standstill is Standstill.SETTLING
+        self.stands = standstill is not UpdatePhase.NONE
+        self.quiet = standstill is UpdatePhase.SETTLING
         self._say(number if self.quiet and self._aligned else 0)
         if self.stands:
             secs = setting(plan.topology.config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
             self._until_ms = now_ms + PATIENCE * 1000 * secs
-        if standstill is Standstill.DRAINING:
+        if standstill is UpdatePhase.DRAINING:
             self._expect(number)
 
     def barrier(self, frame: Frame) -> None:

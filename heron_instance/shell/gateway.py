@@ -41,11 +41,11 @@ from heron_instance.shell.inbox import (
     WishArrived,
 )
 from heron_instance.shell.opening import GatewaySetup, LinkFault, Replaced, heard, open_stream, say_hello
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.link import LinkStream
-from heron_runtime.wire.control import Credit, InCall, Leave, Pause, PlanUpdate, TaskWeights
+from heron_runtime.wire.control import CallDuration, Credit, Leave, Pause, PlanUpdate, TaskWeights
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -302,7 +302,7 @@ class Gateway:
                 self._streams = message.plan.streams
                 self.planned_generation = max(self.planned_generation, message.plan.generation.number)
                 self._inbox.put(PlanArrived(message.plan))
-            elif isinstance(message, CheckpointWish):
+            elif isinstance(message, CheckpointCommand):
                 self._inbox.put(WishArrived(message))
             elif isinstance(message, Pause):
                 if message.causes:
@@ -327,7 +327,7 @@ class Gateway:
                 continue
             if self._in_call_ms != self._told_in_call_ms:
                 self._told_in_call_ms = self._in_call_ms
-                await write(InCall(self._in_call_ms))
+                await write(CallDuration(self._in_call_ms))
                 continue
             if self._report_due:
                 self._report_due = False

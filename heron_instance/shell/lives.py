@@ -33,7 +33,7 @@ from heron_instance.shell.runner import Left, NewGeneration, Runner, Stopped, no
 from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.plan import Phase, PhysicalPlan
+from heron_runtime.model.plan import GenerationPhase, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.telemetry.recorder import Telemetry
 
@@ -84,7 +84,7 @@ class Lives:
             self.generation = generation.number
             self._gateway.tell_report(TaskReport(generation.number))
             later: PhysicalPlan | None = None
-            if generation.phase is Phase.RESTORING:
+            if generation.phase is GenerationPhase.RESTORING:
                 try:
                     self._live(plan)
                 except NewGeneration as news:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from heron_instance.shell.gateway import Gateway
-from heron_runtime.liveness import Phase
+from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import ProcessArguments, beat_forever, run_loop, watch_lifeline
 from heron_runtime.process_stats import LoopLag
@@ -30,7 +30,7 @@ class LoopThread:
         self,
         arguments: ProcessArguments,
         gateway: Gateway,
-        phase: Callable[[], Phase],
+        phase: Callable[[], ProcessPhase],
         report: Callable[[], ProcessMetrics],
         doing: Callable[[], str],
     ) -> None:
@@ -73,7 +73,7 @@ class LoopThread:
                 timer.cancel()
             await asyncio.gather(*timers, return_exceptions=True)
 
-    def _beat(self) -> Phase:
+    def _beat(self) -> ProcessPhase:
         self._gateway.tell_taken()  # it needs no timer of its own
         return self._phase()
 

@@ -44,8 +44,8 @@ from heron_instance.shell.runner import Left, OtherSettings, Runner, Stopped
 from heron_instance.shell.threads import RealThreads
 from heron_instance.shell.user_frame import place_of_main_thread
 from heron_runtime.launch import Launch
-from heron_runtime.linux import adopt_orphans
-from heron_runtime.liveness import Phase
+from heron_runtime.linux import become_subreaper
+from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
@@ -73,7 +73,7 @@ def run_instance(launch: Launch, container: int, component: str, task: int, slot
     set_up_process(f"heron:{launch.topology}:{name}", hidden=False)  # its author may debug it
     key = take_key(lifeline)
     set_scheduling(setting(launch.settings, Keys.HERON_PROCESS_SCHEDULING))
-    adopt_orphans()  # what user code daemonises lives as long as this instance
+    become_subreaper()  # what user code daemonises lives as long as this instance
     random.seed()
     sys.argv = [name]  # in place of the process's own arguments; the first plan has those of the user's program
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -96,7 +96,7 @@ class Instance:
         name = instance_id(container, component, task)
         self.telemetry = Telemetry(component, name, container, task, self.incarnation)
         self.inbox = Inbox()
-        self.phase = Phase.STARTING
+        self.phase = ProcessPhase.STARTING
         self.gateway = Gateway(
             GatewaySetup(launch, container, task, self.incarnation, self.telemetry.count, key), self.inbox
         )
@@ -212,7 +212,7 @@ class Instance:
         gc.collect(1)  # a full one also empties free lists, which writes to pages that are shared with the zygote
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
-        self.phase = Phase.RUNNING
+        self.phase = ProcessPhase.RUNNING
         log.info("%s task %d runs (plan %s)", self.component, self.task, plan.version)
 
     def _make_executor(self, plan: PhysicalPlan, state: StateSetup | None = None) -> Executor:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from heron_instance.core.state.part_file import CannotEncode, Snapshot
 from heron_instance.shell.inbox import Item, PartFailed, PartWritten
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.model.checkpoints import Part
+from heron_runtime.model.checkpoints import StatePart
 
 log = logging.getLogger(__name__)
 
@@ -55,5 +55,5 @@ class PartWriter:
         else:
             self._put(PartWritten(part))
 
-    def _failed(self, part: Part, why: str) -> None:
+    def _failed(self, part: StatePart, why: str) -> None:
         self._put(PartFailed(part.generation, part.checkpoint, why))

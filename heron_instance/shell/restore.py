@@ -15,7 +15,7 @@ from heron_instance.core.state.part_file import read_part
 from heron_instance.core.state.taken import GroupRows, Row
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.model.checkpoints import Manifest, Part, reading_plan
+from heron_runtime.model.checkpoints import Manifest, StatePart, reading_plan
 from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan
 from heron_runtime.wire.checkpoint_formats import TASK_STATE
 from heron_runtime.wire.errors import MalformedMessage
@@ -68,7 +68,7 @@ def _blocks(
                 yield block
 
 
-def _read(folder: CheckpointFolder, part: Part, groups: int, codec: ValuesCodec) -> Iterator[Any]:
+def _read(folder: CheckpointFolder, part: StatePart, groups: int, codec: ValuesCodec) -> Iterator[Any]:
     try:
         with folder.open_part(part.name) as read:
             yield from (b for b in read_part(part, read, groups, codec) if groups or b.group == TASK_STATE)

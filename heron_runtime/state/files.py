@@ -36,7 +36,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from heron_runtime.state.files_database import FilesTree, Seen, change_number, is_known, owners_of
-from heron_runtime.state.files_leases import OwnedSession
+from heron_runtime.state.files_leases import SessionLease
 from heron_runtime.state.store import (
     Create,
     Node,
@@ -72,7 +72,7 @@ def _trace(path: str) -> Trace:
 
 
 @dataclass(slots=True)
-class Glance:
+class FileChangeDetector:
     """Remembers the last read. ``now`` is in monotonic seconds, ``wall`` in seconds since 1970."""
 
     _traces: tuple[Trace, ...] | None = None
@@ -97,7 +97,7 @@ class Glance:
 log = logging.getLogger(__name__)
 
 
-class Session:
+class FilesSession:
     """``tell`` is called with each new state, in order; it must not wait."""
 
     def __init__(self, tree: FilesTree, timeout_secs: float, tell: Callable[[SessionState], None]) -> None:
@@ -105,7 +105,7 @@ class Session:
         self._tree = tree
         self._tell = tell
         self._lock = threading.RLock()  # guards what follows
-        self.owned: OwnedSession | None = None  # None: not begun yet, or lost
+        self.owned: SessionLease | None = None  # None: not begun yet, or lost
         self.state = SessionState.CONNECTED
 
     def begin(self) -> None:
@@ -114,7 +114,7 @@ class Session:
             if self.owned is None:
                 self.owned = self._tree.begin_session(self.timeout_secs)
 
-    def lose(self, owned: OwnedSession) -> None:
+    def lose(self, owned: SessionLease) -> None:
         """It turned out that this session is over."""
         with self._lock:
             if self.owned is not owned:
@@ -167,11 +167,16 @@ class SeenWatch(Watch):
         self.seen = seen
 
 
-class Polling:
+class FilesPoller:
     """The thread runs from the first call of ``want`` after ``start`` until ``stop``."""
 
     def __init__(
-        self, tree: FilesTree, session: Session, table: WatchTable[SeenWatch], interval_secs: float, join_secs: float
+        self,
+        tree: FilesTree,
+        session: FilesSession,
+        table: WatchTable[SeenWatch],
+        interval_secs: float,
+        join_secs: float,
     ) -> None:
         self._tree = tree
         self._session = session
@@ -189,7 +194,7 @@ class Polling:
         # Owned by the thread.
         self._change = -1
         self._owners: frozenset[str] = frozenset()  # of watched nodes
-        self._glance = Glance()
+        self._glance = FileChangeDetector()
         self._glanced = (str(tree.path), f"{tree.path}-wal")
 
     def start(self) -> None:
@@ -323,8 +328,8 @@ class FilesStore:
         self._opened = False  # guarded by it
         self._table: WatchTable[SeenWatch] = WatchTable()
         self._tree = FilesTree(Path(folder), wait_secs)
-        self._session = Session(self._tree, session_timeout_secs, lambda state: self._polling.tell(state))
-        self._polling = Polling(self._tree, self._session, self._table, poll_interval_secs, wait_secs + JOIN_SECS)
+        self._session = FilesSession(self._tree, session_timeout_secs, lambda state: self._polling.tell(state))
+        self._polling = FilesPoller(self._tree, self._session, self._table, poll_interval_secs, wait_secs + JOIN_SECS)
 
     def open(self) -> None:
         """Make the folder where it is missing, and connect. Raises StoreError."""

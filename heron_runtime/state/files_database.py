@@ -300,7 +300,7 @@ class FilesTree:
         return {owner for owner in owners if files_leases.is_alive(self._sessions_folder, owner)}
 
     def commit(
-        self, operations: Sequence[Operation], session: files_leases.OwnedSession | None
+        self, operations: Sequence[Operation], session: files_leases.SessionLease | None
     ) -> tuple[Changes | TransactionFailed, bool]:
         """Apply, or say why not; and whether ``session`` turned out to be over.
 
@@ -328,10 +328,10 @@ class FilesTree:
         with self.writer.write() as connection:
             self._remove_dead(connection)
 
-    def begin_session(self, timeout_secs: float) -> files_leases.OwnedSession:
+    def begin_session(self, timeout_secs: float) -> files_leases.SessionLease:
         """A new session of this process. Raises StoreError."""
         try:
-            session = files_leases.OwnedSession(self._sessions_folder, timeout_secs)
+            session = files_leases.SessionLease(self._sessions_folder, timeout_secs)
         except FileNotFoundError as error:
             raise StoreUnavailable(f"{error.filename} is gone: the store's folder was removed.") from error
         except OSError as error:
@@ -344,7 +344,7 @@ class FilesTree:
             raise
         return session
 
-    def end_session(self, session: files_leases.OwnedSession) -> None:
+    def end_session(self, session: files_leases.SessionLease) -> None:
         """Remove a session of this process and what it owns. Who leaves removes the dead, too: a ``heron kill`` that
         had to end processes by force is the last that looks at the store."""
         with self.writer.write() as connection:

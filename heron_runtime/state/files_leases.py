@@ -28,7 +28,7 @@ def _now_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-class OwnedSession:
+class SessionLease:
     """A session of this process, renewed by a thread of its own until ``end``.
 
     ``timeout_secs`` is how long the session outlives the last renewal.

@@ -5,7 +5,7 @@ ended. The store decides with each transaction which of them is right, since the
 is part of it (`FencedStore`). Operations outside transactions (rights, whole folders) are idempotent and follow such a
 check. Reads pass through.
 
-A `RememberingStore` answers repeated reads of some nodes from memory. It reads all of them again, in one batch, at the
+A `CachedStore` answers repeated reads of some nodes from memory. It reads all of them again, in one batch, at the
 first read and when
 
 * a watch has fired since, as each does after a reconnect;
@@ -37,7 +37,7 @@ from heron_runtime.state.store import (
 )
 
 
-class WrappedStore:
+class StoreWrapper:
     """As ``store``. See ``StateStore``."""
 
     def __init__(self, store: StateStore) -> None:
@@ -80,7 +80,7 @@ class WrappedStore:
         return self._store.session()
 
 
-class Superseded(StoreUnavailable):
+class LeadershipLost(StoreUnavailable):
     """Nothing was changed: another process leads by now, or none."""
 
     cure = "Send it again: whoever leads by then does it."
@@ -89,7 +89,7 @@ class Superseded(StoreUnavailable):
         super().__init__(f"{path} is not this process's: it leads no longer, and has changed nothing")
 
 
-class FencedStore(WrappedStore):
+class FencedStore(StoreWrapper):
     """``store``, as long as ``owned`` is a node of this session; once it is closed, somebody else may lead."""
 
     def __init__(self, store: StateStore, owned: str) -> None:
@@ -102,7 +102,7 @@ class FencedStore(WrappedStore):
             return self._store.commit(self._with_check(operations))[1:]
         except TransactionFailed as error:
             if error.index == 0:
-                raise Superseded(self._owned) from error
+                raise LeadershipLost(self._owned) from error
             error.index -= 1
             raise
 
@@ -149,7 +149,7 @@ def check_fence(store: StateStore) -> None:
 SURE_SECS = 6.0  # a session's usual length: a watch that is lost costs no more than a process that is
 
 
-class RememberingStore(WrappedStore):
+class CachedStore(StoreWrapper):
     """``store``, and what stood at ``paths``. ``clock`` is in seconds; any thread may use it."""
 
     def __init__(self, store: StateStore, paths: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:

@@ -61,8 +61,14 @@ from heron_runtime.state.store import (
 )
 from heron_runtime.state.store_base import Watch, WatchTable, call, needs_session
 from heron_runtime.state.zookeeper_acl import checked_root, entry, rights
-from heron_runtime.state.zookeeper_connection import MOMENT_SECS, TLS_SCHEME, Connection, client_context, explain
-from heron_runtime.state.zookeeper_transactions import Action, LookAgain, Op, Reply, Seen
+from heron_runtime.state.zookeeper_connection import (
+    MOMENT_SECS,
+    TLS_SCHEME,
+    ZookeeperConnection,
+    client_context,
+    explain,
+)
+from heron_runtime.state.zookeeper_transactions import Action, NodeSnapshot, Op, OpOutcome, RetryAfterRead
 
 RETRY_SECS = 0.5
 JOIN_SECS = 15.0
@@ -184,13 +190,13 @@ class WatchThread:
 
 
 LOOKS = 50  # how often a transaction is tried on what was seen before it
-_REPLIES: tuple[tuple[type[Exception], Reply], ...] = (
-    (NodeExistsError, Reply.EXISTS),
-    (NoNodeError, Reply.NO_NODE),
-    (BadVersionError, Reply.BAD_VERSION),
-    (SessionExpiredError, Reply.SESSION_OVER),
-    (RolledBackError, Reply.NOT_DONE),
-    (RuntimeInconsistency, Reply.NOT_DONE),
+_REPLIES: tuple[tuple[type[Exception], OpOutcome], ...] = (
+    (NodeExistsError, OpOutcome.EXISTS),
+    (NoNodeError, OpOutcome.NO_NODE),
+    (BadVersionError, OpOutcome.BAD_VERSION),
+    (SessionExpiredError, OpOutcome.SESSION_OVER),
+    (RolledBackError, OpOutcome.NOT_DONE),
+    (RuntimeInconsistency, OpOutcome.NOT_DONE),
 )
 
 
@@ -217,7 +223,7 @@ class ZookeeperStore:
         self._opening = threading.Lock()
         self._folders: set[str] = set()  # those that are known to be there
         self._watches = WatchThread(self._arm)
-        self._link = Connection(
+        self._link = ZookeeperConnection(
             hosts,
             self._root,
             credential,
@@ -276,7 +282,7 @@ class ZookeeperStore:
             self._make_folders(operations)
             replies, generation = self._send(ops, needs_session(operations), deadline)
             outcome = plan.read_replies(operations, ops, replies)
-            if isinstance(outcome, LookAgain):
+            if isinstance(outcome, RetryAfterRead):
                 if outcome.folder_missing:
                     self._folders.clear()
                     if self._credential is not None and self._credential.topology:
@@ -342,7 +348,7 @@ class ZookeeperStore:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _see(self, path: str, operations: Sequence[Operation]) -> Seen:
+    def _see(self, path: str, operations: Sequence[Operation]) -> NodeSnapshot:
         """A node, and its folder where an owner is asked for: a topology may not look at every node's folder."""
         node = self._full(path)
         owned = any(isinstance(operation, CheckOwner) and operation.path == path for operation in operations)
@@ -356,8 +362,8 @@ class ZookeeperStore:
 
         above, stat = self._link.ask(path, ask)
         if above is None or stat is None:
-            return Seen(0, None)
-        return Seen(above.version, stat.version, session is not None and stat.ephemeralOwner == session[0])
+            return NodeSnapshot(0, None)
+        return NodeSnapshot(above.version, stat.version, session is not None and stat.ephemeralOwner == session[0])
 
     def _arm(self, path: str, trigger: Trigger) -> None:
         """Have ``trigger`` called at the next change of ``path`` or of a child. Does not wait for a connection."""
@@ -391,7 +397,7 @@ class ZookeeperStore:
         self._link.ask(folder, lambda client: [client.create_async(self._full(folder), b"")], usual=NodeExistsError)
         self._folders.add(folder)
 
-    def _send(self, ops: Sequence[Op], needs_own_session: bool, deadline: float) -> tuple[list[int | Reply], int]:
+    def _send(self, ops: Sequence[Op], needs_own_session: bool, deadline: float) -> tuple[list[int | OpOutcome], int]:
         """Send the transaction, once. Returns the replies and the generation of the session that sent it."""
         what = ops[0].path
         while True:
@@ -405,14 +411,14 @@ class ZookeeperStore:
             except SessionExpiredError:
                 # It was not sent: the session had ended before.
                 if needs_own_session:
-                    return [Reply.SESSION_OVER] * len(ops), -1
+                    return [OpOutcome.SESSION_OVER] * len(ops), -1
                 time.sleep(MOMENT_SECS)
             except (KazooException, KazooTimeoutError) as error:
                 explained = explain(error, what, self._credential)
                 lost = isinstance(explained, StoreUnavailable)
                 raise (AnswerLost(str(explained)) if lost else explained) from error
 
-    def _reply(self, op: Op, result: Any) -> int | Reply:
+    def _reply(self, op: Op, result: Any) -> int | OpOutcome:
         if isinstance(result, Exception):
             for kind, reply in _REPLIES:
                 if isinstance(result, kind):

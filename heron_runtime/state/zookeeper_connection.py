@@ -231,7 +231,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         return (waiting + [one for one in ready if one not in waiting], *rest)
 
 
-class Connection:
+class ZookeeperConnection:
     """``tell`` is called with each new state of the session, ``came`` after each connect; neither may wait."""
 
     def __init__(

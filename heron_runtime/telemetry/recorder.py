@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from heron_runtime.model.sketch import Sketch, bin_of
 from heron_runtime.process_stats import ProcessStats
-from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics, exception_kind
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics, TopologyEvent, exception_kind
 
 WINDOW_SECONDS = 60.0
 MAX_SINGLE = 10
@@ -39,18 +39,18 @@ Series = tuple[str, str, str]  # kind, component, what
 class _Window:
     began: float
     single: int = 0
-    waits: Happening | None = None
+    waits: TopologyEvent | None = None
 
 
-class Happenings:
+class EventBuffer:
     """Of one process. Times are seconds since 1970."""
 
     def __init__(self) -> None:
         self.count = 0  # told so far
-        self._told: deque[Happening] = deque(maxlen=MAX_TOLD)
+        self._told: deque[TopologyEvent] = deque(maxlen=MAX_TOLD)
         self._windows: dict[Series, _Window] = {}
 
-    def note(self, found: Happening, what: str = "") -> None:
+    def note(self, found: TopologyEvent, what: str = "") -> None:
         """It happened at ``found.time``."""
         self.settle(found.time)
         series = (found.kind, found.component, what)
@@ -73,7 +73,7 @@ class Happenings:
                 if window.waits is not None:
                     self._tell(window.waits)
 
-    def told(self) -> tuple[Happening, ...]:
+    def told(self) -> tuple[TopologyEvent, ...]:
         """The last ones, in the order in which they were told."""
         return tuple(self._told)
 
@@ -83,12 +83,12 @@ class Happenings:
         assert all(window.single <= MAX_SINGLE for window in self._windows.values())
         assert len(self._told) <= min(self.count, MAX_TOLD)
 
-    def _tell(self, found: Happening) -> None:
+    def _tell(self, found: TopologyEvent) -> None:
         self._told.append(found)
         self.count += 1
 
 
-def new_in(before: ProcessMetrics | None, now: ProcessMetrics) -> tuple[tuple[Happening, ...], int]:
+def new_events(before: ProcessMetrics | None, now: ProcessMetrics) -> tuple[tuple[TopologyEvent, ...], int]:
     """What has happened to a process between two reports of it (``before``: None before the first), and how many
     happenings more there were that neither of the two tells."""
     fresh = now.happened - (before.happened if before is not None else 0)
@@ -123,7 +123,7 @@ class Telemetry:
         self._gauges: dict[str, float] = {}
         self._bins: dict[str, dict[int, float]] = {}
         self._exceptions: dict[tuple[str, str], ExceptionReport] = {}
-        self._happenings = Happenings()
+        self._happenings = EventBuffer()
         self._stats = ProcessStats(instance=not component.startswith("__"))
 
     def count(self, name: str, n: float = 1) -> None:
@@ -177,7 +177,7 @@ class Telemetry:
         """Something for the topology's history; ``now`` in seconds since 1970. What has the same kind, component and
         ``what`` is told as one beyond ten a minute."""
         with self._lock:
-            self._happenings.note(Happening(now, kind, component, 1, text, detail), what)
+            self._happenings.note(TopologyEvent(now, kind, component, 1, text, detail), what)
 
     def settle(self, now: float) -> None:
         """The process ends: what waits to be told as one goes with the next report."""

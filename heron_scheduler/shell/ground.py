@@ -22,7 +22,7 @@ from heron_control.schedulers.identity import container_lock, group_exists, grou
 from heron_control.schedulers.remnants import remnants
 from heron_runtime.cgroups import group_of
 from heron_runtime.launch import Launch
-from heron_runtime.linux import adopt_orphans
+from heron_runtime.linux import become_subreaper
 from heron_runtime.model.ids import container_name
 from heron_runtime.orphans import end_orphans
 from heron_runtime.spawn import start_session
@@ -72,7 +72,7 @@ class LocalGround:
         self._launch = launch
         self._launch_file = launch_file
         self._looks = 0
-        adopt_orphans()
+        become_subreaper()
 
     def beside_master(self) -> Launch:
         """All are in one runtime folder."""

@@ -15,7 +15,7 @@ from heron_instance.core.state.keyed import KeyedState
 from heron_instance.core.state.splits import Positions
 from heron_instance.core.state.taken import GroupRows, Row
 from heron_instance.core.state.undoable import UndoableMapping
-from heron_runtime.model.checkpoints import Adopted, Token, groups_of
+from heron_runtime.model.checkpoints import AdoptionMode, CommitToken, groups_of
 from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import GroupingKind
@@ -36,9 +36,9 @@ class Restored:
     checkpoint: int = NO_CHECKPOINT
     blocks: Iterable[GroupRows] = ()
     own: Mapping[int, list[Row]] = field(default_factory=dict)
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[CommitToken, ...] = ()
     known_tokens: frozenset[str] = frozenset()
-    adopted: Adopted = Adopted.NO
+    adopted: AdoptionMode = AdoptionMode.NO
 
 
 NOTHING_RESTORED = Restored()
@@ -78,7 +78,7 @@ class KeptState:
             positions = [(key, value) for (kind, key), value in rows if kind == OF_SPLIT]
             if self.positions is not None:
                 self.positions.load(positions)
-            elif positions and restored.adopted is not Adopted.IN_PART:
+            elif positions and restored.adopted is not AdoptionMode.IN_PART:
                 raise NoPlace(
                     f"{name} had positions of splits, as of {positions[0][0]!r:.80}, and lists none now: define "
                     "splits(), or submit it with --allow-dropped-state"

@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from heron_instance.core.state.taken import GroupRows, Row, Taken
 from heron_instance.core.values_codec import CodecNumber, ValuesCodec, ValuesError
-from heron_runtime.model.checkpoints import Part
+from heron_runtime.model.checkpoints import StatePart
 from heron_runtime.wire.checkpoint_formats import (
     TASK_STATE,
     Block,
-    Damaged,
+    DamagedPart,
     checksum,
     encode_head,
     read_blocks,
@@ -36,7 +36,9 @@ class CannotEncode(ValueError):
 class Snapshot:
     """What a task keeps for a checkpoint, from the moment it is made. ``draft`` says whose it is."""
 
-    def __init__(self, draft: Part, own_state: Iterable[Row], groups: Iterable[GroupRows], codec: ValuesCodec) -> None:
+    def __init__(
+        self, draft: StatePart, own_state: Iterable[Row], groups: Iterable[GroupRows], codec: ValuesCodec
+    ) -> None:
         """``codec`` is for snapshots alone. Raises CannotEncode, unless it may wait."""
         self.draft = draft
         self._codec = codec
@@ -45,7 +47,7 @@ class Snapshot:
         waits = isinstance(groups, Taken) and groups.may_wait and codec.takes_all_plain
         self._groups = map(self._encoded, groups) if waits else [self._encoded(each) for each in groups]
 
-    def encode(self) -> tuple[Part, list[bytes]]:
+    def encode(self) -> tuple[StatePart, list[bytes]]:
         """Its part and the pieces of the file, in order. Once, and by any thread, which holds no lock."""
         blocks: list[Block] = []
         pieces: list[bytes] = []
@@ -61,8 +63,10 @@ class Snapshot:
         return found.group, found.full, *_encode_rows(found.rows, self._codec, self.draft)
 
 
-def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec) -> Iterator[GroupRows]:
-    """The task's own state, if it has any (group ``TASK_STATE``), then the blocks of these groups. Raises Damaged.
+def read_part(
+    part: StatePart, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec
+) -> Iterator[GroupRows]:
+    """The task's own state, if it has any (group ``TASK_STATE``), then the blocks of these groups. Raises DamagedPart.
 
     ``read(offset, size)`` gives bytes of the file, fewer at its end; it may raise OSError.
     """
@@ -70,7 +74,7 @@ def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec:
         if block.group != TASK_STATE and not groups >> block.group & 1:
             continue
         if block.codec == CodecNumber.PICKLE and codec.refuses_pickle:
-            raise Damaged(
+            raise DamagedPart(
                 f"{whose(part)}, key group {block.group}: pickled, and topology.serializer is msgpack; "
                 "restore with the serializer auto, or begin without this checkpoint"
             )
@@ -78,10 +82,10 @@ def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec:
         try:
             yield GroupRows(block.group, block.full, codec.decode(block.codec, data))
         except ValuesError as error:
-            raise Damaged(f"{whose(part)}, key group {block.group}: {error}") from error
+            raise DamagedPart(f"{whose(part)}, key group {block.group}: {error}") from error
 
 
-def _encode_rows(rows: list[Row], codec: ValuesCodec, draft: Part) -> tuple[int, bytes]:
+def _encode_rows(rows: list[Row], codec: ValuesCodec, draft: StatePart) -> tuple[int, bytes]:
     try:
         return codec.encode(rows)
     except Exception as error:  # whatever a user's value raises when it is pickled

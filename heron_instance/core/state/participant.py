@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heron_runtime.model.checkpoints import Part, TaskReport
+from heron_runtime.model.checkpoints import StatePart, TaskReport
 from heron_runtime.model.plan import NO_CHECKPOINT
 
 KEPT_PARTS = 4  # reported as stored, the newest
@@ -63,7 +63,7 @@ class Participant:
         self._restored = False
         self._aligned = self.declined = self._confirmed = NO_CHECKPOINT
         self._declined_why = self._lost = ""
-        self._stored: dict[int, Part] = {}
+        self._stored: dict[int, StatePart] = {}
 
     @property
     def report(self) -> TaskReport:
@@ -145,7 +145,7 @@ class Participant:
         """State is loaded and user code initialised."""
         self._restored = True
 
-    def stored(self, part: Part) -> None:
+    def stored(self, part: StatePart) -> None:
         """The snapshot is safe in the storage."""
         self._stored[part.checkpoint] = part
         for old in sorted(self._stored)[:-KEPT_PARTS]:

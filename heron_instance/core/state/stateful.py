@@ -29,8 +29,8 @@ from heron_instance.core.state.participant import Align, Barrier, Participant
 from heron_instance.core.state.tokens import Tokens
 from heron_instance.core.user_code import UserCode
 from heron_instance.core.values_codec import ValuesCodec
-from heron_runtime.model.checkpoints import CheckpointWish, Part, TaskReport, part_name
-from heron_runtime.model.plan import NO_CHECKPOINT, Phase, PhysicalPlan, task_place
+from heron_runtime.model.checkpoints import CheckpointCommand, StatePart, TaskReport, part_name
+from heron_runtime.model.plan import NO_CHECKPOINT, GenerationPhase, PhysicalPlan, task_participant
 from heron_runtime.wire.data import Frame
 from heronry.api.component import bind_state, is_state_replaced
 from heronry.api.state import Checkpoint
@@ -129,7 +129,7 @@ class Stateful:
         self.kept.check_references()
         with self._user_code("splits"):
             own, groups = self.kept.take(number, align.turn)
-        draft = Part(
+        draft = StatePart(
             self._name, self._task, self._incarnation, self.generation, number, align.turn, 0, "", self.kept.groups,
             tuple(self._tokens.unconfirmed),
         )  # fmt: skip
@@ -147,7 +147,7 @@ class Stateful:
             for task in self._downstream
         ]
 
-    def on_part(self, part: Part) -> None:
+    def on_part(self, part: StatePart) -> None:
         """It is on disk."""
         self.written_bytes += part.size
         if self._writing.pop(part.checkpoint, None) is not None:
@@ -165,10 +165,14 @@ class Stateful:
     def follow(self, plan: PhysicalPlan) -> None:
         """A plan of this generation."""
         generation = plan.generation
-        if generation.number == self.generation and generation.phase is Phase.RUNNING and self.report.restored:
-            self._runs = self._runs or generation.incarnation(task_place(self._task)) == self._incarnation
+        if (
+            generation.number == self.generation
+            and generation.phase is GenerationPhase.RUNNING
+            and self.report.restored
+        ):
+            self._runs = self._runs or generation.incarnation(task_participant(self._task)) == self._incarnation
 
-    def hear(self, wish: CheckpointWish) -> None:
+    def hear(self, wish: CheckpointCommand) -> None:
         """What the master wants; old words change nothing."""
         participant = self._participant
         if wish.generation != self.generation or not self._runs:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heron_instance.core.state.kept import NoPlace, Restored
-from heron_runtime.model.checkpoints import Adopted, Token
+from heron_runtime.model.checkpoints import AdoptionMode, CommitToken
 from heronry.api.state import Checkpoint, TwoPhaseSink
 
 
@@ -27,7 +27,7 @@ class Tokens:
         self._sink = component if isinstance(component, TwoPhaseSink) else None
         self._name = type(component).__name__
         self._generation = generation
-        self.unconfirmed: list[Token] = []
+        self.unconfirmed: list[CommitToken] = []
 
     def prepare(self, checkpoint: Checkpoint) -> None:
         """Have the sink prepare. Raises BadToken and what the sink raises."""
@@ -41,7 +41,7 @@ class Tokens:
                 f"{type(self._sink).__name__}.prepare returned {name!r:.80}: a token begins with checkpoint.name "
                 f"({checkpoint.name}), so that it can be told after a fault whose it is"
             )
-        self.unconfirmed.append(Token(checkpoint.number, name))
+        self.unconfirmed.append(CommitToken(checkpoint.number, name))
 
     def commit(self, complete: int) -> None:
         """Commit everything that was prepared for checkpoints up to this one. Raises what the sink raises."""
@@ -56,13 +56,13 @@ class Tokens:
         topology has taken only what waits here: that one has committed the rest, or it wrote elsewhere. Raises NoPlace
         and what the sink raises."""
         if self._sink is None:
-            if restored.tokens and restored.adopted is Adopted.WHOLE:
+            if restored.tokens and restored.adopted is AdoptionMode.WHOLE:
                 raise NoPlace(
                     f"{restored.tokens[0].name} was prepared by a TwoPhaseSink, and {self._name} is none now: nobody "
                     "commits it; submit it with --allow-dropped-state if that is well so"
                 )
             return
-        waiting = None if restored.adopted is Adopted.NO else set(self._sink.prepared())
+        waiting = None if restored.adopted is AdoptionMode.NO else set(self._sink.prepared())
         for token in restored.tokens:
             if waiting is None or token.name in waiting:
                 self._sink.commit(token.checkpoint, token.name)

@@ -19,13 +19,13 @@ from heron_instance.core.state.part_file import Snapshot
 from heron_instance.core.state.participant import Participant
 from heron_instance.core.state.stateful import Stateful, StateSetup
 from heron_instance.shell.restore import CannotRestore, restored_from
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.plan import (
     ContainerPlan,
+    GenerationPhase,
     InstancePlan,
     KeyGroupTable,
     PackingPlan,
-    Phase,
     PhysicalPlan,
     PlanVersion,
 )
@@ -259,7 +259,7 @@ class EngineTask(Task):
 
     # What the master says.
 
-    def hear(self, epoch: int, plan: Plan, wish: CheckpointWish) -> None:
+    def hear(self, epoch: int, plan: Plan, wish: CheckpointCommand) -> None:
         if epoch < self.epoch:
             return
         self.epoch = epoch
@@ -280,7 +280,7 @@ class EngineTask(Task):
                 self.executor.stop(self.world.now)
             self._begin_afresh(0)
             self._generation = generation.number
-            self._loading = self._restore(plan) if generation.phase is Phase.RESTORING else None
+            self._loading = self._restore(plan) if generation.phase is GenerationPhase.RESTORING else None
         elif self.executor is not None:
             self.executor.on_plan(self.world.now, physical(plan))
             self.executor.stateful.follow(physical(plan))

@@ -39,13 +39,13 @@ PATIENCE_SECONDS = 30.0
 COMMON = '''
 import asyncio, os, random, signal, sys, time
 from pathlib import Path
-from heron_runtime.liveness import Phase, Beat
+from heron_runtime.liveness import HeartbeatWriter, ProcessPhase
 from heron_runtime.process import EXIT_PARENT_GONE
 
 
 def live(launch, container, slot, lifeline, name):
     """Beat and obey until the parent is gone."""
-    beat = Beat(launch.heartbeat_file(container, slot))
+    beat = HeartbeatWriter(launch.heartbeat_file(container, slot))
     orders = Path(launch.home, "orders", name)
     Path(launch.home, "drawn").mkdir(exist_ok=True)
     Path(launch.home, "drawn", f"{name}.{os.getpid()}").write_text(f"{random.random()} {os.environ.get('COLOUR', '')}")
@@ -68,7 +68,7 @@ def live(launch, container, slot, lifeline, name):
                     print("line", number, "x" * 90)
                 sys.stdout.flush()
         if not silent:
-            beat.beat(Phase.RUNNING)
+            beat.beat(ProcessPhase.RUNNING)
         try:
             if os.read(lifeline, 1) == b"":
                 os._exit(EXIT_PARENT_GONE)

@@ -22,17 +22,17 @@ from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_
 from heron_apiserver.shell.tokens import TokenBook
 from heron_cli.main import make_app as make_command
 from heron_runtime import failures
-from heron_runtime.model.metrics import SECTIONS, Key, Metric
+from heron_runtime.model.metrics import SECTIONS, MetricDefinition, MetricKey
 from heron_runtime.model.settings import ALL_SETTINGS, Setting
 from heron_tracker.shell.app import make_app as make_tracker
 from heron_tracker.shell.tracker import Tracker
 
 _METRIC_KEYS = {
-    Key.NONE: "",
-    Key.STREAM: "/STREAM",
-    Key.SOURCE: "/COMPONENT/STREAM",
-    Key.INSTANCE: "/INSTANCE",
-    Key.OTHER: "/…",
+    MetricKey.NONE: "",
+    MetricKey.STREAM: "/STREAM",
+    MetricKey.SOURCE: "/COMPONENT/STREAM",
+    MetricKey.INSTANCE: "/INSTANCE",
+    MetricKey.OTHER: "/…",
 }
 _SCALES = {1e-3: "ms", 1e-6: "µs", 1e-9: "ns"}
 
@@ -226,7 +226,7 @@ def metrics_page() -> str:
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
-def _unit(metric: Metric) -> str:
+def _unit(metric: MetricDefinition) -> str:
     if metric.scale in _SCALES:
         return _SCALES[metric.scale]
     words = metric.prometheus.removesuffix("_total").split("_")

@@ -31,7 +31,7 @@ class Logs:
 
 
 class Cluster(Protocol):
-    """Where topologies run. Every method may raise what ``heron_runtime.net.foreign.translate`` knows."""
+    """Where topologies run. Every method may raise what ``heron_runtime.failures.to_failure`` knows."""
 
     name: str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heron_control.packaging import definer
-from heron_runtime.commands import warm_up
+from heron_runtime.spawn import warm_up
 
 SUBMIT, LOCAL, SLURM = "submit", "local", "slurm"
 SCHEDULER_NEEDS = ("heron_scheduler.shell.main", "heron_runtime.state.files")

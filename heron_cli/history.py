@@ -20,7 +20,7 @@ from heron_control.history.loads import loads
 from heron_control.history.reading import MAX_EVENTS, Events, History, find, newest_first
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.history_folder import places, read_about
-from heron_runtime.model.history import HISTORY, KINDS, LEVEL_MS, Place
+from heron_runtime.model.history import HISTORY, KINDS, LEVEL_MS, SubmissionPath
 from heron_runtime.user_home import home_of_user
 
 COLUMNS = ("component", "tasks", "advised", "demand/s", "a task can/s", "load", "held", "cpu s", "memory", "why")
@@ -156,7 +156,7 @@ def _root(folder: Path | None) -> Path:
     return folder.absolute() if folder is not None else home_of_user() / HISTORY
 
 
-def _submission(root: Path, place: Place, submitted_at: float) -> dict[str, Any]:
+def _submission(root: Path, place: SubmissionPath, submitted_at: float) -> dict[str, Any]:
     about = read_about(root / place.path)
     return {
         "topology": place.topology, "place": place.target, "id": place.id,
@@ -187,7 +187,7 @@ def _row(each: Advised) -> list[object]:
     ]
 
 
-def _document(place: Place, advice: Advice, from_ms: int, to_ms: int, command: str) -> dict[str, Any]:
+def _document(place: SubmissionPath, advice: Advice, from_ms: int, to_ms: int, command: str) -> dict[str, Any]:
     return {
         "topology": place.topology, "place": place.target, "id": place.id, "from_ms": from_ms, "to_ms": to_ms,
         "components": [

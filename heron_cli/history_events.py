@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from heron_cli.console import Format, print_json, print_line, print_table
 from heron_control.history.reading import Events, History
 from heron_runtime.failures import UsageError
-from heron_runtime.model.history import Event
+from heron_runtime.model.history import HistoryEvent
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -44,7 +44,7 @@ def _at(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _document(each: Event) -> dict[str, object]:
+def _document(each: HistoryEvent) -> dict[str, object]:
     return {
         "time": _at(each.time_ms), "kind": each.kind, "container": each.container, "component": each.component or None,
         "instance": each.instance or None, "count": each.count, "text": each.text, "detail": each.detail or None,

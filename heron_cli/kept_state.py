@@ -6,13 +6,13 @@ from datetime import datetime
 
 from heron_cli.console import age, size
 from heron_control.inspection.kept_state import KeptState, LastCheckpoint, UnderWay, names
-from heron_runtime.model.plan import Phase
+from heron_runtime.model.plan import GenerationPhase
 
 
 def lines(found: KeptState, now: float) -> list[tuple[str, str]]:
     """Text and style of each. ``now`` in seconds since 1970."""
     shown = [_phase(found)]
-    if found.storage_fault and found.phase is Phase.RUNNING:
+    if found.storage_fault and found.phase is GenerationPhase.RUNNING:
         shown.append((found.trouble, "bold red"))
     if not found.told:
         shown.append(("state: the topology master does not answer; this is what its last plan says", "yellow"))
@@ -26,9 +26,9 @@ def lines(found: KeptState, now: float) -> list[tuple[str, str]]:
 
 
 def _phase(found: KeptState) -> tuple[str, str]:
-    if found.phase is Phase.FAILED:
+    if found.phase is GenerationPhase.FAILED:
         return f"state: {found.trouble}", "bold red"
-    if found.phase is Phase.RESTORING:
+    if found.phase is GenerationPhase.RESTORING:
         return f"state: {found.trouble}", "yellow"
     text = f"state: generation {found.generation} runs"
     if found.phase_seconds is not None:

@@ -1,6 +1,6 @@
 """The ``heron`` command: its sub-commands, and what happens when one of them fails.
 
-A sub-command is a function in a file of its own that raises ``Failure``, or what ``translate`` knows. ``guarded``
+A sub-command is a function in a file of its own that raises ``Failure``, or what ``to_failure`` knows. ``guarded``
 turns that into words on stderr and an exit code; a Python traceback is shown with ``--verbose`` only. A command
 imports itself alone: to import all of them takes a third more.
 """
@@ -21,8 +21,7 @@ import typer
 
 from heron_cli.behind_dashes import BehindDashes
 from heron_cli.console import is_verbose, say, show_error
-from heron_runtime.failures import Interrupted
-from heron_runtime.net.foreign import translate
+from heron_runtime.failures import Interrupted, to_failure
 
 _COMMANDS = {
     "submit": "heron_cli.submit:submit",
@@ -64,7 +63,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except Exception as error:
-            known = translate(error)
+            known = to_failure(error)
             if known is None:
                 _report_fault(error)
                 raise typer.Exit(1) from None

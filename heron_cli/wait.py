@@ -9,9 +9,8 @@ from heron_cli.address import Address
 from heron_cli.cluster import Cluster
 from heron_control.inspection.topology_status import TopologyStatus, describe
 from heron_control.progress import Progress
-from heron_runtime.failures import Failure, Unavailable
-from heron_runtime.model.plan import Phase
-from heron_runtime.net.foreign import translate
+from heron_runtime.failures import Failure, Unavailable, to_failure
+from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.wire.container import ProcessState
 
 POLL_SECS = 0.2
@@ -62,7 +61,7 @@ def wait_for_state(
         try:
             status = cluster.status(address, name)
         except Exception as error:
-            known = translate(error)
+            known = to_failure(error)
             if not isinstance(known, Unavailable):
                 raise
             if began > deadline:
@@ -93,7 +92,7 @@ def wait_for_state(
 def summary(status: TopologyStatus, starter_lives: bool) -> str:
     """Why it does not run, in one line."""
     unwell = status.unwell()
-    if status.tasks_state is not None and status.tasks_state.phase is Phase.FAILED:
+    if status.tasks_state is not None and status.tasks_state.phase is GenerationPhase.FAILED:
         # Without its advice: what does not run is taken back, so nothing is left to restore.
         return (
             f"generation {status.tasks_state.generation} has failed: {status.tasks_state.cause or 'no cause is known'}"

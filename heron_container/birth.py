@@ -23,15 +23,15 @@ from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.remnants import mark_of
 from heron_runtime import cgroups
 from heron_runtime.code_user import READ, CodeUser, attainable_code_user
-from heron_runtime.commands import MARK, own_group, raise_descriptor_limit
 from heron_runtime.failures import Failure
-from heron_runtime.kernel import CHANGE_USER, gain_nothing, hold_capabilities
 from heron_runtime.launch import Launch
+from heron_runtime.linux import CHANGE_USER, forbid_new_privileges, hold_capabilities
 from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process
+from heron_runtime.spawn import MARK, own_group, raise_descriptor_limit
 
-SHARED = ("uvloop", "heron_runtime.wire.message_codecs", "heron_runtime.telemetry.reporting", "heron_runtime.net.link")
+SHARED = ("uvloop", "heron_runtime.wire.message_codecs", "heron_runtime.telemetry.recorder", "heron_runtime.net.link")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _take_code_user(launch: Launch) -> CodeUser | None:
         user.open_runtime_dir(Path(launch.runtime_dir))
         launch.for_instances().save(launch.instance_launch_file)
         user.share(launch.instance_launch_file, READ)
-        gain_nothing()
+        forbid_new_privileges()
         if os.geteuid() != 0:  # root needs none
             hold_capabilities(CHANGE_USER)
     return user

@@ -27,14 +27,14 @@ from heron_control.schedulers.docker_plan import SHARED_PATH, VOLUME_PATH
 from heron_control.schedulers.identity import process_title
 from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.code_user import PASSED_THROUGH, WRITTEN_TO, CodeUser, code_user
-from heron_runtime.commands import python_command
 from heron_runtime.failures import Failure
 from heron_runtime.files import replace_file
-from heron_runtime.kernel import CHANGE_USER, become
 from heron_runtime.launch import Launch
+from heron_runtime.linux import CHANGE_USER, change_user
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.process import set_up_process
+from heron_runtime.spawn import python_command
 from heronry.api.errors import PackageError
 
 EXIT_REFUSED = 65
@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.user and os.geteuid() == 0:
         user = CodeUser.named(options.user)
-        become(user.uid, user.gid, user.groups, 0 if holds_master(options.container) else CHANGE_USER)
+        change_user(user.uid, user.gid, user.groups, 0 if holds_master(options.container) else CHANGE_USER)
     launch = Launch.load(options.launch)
     set_up_process(process_title(launch.topology, container_name(options.container)))
     try:

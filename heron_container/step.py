@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from heron_control.schedulers.slurm_node import launch_on, node_name, read_nodes, settle
-from heron_runtime.commands import python_command
 from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
+from heron_runtime.spawn import python_command
 
 EXIT_REFUSED = 65
 OWN_LAUNCH = "container.json"  # launch.json is for instances that run as another user

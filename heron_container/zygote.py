@@ -44,14 +44,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from heron_runtime.code_user import CodeUser, code_user
-from heron_runtime.kernel import (
+from heron_runtime.linux import (
     CHANGE_USER,
-    adopt_orphans,
-    become,
+    become_subreaper,
     capabilities,
+    change_user,
     end_with_parent,
-    hide,
     hold_capabilities,
+    set_hidden,
 )
 from heron_runtime.orphans import end_all_orphans, end_orphans
 
@@ -64,7 +64,7 @@ IMPORTED_FOR_INSTANCES = (
     "asyncio", "uvloop", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
     "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heron_runtime.process", "heron_runtime.net.link",
     "heron_runtime.wire.message_codecs", "heron_runtime.wire.data_codec", "heron_runtime.wire.sketch_codec",
-    "heron_runtime.telemetry.reporting",
+    "heron_runtime.telemetry.recorder",
     "heronry.api.assemble", "heronry.api.builder",
     "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
     INSTANCE_MAIN,
@@ -132,7 +132,7 @@ class Zygote:
     """Serves the socket, forks, and reports the ends of its children."""
 
     def __init__(self, connection: socket.socket, code_user: CodeUser | None) -> None:
-        adopt_orphans()
+        become_subreaper()
         self._connection = connection
         self._code_user = code_user
         self._slots: dict[int, int] = {}  # pid to slot
@@ -212,7 +212,7 @@ class Zygote:
 def _become_child(request: ForkRequest, zygote: int, user: CodeUser | None) -> None:
     """Leave everything of the zygote's behind. Nothing before this has run in the child."""
     if user is not None:
-        become(user.uid, user.gid, user.groups)
+        change_user(user.uid, user.gid, user.groups)
     end_with_parent()  # after that: a change of the user makes the kernel forget it
     if os.getppid() != zygote:
         os._exit(120)  # it died before the kernel knew
@@ -285,7 +285,7 @@ def main() -> None:
     options = parser.parse_args()
     from heron_runtime.launch import Launch
 
-    hide()
+    set_hidden()
     os.set_inheritable(options.socket, False)
     connection = socket.socket(fileno=options.socket)
     launch = Launch.load(options.launch)

@@ -27,10 +27,10 @@ from typing import Any, Protocol
 from heron_apiserver.core.package_place import Place, place_of
 from heron_apiserver.shell.package_transfer import INCOMING, SUFFIX, Order, file_name
 from heron_control.packaging.shipping import digest_of, is_digest
-from heron_runtime.commands import child_environment, python_command
 from heron_runtime.failures import NotAllowed, Unavailable, one_line
 from heron_runtime.file_store import options_in
 from heron_runtime.model.masking import HIDDEN
+from heron_runtime.spawn import child_environment, python_command
 
 MOST_BYTES = 2 << 30
 LOOK_SECONDS = 30.0

@@ -3,7 +3,7 @@
 A standby has read nothing and holds nothing but its place in the queue: it answers every request with 503 and says who
 leads (``/leader`` and ``/healthz`` are for balancers and supervisors). The one that wins the node in the state store
 (``core/leadership``) takes up the home as after a crash of its own; from then on all that it writes to the store goes
-through the fence (``heron_runtime.state.fenced``). Who can lead no longer ends as a process, and what was under way
+through the fence (``heron_runtime.state.wrappers``). Who can lead no longer ends as a process, and what was under way
 with it; whoever started it starts it again, and it stands by.
 """
 

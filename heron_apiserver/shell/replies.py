@@ -17,8 +17,7 @@ from starlette.responses import JSONResponse, Response
 from heron_apiserver.core.request_book import Mismatch, UnderWay
 from heron_apiserver.core.submission import Rejected
 from heron_control.web.statuses import RETRY, argument_faults
-from heron_runtime.failures import UsageError
-from heron_runtime.net.foreign import translate
+from heron_runtime.failures import UsageError, to_failure
 
 log = logging.getLogger(__name__)
 CLIENT_GONE = 499
@@ -97,7 +96,7 @@ def answer_to(error: Exception, code: int | None = None) -> Response:
         return problem(CLIENT_GONE, "the client has gone")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return problem(507, "the disk of the api server is full", "Free some space on it, or kill a topology.")
-    known = translate(error)
+    known = to_failure(error)
     if known is None or isinstance(error, OSError):
         log.error("fault while answering", exc_info=error)
         return problem(500, f"fault in the api server: {type(error).__name__}; its log says more")

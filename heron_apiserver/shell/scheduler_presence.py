@@ -24,7 +24,7 @@ from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths
-from heron_runtime.state.remembering import RememberingStore
+from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class _Served:
     topology: str
     server: grpc.aio.Server
-    store: RememberingStore  # of the node
+    store: CachedStore  # of the node
     presence: Presence
 
 
@@ -107,7 +107,7 @@ class SchedulerPresence:
             return RestartReply(done)
 
         place = paths.scheduler(launch.topology)
-        store = RememberingStore(self._service.submissions.store, [place])
+        store = CachedStore(self._service.submissions.store, [place])
         await asyncio.to_thread(store.attach)
         handler = SCHEDULER_SERVICE.handler(Status=answer, Restart=restart)
         address = "127.0.0.1:0" if is_loopback(self._advertise) else "0.0.0.0:0"

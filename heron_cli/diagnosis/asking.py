@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from heron_cli.diagnosis.findings import Finding, bad
-from heron_runtime.failures import one_line
-from heron_runtime.net.foreign import translate
+from heron_runtime.failures import one_line, to_failure
 
 ANSWER_SECONDS = 10.0  # of one command
 CHECK_SECONDS = 60.0  # of one check, which may ask several times
@@ -53,7 +52,7 @@ def within(check: str, look: Callable[[], Iterable[Finding]], seconds: float = C
         try:
             found.append(list(look()))
         except Exception as error:
-            known = translate(error)
+            known = to_failure(error)
             text, cure = (known.message, known.cure) if known else (f"{type(error).__name__}: {error}", "")
             found.append([bad(check, text, cure)])
 

@@ -41,12 +41,12 @@ from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.code_user import PASSED_THROUGH, TALKED_THROUGH, CodeUser
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import Phase, Slots
+from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name, holds_master
 from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.process import EXIT_OTHER_SETTINGS, EXIT_REPLACED
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.container import ContainerStatus
 from heron_runtime.wire.metrics import ProcessMetrics
 
@@ -93,7 +93,7 @@ class Container:
         )
         self._telemetry = Telemetry("__container__", container_name(number), number, 0, incarnation)
         self._memory_limit = MemoryLimit()
-        self._slots: Slots | None = None
+        self._slots: HeartbeatReader | None = None
         self._children: dict[int, Child] = {}
         self._last_lines: dict[str, LastLines] = {}
         self._code_user = code_user
@@ -188,7 +188,7 @@ class Container:
                 self.stop(f"the topology has no container {self.number}")
             return
         if self._slots is None:
-            self._slots = Slots(self.launch.heartbeats(self.number))
+            self._slots = HeartbeatReader(self.launch.heartbeats(self.number))
             if self._code_user is not None:
                 self._code_user.share(self._slots.folder, PASSED_THROUGH)
         self._spawning.configure(plans.topology)
@@ -233,7 +233,7 @@ class Container:
             return beats
         for slot in self._children:
             beats[slot], phase = self._slots.read(slot)
-            self.supervisor.phase(now_ms(), slot, phase is Phase.RUNNING)
+            self.supervisor.phase(now_ms(), slot, phase is ProcessPhase.RUNNING)
         return beats
 
     def _cpu_seconds(self, slot: int) -> float | None:

@@ -22,7 +22,7 @@ from heron_runtime.model.ids import holds_master
 from heron_runtime.model.records import ContainerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import EXIT_REPLACED, also_log_to, stop_on_signals, watch_lifeline
-from heron_runtime.telemetry.reporter import Reporter
+from heron_runtime.telemetry.reporter import MetricsReporter
 
 LOG_CHECK_SECONDS = 10.0
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ async def _run(birth: Birth) -> int:
     tasks = [loop.create_task(store.run(container.looked))]
     if own_log is not None:
         tasks.append(loop.create_task(_rotate(own_log)))
-    reporter = Reporter(launch, number, container.metrics)
+    reporter = MetricsReporter(launch, number, container.metrics)
     reporter.start()
     await _first_to_end(loop.create_task(container.run()), tasks[0])
     for task in tasks:

@@ -25,14 +25,14 @@ from heron_container.zygote import INSTANCE, arguments_of, room_of
 from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.identity import process_title
 from heron_runtime.code_user import CodeUser
-from heron_runtime.commands import child_environment, python_command
-from heron_runtime.kernel import CHANGE_USER, hold_capabilities
 from heron_runtime.launch import Launch
+from heron_runtime.linux import CHANGE_USER, hold_capabilities
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.net.handshake import instance_key
+from heron_runtime.spawn import child_environment, python_command
 
 CLOSE_SECONDS = 5.0
 WRITTEN_BY_ALL = 0o622

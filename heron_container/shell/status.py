@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from heron_container.core.supervisor import Supervisor
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import container_name
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus
 
 

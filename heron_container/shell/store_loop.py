@@ -2,7 +2,7 @@
 
 A look keeps the container's ephemeral node, reads the packing plan when it has changed, and asks whether the
 topology was killed and whether its scheduler lives. While nothing happens the store is not asked
-(``heron_runtime.state.remembering``). While it is away nothing changes: the container goes on with what it has, and one
+(``heron_runtime.state.wrappers``). While it is away nothing changes: the container goes on with what it has, and one
 that is started meanwhile takes the plan that the last container of this number left on disk.
 """
 
@@ -20,14 +20,14 @@ from heron_control.schedulers.presence import Presence
 from heron_control.schedulers.slurm_node import is_replaced
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
-from heron_runtime.model.plan import PackingPlan, Phase
+from heron_runtime.model.plan import GenerationPhase, PackingPlan
 from heron_runtime.model.records import ContainerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.readings import decoded
-from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Node, StateStore, StoreError
+from heron_runtime.state.topologies import decoded
+from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
@@ -106,7 +106,7 @@ class StoreLoop:
     def _look(self) -> Look:
         launch = self._launch
         if self._store is None:
-            store: StateStore = RememberingStore(store_of(launch), self._looked_at())
+            store: StateStore = CachedStore(store_of(launch), self._looked_at())
             store.open()
             self._store = store
             data = message_codecs.CONTAINER_LOCATION.encode(self._location)
@@ -177,7 +177,7 @@ class StoreLoop:
         plan = decoded(path, store.get(path), message_codecs.PHYSICAL_PLAN)
         if plan is None:
             return False
-        runs = plan.generation.number == 0 or plan.generation.phase is Phase.RUNNING
+        runs = plan.generation.number == 0 or plan.generation.phase is GenerationPhase.RUNNING
         return runs and message_codecs.PACKING_PLAN.encode(plan.packing) == packing.data
 
     def _saved(self, what: str) -> Path:

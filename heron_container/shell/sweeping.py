@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from heron_container.shell.children import STARTED
-from heron_runtime.kernel import adopt_orphans
+from heron_runtime.linux import become_subreaper
 from heron_runtime.orphans import end_orphans
 
 AGAIN_SECONDS = 0.02
@@ -26,7 +26,7 @@ class Sweeping:
         self._loop = asyncio.get_running_loop()
         self._due: asyncio.Handle | None = None
         if wanted:
-            adopt_orphans()
+            become_subreaper()
 
     def look(self) -> None:
         """Soon: a process of ours has ended. Many that end together are one look."""

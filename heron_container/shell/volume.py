@@ -21,8 +21,8 @@ from typing import Any
 
 from heron_container.core.volume import Usage, VolumeWatch, pause_seconds
 from heron_runtime.code_user import CodeUser
-from heron_runtime.kernel import files_as
 from heron_runtime.launch import Launch
+from heron_runtime.linux import files_as
 from heron_runtime.model.containers import BYTES_A_FILE, volume_bytes, volume_files
 from heron_runtime.model.plan import PackingPlan
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from heron_control.packaging.shipping import check_package
 from heron_control.packaging.writer import ArchiveLimits
-from heron_runtime.commands import child_environment, python_command
+from heron_runtime.spawn import child_environment, python_command
 from heronry.api.errors import PackageError
 
 MEMORY_BYTES = 512 << 20

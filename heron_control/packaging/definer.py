@@ -15,9 +15,9 @@ OK, RAISED, NOT_FOUND, INVALID = 0, 1, 3, 7
 
 def warm_up() -> None:
     """Start the sub-process that the next ``define_topology`` will need."""
-    from heron_runtime import commands  # here, since the sub-process starts none itself
+    from heron_runtime import spawn
 
-    commands.warm_up(MODULE, NEEDS)
+    spawn.warm_up(MODULE, NEEDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from typing import IO, Any
 import msgspec
 
 from heron_control.packaging.definer import INVALID, MODULE, NOT_FOUND, OK, Said, said_file
-from heron_runtime.commands import start_session
 from heron_runtime.failures import Failure, one_line, screenful
 from heron_runtime.model.topology import TopologyDefinition
+from heron_runtime.spawn import start_session
 from heron_runtime.wire.errors import UNREADABLE
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from heron_runtime.model.plan import PhysicalPlan, Standstill
+from heron_runtime.model.plan import PhysicalPlan, UpdatePhase
 
 STEPS = {
-    Standstill.NONE: "",
-    Standstill.DRAINING: "spouts are silent until what is on its way is processed",
-    Standstill.SETTLING: "spouts are silent until everybody goes by the new plan",
+    UpdatePhase.NONE: "",
+    UpdatePhase.DRAINING: "spouts are silent until what is on its way is processed",
+    UpdatePhase.SETTLING: "spouts are silent until everybody goes by the new plan",
 }
 
 

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from heron_instance.core.outbox import Flush
-from heron_runtime.model.dataflow import UNKNOWN_WEIGHT, HandedOver, weight_of
+from heron_runtime.model.dataflow import UNKNOWN_WEIGHT, UnconfirmedFrames, weight_of
 from heron_runtime.wire.control import Credit
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet
 
@@ -111,7 +111,7 @@ class UploadQueue:
         self._limit = 0
         self._sent = 0
         self._sequence = 0
-        self._handed = HandedOver()
+        self._handed = UnconfirmedFrames()
 
     def put(self, flush: Flush) -> None:
         """Append a flush."""

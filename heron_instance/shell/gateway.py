@@ -42,14 +42,14 @@ from heron_instance.shell.inbox import (
     WeightsChanged,
 )
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.link import EOF, LinkStream, connect
 from heron_runtime.wire.control import (
+    CallDuration,
     Credit,
-    InCall,
     InstanceHello,
     Leave,
     Pause,
@@ -364,7 +364,7 @@ class Gateway:
                 self._streams = message.plan.streams
                 self.planned_generation = max(self.planned_generation, message.plan.generation.number)
                 self._inbox.put(PlanArrived(message.plan))
-            elif isinstance(message, CheckpointWish):
+            elif isinstance(message, CheckpointCommand):
                 self._inbox.put(CommandArrived(message))
             elif isinstance(message, Pause):
                 if message.causes:
@@ -389,7 +389,7 @@ class Gateway:
                 continue
             if self._in_call_ms != self._reported_in_call_ms:
                 self._reported_in_call_ms = self._in_call_ms
-                await write(InCall(self._in_call_ms))
+                await write(CallDuration(self._in_call_ms))
                 continue
             if self._report_due:
                 self._report_due = False

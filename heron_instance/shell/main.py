@@ -59,28 +59,27 @@ from heron_instance.shell.executor_loop import (
 from heron_instance.shell.gateway import Gateway, LinkSetup
 from heron_instance.shell.inbox import Inbox, InboxItem, LeaveRequested, PlanArrived, Stop, WakeUp
 from heron_runtime.checkpoint_files import checkpoint_folder
-from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import Phase
+from heron_runtime.linux import become_subreaper
+from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.ids import instance_id
-from heron_runtime.model.plan import Phase as GenerationPhase
-from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.plan import GenerationPhase, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.net.loop import run_loop
 from heron_runtime.orphans import reap_ended_orphans
 from heron_runtime.process import (
     EXIT_OTHER_SETTINGS,
     EXIT_REPLACED,
     ProcessArguments,
     beat_forever,
+    run_loop,
     set_scheduling,
     set_up_process,
     take_key,
     watch_lifeline,
 )
 from heron_runtime.process_stats import LoopLag
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import ProcessMetrics
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent.parent  # the folder of all packages
@@ -134,7 +133,7 @@ class LoopThread:
         self,
         arguments: ProcessArguments,
         gateway: Gateway,
-        phase: Callable[[], Phase],
+        phase: Callable[[], ProcessPhase],
         report: Callable[[], ProcessMetrics],
         doing: Callable[[], str],
     ) -> None:
@@ -177,7 +176,7 @@ class LoopThread:
                 timer.cancel()
             await asyncio.gather(*timers, return_exceptions=True)
 
-    def _beat(self) -> Phase:
+    def _beat(self) -> ProcessPhase:
         self._gateway.report_taken()  # instead of a timer of its own
         return self._phase()
 
@@ -318,7 +317,7 @@ def run_instance(launch: Launch, container: int, component: str, task: int, slot
     set_up_process(f"heron:{launch.topology}:{name}", hidden=False)  # the author of the topology may debug it
     key = take_key(lifeline)
     set_scheduling(setting(launch.settings, Keys.HERON_PROCESS_SCHEDULING))
-    adopt_orphans()  # what user code daemonises lives as long as this instance
+    become_subreaper()  # what user code daemonises lives as long as this instance
     random.seed()
     sys.argv = [name]  # the first plan has the arguments of the user's program
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -341,7 +340,7 @@ class InstanceProcess:
         name = instance_id(container, component, task)
         self.telemetry = Telemetry(component, name, container, task, self.incarnation)
         self.inbox = Inbox()
-        self.phase = Phase.STARTING
+        self.phase = ProcessPhase.STARTING
         self.gateway = Gateway(
             LinkSetup(launch, container, task, self.incarnation, self.telemetry.count, key), self.inbox
         )
@@ -461,7 +460,7 @@ class InstanceProcess:
         gc.collect(1)  # a full collection also empties free lists, which writes to pages shared with the zygote
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD, 20, 100)
-        self.phase = Phase.RUNNING
+        self.phase = ProcessPhase.RUNNING
         log.info("%s task %d runs (plan %s)", self.component, self.task, plan.version)
 
     def _make_executor(self, plan: PhysicalPlan, state: StateSetup | None = None) -> Executor:

@@ -21,11 +21,11 @@ from heron_control.schedulers.containers import ContainerRow
 from heron_control.schedulers.identity import container_lock, group_exists, group_members, is_held, kill_group
 from heron_control.schedulers.remnants import remnants
 from heron_runtime.cgroups import group_of
-from heron_runtime.commands import start_session
-from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
+from heron_runtime.linux import become_subreaper
 from heron_runtime.model.ids import container_name
 from heron_runtime.orphans import end_orphans
+from heron_runtime.spawn import start_session
 from heron_runtime.state.store import StateStore
 from heron_scheduler.shell.adoption import Found, find_containers
 
@@ -72,7 +72,7 @@ class LocalGround:
         self._launch = launch
         self._launch_file = launch_file
         self._looks = 0
-        adopt_orphans()
+        become_subreaper()
 
     def beside_master(self) -> Launch:
         """All are in one runtime folder."""

@@ -21,7 +21,6 @@ from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.schedulers.slurm_node import is_replaced
 from heron_control.schedulers.slurm_plan import SLURM
 from heron_runtime import cgroups
-from heron_runtime.commands import raise_descriptor_limit
 from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of
@@ -29,11 +28,12 @@ from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
+from heron_runtime.spawn import raise_descriptor_limit
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.readings import decoded
-from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import StateStore, StoreError
-from heron_runtime.telemetry.reporter import Reporter
+from heron_runtime.state.topologies import decoded
+from heron_runtime.state.wrappers import CachedStore
+from heron_runtime.telemetry.reporter import MetricsReporter
 from heron_runtime.wire import message_codecs
 from heron_scheduler.shell.adoption import Found
 from heron_scheduler.shell.ground import Ground, LocalGround
@@ -126,7 +126,9 @@ class Scheduler:
         containers = ContainersShell(self._launch, self._ground)
         server, port = await serve(self._launch, containers)
         # It lives in no container; the metrics manager beside the topology master speaks for it.
-        reporter = Reporter(self._ground.beside_master(), MASTER_CONTAINER, SchedulerMetrics(containers.core).report)
+        reporter = MetricsReporter(
+            self._ground.beside_master(), MASTER_CONTAINER, SchedulerMetrics(containers.core).report
+        )
         reporter.start()
         try:
             adopted = await self._begin(loop, port)
@@ -167,7 +169,7 @@ class Scheduler:
         if self._store is None:
             name = launch.topology
             looked_at = paths.execution_state(name), paths.scheduler(name), paths.packing_plan(name)
-            store = RememberingStore(store_of(launch), looked_at)
+            store = CachedStore(store_of(launch), looked_at)
             store.open()
             self._store = store
             data = message_codecs.SCHEDULER_LOCATION.encode(location)

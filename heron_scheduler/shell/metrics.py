@@ -6,7 +6,7 @@ import time
 
 from heron_control.schedulers.containers import SHOWN, Containers
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.container import ProcessState
 from heron_runtime.wire.metrics import ProcessMetrics
 

@@ -37,10 +37,10 @@ from heron_control.schedulers.slurm_node import (
     read_nodes,
     write_nodes,
 )
-from heron_runtime.commands import child_environment, python_command
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import standbys_of
 from heron_runtime.model.ids import MASTER_CONTAINER, holds_master
+from heron_runtime.spawn import child_environment, python_command
 from heron_runtime.state.store import StateStore
 from heron_scheduler.shell.adoption import Found
 from heron_scheduler.shell.ground import log_file

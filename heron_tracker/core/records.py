@@ -8,7 +8,7 @@ from typing import Any
 
 from heron_control.inspection.kept_state import kept_state
 from heron_runtime.model.ids import parse_instance_id
-from heron_runtime.model.plan import Phase
+from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
@@ -24,7 +24,7 @@ STATUS_WORDS = {
     TopologyState.KILLED: "Killed",
 }
 
-PHASE_WORDS = {Phase.RESTORING: "Restoring", Phase.FAILED: "Failed"}
+PHASE_WORDS = {GenerationPhase.RESTORING: "Restoring", GenerationPhase.FAILED: "Failed"}
 
 
 def metadata(cluster: str, record: TopologyRecord) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def execution_state(cluster: str, record: TopologyRecord) -> dict[str, Any]:
 def _status(record: TopologyRecord) -> str:
     """The wanted state, as in Heron; but what is being restored, or has failed, does not run, whatever is wanted."""
     word = STATUS_WORDS.get(record.execution.state, "Unknown")
-    phase = record.physical.generation.phase if record.physical is not None else Phase.RUNNING
-    return word if word == "Killed" or phase is Phase.RUNNING else PHASE_WORDS[phase]
+    phase = record.physical.generation.phase if record.physical is not None else GenerationPhase.RUNNING
+    return word if word == "Killed" or phase is GenerationPhase.RUNNING else PHASE_WORDS[phase]
 
 
 def _presence(record: TopologyRecord) -> dict[str, bool]:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from heron_control.history.reading import Events, History, Point, Question, newest_first
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.history_folder import places, read_about
-from heron_runtime.model.history import KINDS, LEVEL_MS, Place
+from heron_runtime.model.history import KINDS, LEVEL_MS, SubmissionPath
 from heron_tracker.core import plain
 from heron_tracker.shell.parameters import (
     MAX_TIME,
@@ -135,7 +135,9 @@ def _running(tracker: Tracker) -> frozenset[tuple[str, str]]:
     )
 
 
-def _shape(root: Path, place: Place, submitted_at: float, running: frozenset[tuple[str, str]]) -> dict[str, Any]:
+def _shape(
+    root: Path, place: SubmissionPath, submitted_at: float, running: frozenset[tuple[str, str]]
+) -> dict[str, Any]:
     about = read_about(root / place.path)
     return {
         "cluster": place.cluster, "role": place.role, "environ": place.environ, "topology": place.topology,

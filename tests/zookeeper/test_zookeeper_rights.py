@@ -26,8 +26,8 @@ from heron_runtime.model.records import ContainerLocation, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import StoreCredential, read_credential
-from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Check, CheckOwner, Create, Delete, NoNode, Set, StoreError, StoreForbidden
+from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until
@@ -300,7 +300,7 @@ def test_what_crashed_kills_left_is_found_and_what_lives_is_spared(
 def asks_nothing(loop: StoreLoop) -> bool:
     """Look, and say whether the servers were asked; the watches of its own writes may still be under way."""
     asked: list[object] = []
-    assert isinstance(loop._store, RememberingStore)
+    assert isinstance(loop._store, CachedStore)
     assert isinstance(loop._store._store, ZookeeperStore)
     link = loop._store._store._link
     with pytest.MonkeyPatch.context() as patch:

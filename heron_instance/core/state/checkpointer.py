@@ -37,8 +37,15 @@ from heron_instance.core.state.snapshot import TaskSnapshot
 from heron_instance.core.state.task_state import RestoredState, StateSetup, TaskState, UnclaimedState
 from heron_instance.core.user_code import UserCode
 from heron_instance.core.values_codec import ValuesCodec
-from heron_runtime.model.checkpoints import Adopted, CheckpointWish, Part, TaskReport, Token, part_name
-from heron_runtime.model.plan import NO_CHECKPOINT, Phase, PhysicalPlan, task_place
+from heron_runtime.model.checkpoints import (
+    AdoptionMode,
+    CheckpointCommand,
+    CommitToken,
+    StatePart,
+    TaskReport,
+    part_name,
+)
+from heron_runtime.model.plan import NO_CHECKPOINT, GenerationPhase, PhysicalPlan, task_participant
 from heron_runtime.wire.data import Frame
 from heronry.api.component import bind_state, is_state_replaced
 from heronry.api.state import Checkpoint, TwoPhaseSink
@@ -55,7 +62,7 @@ class TwoPhaseCommits:
         self._sink = component if isinstance(component, TwoPhaseSink) else None
         self._name = type(component).__name__
         self._generation = generation
-        self.unconfirmed: list[Token] = []
+        self.unconfirmed: list[CommitToken] = []
 
     def prepare(self, checkpoint: Checkpoint) -> None:
         """Let the sink prepare. Raises InvalidToken and the exceptions of the sink."""
@@ -69,7 +76,7 @@ class TwoPhaseCommits:
                 f"{type(self._sink).__name__}.prepare returned {name!r:.80}: a token must begin with checkpoint.name "
                 f"({checkpoint.name}), which identifies its owner after a failure"
             )
-        self.unconfirmed.append(Token(checkpoint.number, name))
+        self.unconfirmed.append(CommitToken(checkpoint.number, name))
 
     def commit(self, complete: int) -> None:
         """Commit everything prepared for checkpoints up to this one. Raises the exceptions of the sink."""
@@ -86,13 +93,13 @@ class TwoPhaseCommits:
         committed the rest, or it wrote elsewhere. Raises UnclaimedState and the exceptions of the sink.
         """
         if self._sink is None:
-            if restored.tokens and restored.adopted is Adopted.WHOLE:
+            if restored.tokens and restored.adopted is AdoptionMode.WHOLE:
                 raise UnclaimedState(
                     f"token {restored.tokens[0].name!r}: {self._name} is not a TwoPhaseSink and cannot commit it\n"
                     f"hint: make {self._name} a TwoPhaseSink, or submit with --allow-dropped-state"
                 )
             return
-        waiting = None if restored.adopted is Adopted.NO else set(self._sink.prepared())
+        waiting = None if restored.adopted is AdoptionMode.NO else set(self._sink.prepared())
         for token in restored.tokens:
             if waiting is None or token.name in waiting:
                 self._sink.commit(token.checkpoint, token.name)
@@ -203,7 +210,7 @@ class TaskCheckpointer:
         self.state.check_references()
         with self._user_code("splits"):
             own, groups = self.state.take(number, align.turn)
-        draft = Part(
+        draft = StatePart(
             self._name, self._task, self._incarnation, self.generation, number, align.turn, 0, "", self.state.groups,
             tuple(self._tokens.unconfirmed),
         )  # fmt: skip
@@ -221,7 +228,7 @@ class TaskCheckpointer:
             for task in self._downstream
         ]
 
-    def on_part(self, part: Part) -> None:
+    def on_part(self, part: StatePart) -> None:
         """Take note that a part is written."""
         self.written_bytes += part.size
         if self._writing.pop(part.checkpoint, None) is not None:
@@ -239,10 +246,14 @@ class TaskCheckpointer:
     def follow(self, plan: PhysicalPlan) -> None:
         """Apply a plan of this generation."""
         generation = plan.generation
-        if generation.number == self.generation and generation.phase is Phase.RUNNING and self.report.restored:
-            self._runs = self._runs or generation.incarnation(task_place(self._task)) == self._incarnation
+        if (
+            generation.number == self.generation
+            and generation.phase is GenerationPhase.RUNNING
+            and self.report.restored
+        ):
+            self._runs = self._runs or generation.incarnation(task_participant(self._task)) == self._incarnation
 
-    def apply_command(self, wish: CheckpointWish) -> None:
+    def apply_command(self, wish: CheckpointCommand) -> None:
         """Apply a command of the master. Old commands change nothing."""
         participant = self._participant
         if wish.generation != self.generation or not self._runs:

@@ -22,11 +22,11 @@ import numpy as np
 
 from heron_instance.core.groupings import groups_of_keys
 from heron_instance.core.values_codec import CodecNumber, ValuesCodec, ValuesError
-from heron_runtime.model.checkpoints import Part
+from heron_runtime.model.checkpoints import StatePart
 from heron_runtime.wire.checkpoint_formats import (
     TASK_STATE,
     Block,
-    Damaged,
+    DamagedPart,
     checksum,
     encode_head,
     read_blocks,
@@ -108,7 +108,7 @@ class TaskSnapshot:
     """Content of a checkpoint for one task. ``draft`` identifies it."""
 
     def __init__(
-        self, draft: Part, own_state: Iterable[Row], groups: Iterable[KeyGroupRows], codec: ValuesCodec
+        self, draft: StatePart, own_state: Iterable[Row], groups: Iterable[KeyGroupRows], codec: ValuesCodec
     ) -> None:
         """Encode at once all state that may change. ``codec`` is used for snapshots only. Raises CannotEncode."""
         self.draft = draft
@@ -118,7 +118,7 @@ class TaskSnapshot:
         waits = isinstance(groups, KeyedSnapshot) and groups.may_wait and codec.takes_all_plain
         self._groups = map(self._encoded, groups) if waits else [self._encoded(each) for each in groups]
 
-    def encode(self) -> tuple[Part, list[bytes]]:
+    def encode(self) -> tuple[StatePart, list[bytes]]:
         """Return the part and the pieces of its file, in order. Called once, by any thread, without a lock."""
         blocks: list[Block] = []
         pieces: list[bytes] = []
@@ -134,23 +134,25 @@ class TaskSnapshot:
         return found.group, found.full, *_encode_rows(found.rows, self._codec, self.draft)
 
 
-def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec) -> Iterator[KeyGroupRows]:
+def read_part(
+    part: StatePart, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec
+) -> Iterator[KeyGroupRows]:
     """Yield the task's own state, if any (group ``TASK_STATE``), then the blocks of these groups.
 
     Args:
-        part: Part to read.
+        part: StatePart to read.
         read: Returns bytes of the file for an offset and a size, fewer at its end; may raise OSError.
         groups: Bit set of key groups.
         codec: Codec of the rows.
 
     Raises:
-        Damaged: A block is damaged or cannot be decoded.
+        DamagedPart: A block is damaged or cannot be decoded.
     """
     for block in read_blocks(part, read):
         if block.group != TASK_STATE and not groups >> block.group & 1:
             continue
         if block.codec == CodecNumber.PICKLE and codec.refuses_pickle:
-            raise Damaged(
+            raise DamagedPart(
                 f"{whose(part)}, key group {block.group}: pickled, but topology.serializer is msgpack\n"
                 "hint: restore with the serializer auto, or start without this checkpoint"
             )
@@ -158,10 +160,10 @@ def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec:
         try:
             yield KeyGroupRows(block.group, block.full, codec.decode(block.codec, data))
         except ValuesError as error:
-            raise Damaged(f"{whose(part)}, key group {block.group}: {error}") from error
+            raise DamagedPart(f"{whose(part)}, key group {block.group}: {error}") from error
 
 
-def _encode_rows(rows: list[Row], codec: ValuesCodec, draft: Part) -> tuple[int, bytes]:
+def _encode_rows(rows: list[Row], codec: ValuesCodec, draft: StatePart) -> tuple[int, bytes]:
     try:
         return codec.encode(rows)
     except Exception as error:  # any exception of pickling a user's value

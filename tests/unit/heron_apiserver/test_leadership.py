@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from heron_apiserver.core.leadership import Leadership, Role, Step
 from heron_runtime.failures import Unavailable
 from heron_runtime.state import paths
-from heron_runtime.state.fenced import FencedStore, Superseded, fenced
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import (
     Check,
@@ -25,6 +24,7 @@ from heron_runtime.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
+from heron_runtime.state.wrappers import FencedStore, LeadershipLost, fenced
 
 NODE = paths.api_server("box")
 COUNTER = "/topologies/counter"
@@ -145,7 +145,7 @@ class Election(RuleBasedStateMachine):
         before = self.plain.get(COUNTER)
         try:
             server.fence.commit([Set(COUNTER, b"x")])
-        except Superseded:
+        except LeadershipLost:
             assert not owns
         except StoreUnavailable:
             pass
@@ -209,7 +209,7 @@ def test_the_fence_tells_versions_and_faults_as_without_it() -> None:
     with pytest.raises(NodeExists) as caught:
         fence.commit([Check("/a/x"), Create("/a/y", b"2")])
     assert (caught.value.index, caught.value.path) == (1, "/a/y")
-    with pytest.raises(Superseded):
+    with pytest.raises(LeadershipLost):
         fenced(other, NODE).commit([Delete("/a/x")])
     node = other.get("/a/x")
     assert node is not None
@@ -218,7 +218,7 @@ def test_the_fence_tells_versions_and_faults_as_without_it() -> None:
 
 def test_a_refusal_of_the_fence_is_one_that_may_be_sent_again_and_no_conflict() -> None:
     _, other = two()
-    with pytest.raises(Superseded) as caught:
+    with pytest.raises(LeadershipLost) as caught:
         fenced(other, NODE).commit([Create("/a/x", b"1")])
     assert not isinstance(caught.value, TransactionFailed)
     assert caught.value.http_status == Unavailable.http_status == 503

@@ -17,10 +17,10 @@ from heron_control.schedulers.topology_folder import take_place
 from heron_control.submission.submission import ClusterConfig
 from heron_runtime.launch import Launch
 from heron_runtime.state import paths, topologies
-from heron_runtime.state.fenced import Superseded, fenced
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create
+from heron_runtime.state.wrappers import LeadershipLost, fenced
 
 NODE = paths.api_server("box")
 PLACE = Path("topologies", "box", "ads", "prod", "words")
@@ -85,7 +85,7 @@ def test_a_kill_that_slept_takes_nothing_from_who_has_the_name_by_now(replicas: 
         submit(replicas.second, 2)
 
     replicas.scheduler.asleep = meanwhile
-    with pytest.raises(Superseded):
+    with pytest.raises(LeadershipLost):
         replicas.first.submissions.kill("words", "ads", "prod")
     assert replicas.stands() == "words-2"
 
@@ -96,7 +96,7 @@ def test_a_submit_that_slept_before_its_transaction_leaves_nothing(replicas: Rep
         submit(replicas.second, 2)
 
     replicas.scheduler.asleep = meanwhile  # in prepare
-    with pytest.raises((Superseded, OSError)):
+    with pytest.raises((LeadershipLost, OSError)):
         submit(replicas.first)
     assert replicas.stands() == "words-2"
 
@@ -111,7 +111,7 @@ def test_a_submit_that_slept_after_its_transaction_is_finished_by_the_other(repl
         return done
 
     replicas.first_store.commit = slept  # type: ignore[method-assign,assignment]  # the moment after it
-    with pytest.raises((Superseded, OSError)):
+    with pytest.raises((LeadershipLost, OSError)):
         submit(replicas.first)
     assert replicas.stands() == "words-1"
 

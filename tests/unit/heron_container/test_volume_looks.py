@@ -13,7 +13,7 @@ import pytest
 
 from heron_container.shell.volume import Places, look
 from heron_runtime.code_user import CodeUser
-from heron_runtime.kernel import files_as
+from heron_runtime.linux import files_as
 from heron_runtime.model.settings import MiB
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to be somebody else")
@@ -70,12 +70,12 @@ def open_path() -> Iterator[Path]:
 
 KEEPS_OPEN = f"""
 import os, sys, time
-from heron_runtime.kernel import become, hide
-become({SOMEBODY.uid}, {SOMEBODY.gid}, ())
+from heron_runtime.linux import change_user, set_hidden
+change_user({SOMEBODY.uid}, {SOMEBODY.gid}, ())
 file = open(sys.argv[1])
 again = os.dup(file.fileno())
 os.unlink(sys.argv[1])
-hide(sys.argv[2] == "hide")
+set_hidden(sys.argv[2] == "hide")
 print("ready", flush=True)
 time.sleep(60)
 """

@@ -18,8 +18,7 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
 
 from heron_runtime.state.credential import TOPOLOGY_USER, StoreCredential
-from heron_runtime.state.store import Right, StoreError
-from heron_runtime.state.validation import MAX_SEGMENTS
+from heron_runtime.state.store import MAX_SEGMENTS, Right, StoreError
 
 DEFAULT_ROOT = "/heronry"
 ANSWER_SECS = 10.0

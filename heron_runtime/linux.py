@@ -29,19 +29,19 @@ def end_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Become the parent of every descendant whose own parent ends, whatever it did to its session and descriptors."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def hide(hidden: bool = True) -> None:
+def set_hidden(hidden: bool = True) -> None:
     """Whether other processes of this user are kept from reading our environment, memory and descriptors, which forked
     children inherit and an exec undoes. Whoever is root with CAP_SYS_PTRACE looks on; core dumps and debuggers of the
     same user go with it."""
     _prctl(_PR_SET_DUMPABLE, 0 if hidden else 1)
 
 
-def gain_nothing() -> None:
+def forbid_new_privileges() -> None:
     """Neither we nor any descendant gains rights by executing a program (``sudo``, setuid, capabilities of files)."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
@@ -66,7 +66,7 @@ def hold_capabilities(held: int, handed_on: int = 0) -> None:
             _prctl(_PR_CAP_AMBIENT, _AMBIENT_RAISE, number)
 
 
-def become(uid: int, gid: int, groups: tuple[int, ...], held: int = 0) -> None:
+def change_user(uid: int, gid: int, groups: tuple[int, ...], held: int = 0) -> None:
     """Be this user from now on, without a way back, with ``held`` of the capabilities we have, also in what we execute.
 
     Raises OSError.

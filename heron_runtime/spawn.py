@@ -1,9 +1,8 @@
-"""How one process of Heronry starts another: the command, its environment, its working folder.
+"""Start of other Heronry processes: command, environment and working folder.
 
-``-P`` keeps the working folder off ``sys.path``: that folder is the topology's home, and nothing in it may shadow a
-module. When Heronry runs from a source checkout instead of site-packages, the checkout goes on PYTHONPATH.
-
-A process that will be needed soon can be started early (``warm_up``): it imports while its parent does other things.
+`-P` keeps the working folder off `sys.path`: it is the home of the topology, and its files must not shadow modules. A
+source checkout, unlike site-packages, goes on PYTHONPATH. A process that will be needed soon can be started early
+(`warm_up`); it imports while its parent does other work.
 """
 
 from __future__ import annotations

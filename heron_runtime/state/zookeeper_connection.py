@@ -1,20 +1,28 @@
-"""The connection of a ZooKeeper store: kazoo's client, the state of its session, and questions that may be repeated.
+"""Connection of a ZooKeeper store: kazoo's client, its session, TLS, and the texts of errors.
 
-* Readings wait for a connection and are repeated when it breaks, for ``wait_secs`` in all. Each is preceded by a
-  ``sync`` in the same breath, so it sees what anybody had committed before it began, even on a follower that lags: a
-  container that starts because of a submission finds that submission.
-* SUSPENDED lasts until a server answers, and only a server says that a session is over (LOST): while all servers are
-  down no session ends. kazoo begins the next session by itself; the state stays LOST until the next operation, so that
-  the owner acts on the loss before it owns anything new.
+* Reads wait for a connection and are repeated when it breaks, up to `wait_secs` in all. A `sync` precedes each in the
+  same batch, so that it sees all that was committed before, even on a follower that lags: a container that starts
+  because of a submission finds that submission.
+* SUSPENDED lasts until a server answers, and only a server ends a session (LOST): while all servers are down, sessions
+  live on. kazoo begins the next session automatically; the state stays LOST until the next operation, so that the owner
+  reacts to the loss before it owns new nodes.
 
-kazoo's own log is cut to what nobody expects: its debug lines hold credentials, and its warnings of every attempt to
-connect say what the session's state says once.
+A digest credential is a password that is sent to the server, so with `zookeeper+tls://` the server must prove its
+identity first. The client trusts the authorities of its credential file (`ca-file`), or those of the operating system
+if the file names none, and the name in the certificate must be that in the URL of the store. This cannot be turned off,
+and a credential that names authorities is never sent without TLS.
+
+Only unexpected lines of kazoo's own log are kept: its debug lines hold credentials, and it warns of every attempt to
+connect, which the state of the session reports once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
+import os
+import socket
 import ssl
 import threading
 import time
@@ -23,9 +31,16 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
+    BadArgumentsError,
+    ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    MarshallingError,
+    NoAuthError,
     NoNodeError,
+    NotReadOnlyCallError,
+    QuotaExceededError,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
@@ -34,9 +49,147 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from heron_runtime.state.credential import StoreCredential
-from heron_runtime.state.store import SessionState, StoreError, StoreUnavailable
-from heron_runtime.state.zookeeper_errors import explain, unreachable
-from heron_runtime.state.zookeeper_root import done, prepare_root, rights
+from heron_runtime.state.store import SessionState, StoreError, StoreForbidden, StoreUnavailable
+from heron_runtime.state.zookeeper_acl import done, prepare_root, rights
+
+HANDSHAKE_SECS = 5.0
+VERDICT_SECS = 1.0
+TLS_SCHEME = "zookeeper+tls"
+_EXPIRED, _OTHER_NAME = 10, (62, 64)  # OpenSSL's X509_V_ERR_…: a name, an address
+
+
+def client_context(authorities: str, certificate: str) -> ssl.SSLContext:
+    """For connections to servers that ``authorities`` (PEM; "" for the system's) vouch for.
+
+    ``certificate`` (PEM, with its key) is shown to servers that demand one; "" where none does. Raises StoreError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it verifies certificate and name
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        if authorities:
+            context.load_verify_locations(cadata=authorities)
+        else:
+            context.load_default_certs()
+        if certificate:
+            _load(context, certificate.encode())
+    except (ssl.SSLError, ValueError) as error:
+        raise StoreError(
+            f"the certificates that the credential file of the state store names are not understood ({error}). "
+            "`ca-file` holds certificates in PEM, `client-file` a certificate and its key, without a password"
+        ) from error
+    return context
+
+
+def _load(context: ssl.SSLContext, certificate: bytes) -> None:
+    """OpenSSL takes key and certificate from a file only: one in memory, which is nobody else's."""
+    with os.fdopen(os.memfd_create("client", os.MFD_CLOEXEC), "wb") as file:
+        file.write(certificate)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+
+
+def speaks_tls(connection: socket.socket) -> bool:
+    """True if a server answers a handshake. Nothing is said to it, so it need not prove who it is."""
+    connection.settimeout(HANDSHAKE_SECS)
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    try:
+        with anybody.wrap_socket(connection):
+            return True
+    except OSError:
+        return False
+
+
+def refusal_of(connection: socket.socket, host: str, context: ssl.SSLContext) -> str:
+    """Why a handshake with a server fails, with the cure; empty if it does not."""
+    connection.settimeout(HANDSHAKE_SECS)
+    try:
+        with context.wrap_socket(connection, server_hostname=host) as made:
+            made.settimeout(VERDICT_SECS)
+            with contextlib.suppress(TimeoutError):
+                made.recv(1)  # what it holds against us a server says after the handshake; else it waits for our word
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return _not_believed(error)
+    except TimeoutError:
+        return f"takes connections, but does not answer in TLS within {HANDSHAKE_SECS:g} s: it hangs, or is very busy"
+    except OSError as error:
+        if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+            return f"refuses TLS with us ({error.reason}): where it demands a certificate, name one as `client-file`"
+        return "speaks no TLS: write its secureClientPort in the store's URL (or, to go without TLS, zookeeper://)"
+
+
+def _not_believed(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code == _EXPIRED:
+        return "shows a certificate that has expired: give the server a new one, and restart it"
+    if error.verify_code in _OTHER_NAME:
+        return f"shows a certificate for another name ({error.verify_message}): write its own in the store's URL"
+    return (
+        f"shows a certificate that nobody vouches for ({error.verify_message}): it is not the cluster's server, "
+        "or `ca-file` in the credential file does not hold the authority that signed its certificate"
+    )
+
+
+PROBE_SECS = 1.0
+_GRANTS = "`cluster: user:password` in a file of mode 0400"
+
+
+def explain(error: Exception, what: str, credential: StoreCredential | None) -> StoreError:
+    """The StoreError for ``error``, met while doing ``what``. Whatever may pass by itself is a StoreUnavailable."""
+    if isinstance(error, NoAuthError):
+        return StoreForbidden(f"{what}: {_not_allowed(credential)}")
+    if isinstance(error, AuthFailedError):
+        return StoreError(
+            f"{what}: the servers refuse digest authentication; see DigestAuthenticationProvider in zoo.cfg"
+        )
+    if isinstance(error, QuotaExceededError):
+        return StoreError(f"{what}: the quota of this path is used up; raise it with setquota in zkCli.sh")
+    if isinstance(error, NoNodeError):
+        return StoreError(f"{what}: the cluster's root is gone from ZooKeeper; restart this process to make it anew")
+    if isinstance(error, (BadArgumentsError, MarshallingError)):
+        return StoreError(f"{what}: ZooKeeper does not take this path or value ({type(error).__name__})")
+    if isinstance(error, NotReadOnlyCallError):
+        return StoreUnavailable(f"{what}: the server has lost its ensemble and only reads")
+    if isinstance(error, ConnectionClosedError):
+        return StoreUnavailable(f"{what}: the connection was closed")
+    name = type(error).__name__ if isinstance(error, KazooException) else str(error) or type(error).__name__
+    return StoreUnavailable(f"{what}: the ZooKeeper servers did not answer ({name}); it may have been done or not")
+
+
+def _not_allowed(credential: StoreCredential | None) -> str:
+    if credential is None:
+        return f"not allowed without the cluster's credential; name its file ({_GRANTS})"
+    user = credential.own.partition(":")[0]
+    if credential.read_only:
+        return f"not allowed: {user!r} is a reader, or not one that this cluster knows"
+    return f"not allowed: the credential of {user!r} is not the one with which this cluster was made"
+
+
+def unreachable(
+    servers: Sequence[tuple[str, int]], wait_secs: float, tls: ssl.SSLContext | None = None
+) -> StoreUnavailable:
+    """Why no session began: asks each server. Takes up to a second or two for each."""
+    found = "; ".join(f"{host}:{port} {_probe(host, port, tls)}" for host, port in servers)
+    return StoreUnavailable(
+        f"no ZooKeeper server gave a session within {wait_secs:g} s: {found}. "
+        "Start the servers (a majority of an ensemble), or correct the store's URL"
+    )
+
+
+def _probe(host: str, port: int, tls: ssl.SSLContext | None) -> str:
+    try:
+        with socket.create_connection((host, port), PROBE_SECS) as found:
+            if tls is None and speaks_tls(found):
+                return "speaks TLS: write zookeeper+tls:// in the store's URL"
+            trouble = refusal_of(found, host, tls) if tls is not None else ""
+            return trouble or "takes connections, but serves no session (no majority of servers, or no ZooKeeper)"
+    except socket.gaierror:
+        return "is no known host"
+    except TimeoutError:
+        return "does not answer"
+    except OSError as error:
+        return f"refuses ({error.strerror or error})"
+
 
 LONGEST_RETRY_SECS = 1.0
 RETRIES_IN_SESSION = 10  # servers that come back find every client before its session ends
@@ -78,7 +231,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         return (waiting + [one for one in ready if one not in waiting], *rest)
 
 
-class Connection:
+class ZookeeperConnection:
     """``tell`` is called with each new state of the session, ``came`` after each connect; neither may wait."""
 
     def __init__(

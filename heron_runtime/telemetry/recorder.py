@@ -1,23 +1,105 @@
-"""What a process counts about itself.
+"""Recorder of the metrics, exceptions and topology events of one process.
 
-``Telemetry`` holds totals since the process began and nothing else: no window, no reset. A report is a snapshot, so one
-that is lost, late or repeated changes nothing; whoever wants a rate subtracts. How reports travel: ``reporter`` and, of
-instances, the control stream of their link.
+`Telemetry` holds totals since the process began, without windows or resets. A report is a snapshot, so a lost, late or
+repeated report changes nothing, and consumers subtract to get rates. Every method may be called from any thread: one
+lock is held for a few hundred nanoseconds, so callers count per batch, not per tuple. `report` copies under the lock
+and encodes outside it.
 
-Threads: every method may be called from any thread (one lock, held for a few hundred nanoseconds; count per batch, not
-per tuple). ``report`` copies under that lock and encodes outside it.
+Events follow the same rule. Every report carries the last events and their total number, so that a receiver can tell
+which events are new and how many it has missed. Up to `MAX_SINGLE` events of one *series* (kind, component, what) are
+reported individually within `WINDOW_SECONDS` of the first. Those beyond are reported as one when the window ends: the
+last of them, with their number as `count`. A process thus reports at most `MAX_SINGLE` + 1 events of a series in a
+minute, for at most `MAX_SERIES` series (those beyond form one series of their kind), and a report holds at most
+`MAX_TOLD`. Texts are truncated.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from heron_runtime.model.sketch import Sketch, bin_of
 from heron_runtime.process_stats import ProcessStats
-from heron_runtime.telemetry.happenings import Happenings
-from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics, exception_kind
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics, TopologyEvent, exception_kind
+
+WINDOW_SECONDS = 60.0
+MAX_SINGLE = 10
+MAX_SERIES = 64
+MAX_TOLD = 128
+MAX_TEXT = 1000  # characters
+MAX_DETAIL = 4000
+
+Series = tuple[str, str, str]  # kind, component, what
+
+
+@dataclass(slots=True)
+class _Window:
+    began: float
+    single: int = 0
+    waits: TopologyEvent | None = None
+
+
+class EventBuffer:
+    """Of one process. Times are seconds since 1970."""
+
+    def __init__(self) -> None:
+        self.count = 0  # told so far
+        self._told: deque[TopologyEvent] = deque(maxlen=MAX_TOLD)
+        self._windows: dict[Series, _Window] = {}
+
+    def note(self, found: TopologyEvent, what: str = "") -> None:
+        """It happened at ``found.time``."""
+        self.settle(found.time)
+        series = (found.kind, found.component, what)
+        if series not in self._windows and len(self._windows) >= MAX_SERIES:
+            series = (found.kind, "", "")
+        window = self._windows.setdefault(series, _Window(found.time))
+        found = replace(found, text=found.text[:MAX_TEXT], detail=_cut(found.detail))
+        if window.single < MAX_SINGLE:
+            window.single += 1
+            self._tell(found)
+        else:
+            before = window.waits.count if window.waits is not None else 0
+            window.waits = replace(found, count=before + found.count)
+
+    def settle(self, now: float, *, at_once: bool = False) -> None:
+        """Tell what waits, where its time is over (``at_once``: everywhere). A clock that was set back ends it, too."""
+        for series, window in list(self._windows.items()):
+            if at_once or not 0 <= now - window.began < WINDOW_SECONDS:
+                del self._windows[series]
+                if window.waits is not None:
+                    self._tell(window.waits)
+
+    def told(self) -> tuple[TopologyEvent, ...]:
+        """The last ones, in the order in which they were told."""
+        return tuple(self._told)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        assert len(self._windows) <= MAX_SERIES + len({series[0] for series in self._windows})
+        assert all(window.single <= MAX_SINGLE for window in self._windows.values())
+        assert len(self._told) <= min(self.count, MAX_TOLD)
+
+    def _tell(self, found: TopologyEvent) -> None:
+        self._told.append(found)
+        self.count += 1
+
+
+def new_events(before: ProcessMetrics | None, now: ProcessMetrics) -> tuple[tuple[TopologyEvent, ...], int]:
+    """What has happened to a process between two reports of it (``before``: None before the first), and how many
+    happenings more there were that neither of the two tells."""
+    fresh = now.happened - (before.happened if before is not None else 0)
+    found = now.happenings[max(0, len(now.happenings) - fresh) :] if fresh > 0 else ()
+    return found, max(0, fresh - len(found))
+
+
+def _cut(detail: str) -> str:
+    """JSON that is too long is no JSON when it is cut."""
+    return detail if len(detail) <= MAX_DETAIL else ""
+
 
 MAX_NAMES = 4096
 MAX_NAME_CHARACTERS = 256
@@ -41,7 +123,7 @@ class Telemetry:
         self._gauges: dict[str, float] = {}
         self._bins: dict[str, dict[int, float]] = {}
         self._exceptions: dict[tuple[str, str], ExceptionReport] = {}
-        self._happenings = Happenings()
+        self._happenings = EventBuffer()
         self._stats = ProcessStats(instance=not component.startswith("__"))
 
     def count(self, name: str, n: float = 1) -> None:
@@ -95,7 +177,7 @@ class Telemetry:
         """Something for the topology's history; ``now`` in seconds since 1970. What has the same kind, component and
         ``what`` is told as one beyond ten a minute."""
         with self._lock:
-            self._happenings.note(Happening(now, kind, component, 1, text, detail), what)
+            self._happenings.note(TopologyEvent(now, kind, component, 1, text, detail), what)
 
     def settle(self, now: float) -> None:
         """The process ends: what waits to be told as one goes with the next report."""

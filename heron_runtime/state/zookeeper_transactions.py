@@ -5,7 +5,7 @@ things. This module closes the gaps; the store only sends the ops and hands back
 
 * **Touch.** Whoever writes below a folder sets the folder's own (empty) data in the same transaction. So one data
   watch on the folder tells of every write below it, and the folder's version counts them.
-* **CheckOwner.** ZooKeeper cannot check an owner. So the node is looked at first (``Seen``), and the transaction
+* **CheckOwner.** ZooKeeper cannot check an owner. So the node is read first (``NodeSnapshot``), and the transaction
   checks that the folder has not been written since and that the node is still there. A node that is there, in a folder
   where nobody has made one since, is the node that was seen, so its owner is the owner that was seen; and the nodes of
   a session that ended meanwhile are not there.
@@ -33,9 +33,9 @@ from heron_runtime.state.store import (
     Set,
     TransactionFailed,
     ValueTooLarge,
+    parent,
 )
-from heron_runtime.state.transaction import DELETED_VERSION
-from heron_runtime.state.validation import parent
+from heron_runtime.state.store_base import DELETED_VERSION
 
 ANY_VERSION = -1
 NO_VERSION = 2**31 - 1  # a version that no node has
@@ -53,7 +53,7 @@ class Action(Enum):
     CHECK = "check"
 
 
-class Why(Enum):
+class OpPurpose(Enum):
     """What an op is for, which says what its refusal means."""
 
     ASKED = "asked"  # an operation of the caller's: its refusal is the answer
@@ -61,7 +61,7 @@ class Why(Enum):
     TOUCH = "touch"
 
 
-class Reply(Enum):
+class OpOutcome(Enum):
     """How an op ended, apart from a version."""
 
     EXISTS = "exists"
@@ -78,14 +78,14 @@ class Op:
     action: Action
     path: str
     index: int
-    why: Why = Why.ASKED
+    why: OpPurpose = OpPurpose.ASKED
     data: bytes = b""
     version: int = ANY_VERSION
     ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeSnapshot:
     """What stood there when it was looked at. ``folder`` is the folder's version, read before the node's; it counts
     for an owner only."""
 
@@ -95,7 +95,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class RetryAfterRead:
     """The transaction was not done, since ``path`` had changed. ``folder_missing``: make the folder first."""
 
     path: str
@@ -116,7 +116,7 @@ def to_look_at(operations: Sequence[Operation]) -> list[str]:
     return list(dict.fromkeys(checked))
 
 
-def ops(operations: Sequence[Operation], seen: Mapping[str, Seen]) -> list[Op]:
+def ops(operations: Sequence[Operation], seen: Mapping[str, NodeSnapshot]) -> list[Op]:
     """The ``multi`` of a transaction."""
     known = {path: _Node(found.version, found.mine) for path, found in seen.items()}
     made: list[Op] = []
@@ -144,19 +144,19 @@ def ops(operations: Sequence[Operation], seen: Mapping[str, Seen]) -> list[Op]:
                     made.append(Op(Action.CHECK, path, index, version=NO_VERSION))  # refused, in its turn
                     continue
                 if path in seen and seen[path].version is not None:
-                    made.append(Op(Action.CHECK, parent(path), index, Why.ASSUMED, version=seen[path].folder))
+                    made.append(Op(Action.CHECK, parent(path), index, OpPurpose.ASSUMED, version=seen[path].folder))
                 made.append(_assumed(path, index, known[path]))
     return made + _touches(operations)
 
 
 def _assumed(path: str, index: int, node: _Node) -> Op:
     version = NO_VERSION if node.version is None else node.version
-    return Op(Action.CHECK, path, index, Why.ASSUMED, version=version)
+    return Op(Action.CHECK, path, index, OpPurpose.ASSUMED, version=version)
 
 
 def _touches(operations: Sequence[Operation]) -> list[Op]:
     written = (parent(o.path) for o in operations if isinstance(o, (Create, Set, Delete)))
-    return [Op(Action.SET, folder, -1, Why.TOUCH) for folder in dict.fromkeys(written)]
+    return [Op(Action.SET, folder, -1, OpPurpose.TOUCH) for folder in dict.fromkeys(written)]
 
 
 def _wanted(version: int | None) -> int:
@@ -166,14 +166,14 @@ def _wanted(version: int | None) -> int:
 
 
 def read_replies(
-    operations: Sequence[Operation], sent: Sequence[Op], replies: Sequence[int | Reply]
-) -> list[int] | LookAgain | TransactionFailed:
+    operations: Sequence[Operation], sent: Sequence[Op], replies: Sequence[int | OpOutcome]
+) -> list[int] | RetryAfterRead | TransactionFailed:
     """The versions after the transaction, why it was refused, or that it is to be tried on a new look.
 
     ``replies`` has the version after each op (of a check: any), or why it was not done.
     """
     for op, reply in zip(sent, replies, strict=True):
-        if isinstance(reply, Reply) and reply is not Reply.NOT_DONE:
+        if isinstance(reply, OpOutcome) and reply is not OpOutcome.NOT_DONE:
             return _refusal(operations, op, reply)
     versions = [0] * len(operations)
     for op, reply in zip(sent, replies, strict=True):
@@ -190,19 +190,19 @@ def read_replies(
     return versions
 
 
-def _refusal(operations: Sequence[Operation], op: Op, reply: Reply) -> LookAgain | TransactionFailed:
+def _refusal(operations: Sequence[Operation], op: Op, reply: OpOutcome) -> RetryAfterRead | TransactionFailed:
     path, index = op.path, op.index
-    if reply is Reply.SESSION_OVER:
+    if reply is OpOutcome.SESSION_OVER:
         return SessionLost(operations[0].path, 0, "this client's session is over; try again with a new one")
-    if op.why is Why.TOUCH:
-        return LookAgain(path, folder_missing=True)
-    if reply is Reply.EXISTS:
+    if op.why is OpPurpose.TOUCH:
+        return RetryAfterRead(path, folder_missing=True)
+    if reply is OpOutcome.EXISTS:
         return NodeExists(path, index, "exists already")
-    if reply is Reply.NO_NODE and op.action is Action.CREATE:
-        return LookAgain(parent(path), folder_missing=True)
-    if op.why is Why.ASSUMED and (reply is Reply.BAD_VERSION or path != operations[index].path):
-        return LookAgain(path)
-    if reply is Reply.NO_NODE:
+    if reply is OpOutcome.NO_NODE and op.action is Action.CREATE:
+        return RetryAfterRead(parent(path), folder_missing=True)
+    if op.why is OpPurpose.ASSUMED and (reply is OpOutcome.BAD_VERSION or path != operations[index].path):
+        return RetryAfterRead(path)
+    if reply is OpOutcome.NO_NODE:
         return NoNode(path, index, "is not there")
     if isinstance(operations[index], CheckOwner):
         return BadVersion(path, index, "belongs to another session")

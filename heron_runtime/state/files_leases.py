@@ -1,12 +1,11 @@
 """Sessions of the files store: a locked file that carries a lease.
 
-A session is a file ``sessions/<id>`` that its owner holds with ``flock`` for as long as it lives; so the death of the
-process ends the session at once, however it dies. The file's eight bytes are the lease: the instant of CLOCK_MONOTONIC
-(one clock for all processes of the machine) at which the session ends, moved on each second by a thread of the owner.
-So a process that is stopped, or hangs as a whole, loses its session too. Suspending the machine stops that clock for
-everybody alike and ends nobody's session.
+The owner of a session holds the file `sessions/<id>` with `flock`, so that any death of the process ends the session at
+once. The eight bytes of the file are the lease: the time of CLOCK_MONOTONIC (one clock for all processes of a machine)
+at which the session ends. A thread of the owner extends it every second, so that a process which is stopped or hangs as
+a whole loses its session as well. Suspending the machine stops this clock for all processes and ends no session.
 
-The lock file descriptor is close-on-exec; only processes that never fork without exec may own a session.
+The descriptor of the lock file is close-on-exec. Only processes that never fork without exec may own a session.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _now_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-class OwnedSession:
+class SessionLease:
     """A session of this process, renewed by a thread of its own until ``end``.
 
     ``timeout_secs`` is how long the session outlives the last renewal.

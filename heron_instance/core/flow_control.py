@@ -221,7 +221,7 @@ class DownloadCredit:
         self._taken_due = self._granted[0] >= 0 and self._taken() != self._granted[2]
         return self._taken_due
 
-    def news(self) -> Credit | None:
+    def take_update(self) -> Credit | None:
         """Return the credit to send to the stream manager, or None if it has not changed."""
         limit, weight = max(0, self._total - self._before), self._tuple_weight
         if limit <= self._granted[0] and weight == self._granted[1] and not self._taken_due:

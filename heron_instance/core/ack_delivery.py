@@ -23,19 +23,19 @@ from heron_instance.core.pending import PendingTable, SettledRoots
 from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.task import TaskRuntime
 from heron_instance.core.task_metrics import RootMetrics
-from heron_runtime.model.instance_metrics import (
+from heron_runtime.model.dataflow import FailKind, FailReason
+from heron_runtime.model.metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
     FAIL_COUNT,
     FAIL_LATENCY,
     FAILED_BY_REASON,
     TIMEOUT_COUNT,
+    keyed,
 )
-from heron_runtime.model.metrics import keyed
-from heron_runtime.model.reasons import FailKind, FailReason
-from heron_runtime.model.unsaid import reliability_unsaid, untracked_note
 from heron_runtime.wire.data import Reason, Verdict
 from heronry.api.component import Spout
+from heronry.api.reliability_hints import reliability_unsaid, untracked_note
 
 MAX_UNDELIVERED = 65_536  # settled roots that may wait while one call of the spout lasts
 log = logging.getLogger(__name__)

@@ -23,8 +23,9 @@ from heron_instance.core.input_batch import ACKED, FAILED, OPEN, AckedTuples, In
 from heron_instance.core.outbox import Flush, RootColumns, RoutedSegment
 from heron_instance.core.output_streams import OutputStream
 from heron_instance.core.task import TaskRuntime
+from heron_runtime.model.copies import IMMUTABLE, copied_row
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import DEFAULT_STREAM
-from heron_runtime.model.reasons import FailKind
 from heronry.api.tuples import Tuple, TupleBatch
 
 UNANCHORED = -1
@@ -55,6 +56,7 @@ class BoltCollector(TaskCollector):
         """Return an ``emit`` for rows with no anchor or one anchor in the current batch."""
         rows, anchor_list, width, carefully = out.rows, out.anchors, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
+        unkeyed = [position for position in range(width) if position != key]  # a key is a scalar
         row_of, check_keys, width_error = out.row_of, out.check_keys, out.width_error
         tracked, auto_anchor, admit, collector = self.tracked, self.auto_anchor, self.admit, self
 
@@ -76,6 +78,10 @@ class BoltCollector(TaskCollector):
                 raise width_error(values)
             if key is not None and values[key].__class__ not in KEY_TYPES:
                 check_keys(values)
+            for position in unkeyed:
+                if values[position].__class__ not in IMMUTABLE:
+                    values = copied_row(values)
+                    break
             if tracked:
                 if anchors.__class__ is list and len(anchors) == 1:
                     anchors = anchors[0]

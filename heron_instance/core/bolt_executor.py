@@ -21,7 +21,7 @@ from heron_instance.core.processing import BatchCursor, BatchProcessor
 from heron_instance.core.task import ExecutorSetup
 from heron_instance.core.task_metrics import InputMetrics
 from heron_instance.core.values_codec import ValuesError
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.tuples import tick_tuple

@@ -28,6 +28,7 @@ from heron_instance.core.groupings import RoutedRows, Row
 from heron_instance.core.outbox import Flush, RootColumns, RoutedSegment
 from heron_instance.core.output_streams import OutputStream
 from heron_instance.core.task import TaskRuntime
+from heron_runtime.model.copies import copied_row, copied_rows
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.collector import Collector
 
@@ -147,7 +148,7 @@ class TaskCollector(Collector, ABC):
     ) -> list[int] | None:
         """Emit one row to any stream, with a direct task or task ids where asked for."""
         out = self.streams.get(stream) or self._unknown_stream(stream)
-        row = out.checked_row(values, direct_task)
+        row = copied_row(out.checked_row(values, direct_task))
         if len(out.rows) >= out.gate_at:
             self.admit(out, 1)
         with self._lock:
@@ -176,7 +177,7 @@ class TaskCollector(Collector, ABC):
     ) -> None:
         """Emit many rows. All of them are checked before the first is kept."""
         out = self.streams.get(stream) or self._unknown_stream(stream)
-        checked = out.rows_of(rows)
+        checked = copied_rows(out.rows_of(rows))
         each: Any = anchors if one_to_one else None
         if each is not None and not isinstance(each, Sequence):
             each = list(each)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailKind
 from heron_runtime.model.ids import root_task
-from heron_runtime.model.reasons import MAX_REASON_TEXT, FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Reason
 from heronry.api.tuples import Origin
 

@@ -9,10 +9,9 @@ from heron_instance.core.flow_control import AdaptiveQueue, TupleWeightEstimator
 from heron_instance.core.outbox import Flush, RefusedTuple
 from heron_instance.core.state.barriers import UpdateDrain
 from heron_instance.core.task import TaskRuntime
-from heron_runtime.model.instance_metrics import EMIT_COUNT, SERIALIZATION_TIME_NS
-from heron_runtime.model.metrics import keyed
+from heron_runtime.model.dataflow import FailKind
+from heron_runtime.model.metrics import EMIT_COUNT, SERIALIZATION_TIME_NS, keyed
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Frame
 

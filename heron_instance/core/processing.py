@@ -21,7 +21,7 @@ from heron_instance.core.bolt_collector import UNANCHORED, BoltCollector
 from heron_instance.core.collector import CannotDefer, DeferredEmits
 from heron_instance.core.input_batch import ACKED, OPEN, InputBatch
 from heron_instance.core.task import TaskRuntime
-from heron_runtime.model.reasons import MAX_REASON_TEXT
+from heron_runtime.model.dataflow import MAX_REASON_TEXT
 from heronry.api.dead_letters import DeadLetter, stream_of
 from heronry.api.tuples import Tuple, TupleBatch
 

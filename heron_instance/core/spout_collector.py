@@ -26,6 +26,7 @@ from heron_instance.core.outbox import U64, Flush, RootColumns, RoutedSegment
 from heron_instance.core.output_streams import OutputStream
 from heron_instance.core.pending import PendingTable
 from heron_instance.core.task import ExecutorSetup, TaskRuntime
+from heron_runtime.model.copies import IMMUTABLE, copied_row
 from heron_runtime.model.ids import DEFAULT_STREAM, SEQUENCE_MASK, first_sequence, root_base
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Init
@@ -111,6 +112,7 @@ class SpoutCollector(TaskCollector):
         """Return an ``emit`` that only checks the values."""
         rows, anchors, width, carefully = out.rows, out.anchors, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
+        unkeyed = [position for position in range(width) if position != key]  # a key is immutable
         row_of, check_keys, width_error = out.row_of, out.check_keys, out.width_error
         at_once, tracked, admit = self.untracked_ids, self.tracked, self.admit
 
@@ -132,6 +134,10 @@ class SpoutCollector(TaskCollector):
                 raise width_error(values)
             if key is not None and values[key].__class__ not in KEY_TYPES:
                 check_keys(values)
+            for position in unkeyed:
+                if values[position].__class__ not in IMMUTABLE:
+                    values = copied_row(values)
+                    break
             if tracked:
                 anchors.append(tup_id)
             elif tup_id is not None:

@@ -31,9 +31,9 @@ from heron_instance.core.outbox import Flush
 from heron_instance.core.pending import PendingWindow, make_pending_table
 from heron_instance.core.spout_collector import SpoutCollector, age_filter
 from heron_instance.core.task import ExecutorSetup, TaskRuntime
-from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
+from heron_runtime.model.dataflow import FailKind
+from heron_runtime.model.metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END

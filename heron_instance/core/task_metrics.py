@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from heron_instance.core.pending import SettledRoots
-from heron_runtime.model.instance_metrics import (
+from heron_runtime.model.dataflow import FailKind
+from heron_runtime.model.metrics import (
     ACK_COUNT,
     DESERIALIZATION_TIME_NS,
     EXECUTE_COUNT,
@@ -20,9 +21,8 @@ from heron_runtime.model.instance_metrics import (
     FAILED_BY_REASON,
     PROCESS_LATENCY,
     QUEUE_LATENCY,
+    keyed,
 )
-from heron_runtime.model.metrics import keyed
-from heron_runtime.model.reasons import FailKind
 from heronry.api.metrics import Sink
 
 Source = tuple[str, str]  # component and stream

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from heron_instance.core.task_metrics import CounterBuffer, TelemetrySink
-from heron_runtime.model.reasons import MAX_REASON_TEXT, FailReason
+from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailReason
 from heronry.api.context import TopologyContext
 from heronry.api.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo, SpoutAckInfo, SpoutFailInfo
 from heronry.api.tuples import Tuple

@@ -62,8 +62,8 @@ from heron_runtime.kernel import adopt_orphans
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.generations import Phase as GenerationPhase
 from heron_runtime.model.ids import instance_id
+from heron_runtime.model.plan import Phase as GenerationPhase
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.loop import run_loop

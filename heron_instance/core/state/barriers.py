@@ -40,8 +40,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from heron_runtime.model.checkpoints import Part, TaskReport
-from heron_runtime.model.generations import NO_CHECKPOINT
-from heron_runtime.model.plan import PhysicalPlan, Standstill
+from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan, Standstill
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import BARRIER, Frame
 

@@ -7,9 +7,9 @@ the mapping, and the thread that writes the part does the rest while records are
 done while the executor is halted, and nothing is copied.
 
 A part is the file of one task for one checkpoint, laid out so that a reader takes only the groups it owns. Its head,
-which verifies the blocks, is that of ``heron_runtime/wire/part_heads.py``. Rows are encoded like values of tuples
-(``values_codec``), ``auto`` by default. State that user code could change before it is encoded, or that may turn out
-not to be encodable, is encoded at once.
+which verifies the blocks, is that of ``heron_runtime/wire/checkpoint_formats.py``. Rows are encoded like values of
+tuples (``values_codec``), ``auto`` by default. State that user code could change before it is encoded, or that may turn
+out not to be encodable, is encoded at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from heron_instance.core.groupings import groups_of_keys
 from heron_instance.core.values_codec import CodecNumber, ValuesCodec, ValuesError
 from heron_runtime.model.checkpoints import Part
-from heron_runtime.wire.part_heads import (
+from heron_runtime.wire.checkpoint_formats import (
     TASK_STATE,
     Block,
     Damaged,

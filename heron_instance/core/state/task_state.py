@@ -20,9 +20,8 @@ from typing import Any
 from heron_instance.core.state.keyed_state import KeyedState
 from heron_instance.core.state.snapshot import KeyGroupRows, Row, TaskSnapshot
 from heron_runtime.model.checkpoints import Adopted, Token, groups_of
-from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.keys import group_of
-from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import GroupingKind
 from heronry.api.component import Spout

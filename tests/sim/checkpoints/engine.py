@@ -21,12 +21,12 @@ from heron_instance.core.state.task_state import StateSetup
 from heron_instance.core.task import ExecutorSetup
 from heron_instance.shell.checkpoint_io import CannotRestore, load_restored_state
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
-from heron_runtime.model.generations import Phase
 from heron_runtime.model.plan import (
     ContainerPlan,
     InstancePlan,
     KeyGroupTable,
     PackingPlan,
+    Phase,
     PhysicalPlan,
     PlanVersion,
 )

@@ -16,8 +16,8 @@ from heron_instance.core.flow_control import (
 )
 from heron_instance.core.outbox import Flush, Outbox, RootColumns, RoutedSegment
 from heron_instance.core.values_codec import ValuesCodec
+from heron_runtime.model.dataflow import LIGHT_BYTES, SECOND_BYTES, UNKNOWN_WEIGHT, seconds_of, weight_of
 from heron_runtime.model.settings import Keys, MiB, setting
-from heron_runtime.model.weights import LIGHT_BYTES, SECOND_BYTES, UNKNOWN_WEIGHT, seconds_of, weight_of
 from heron_runtime.wire.data import Frame
 
 

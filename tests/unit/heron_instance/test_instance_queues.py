@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from heron_instance.core.flow_control import ADJUST_INTERVAL_MS, PACKET_BYTES, AdaptiveQueue, UploadQueue
 from heron_instance.core.outbox import Flush
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 
 

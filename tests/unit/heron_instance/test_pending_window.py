@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from heron_instance.core.pending import REOPEN_ROWS, TOLD_MS, PendingWindow
+from heron_instance.core.pending import REOPEN_ROWS, REPORT_FULL_MS, PendingWindow
 
 
 def shut_at_100(max_pending: int = 20) -> PendingWindow:
     """A window that was open, and has been full since 100 ms. Its patience is 5 ms."""
     window = PendingWindow(max_pending, 5.0)
-    assert window.describe_wait(10.0 * TOLD_MS) == ""
+    assert window.describe_wait(10.0 * REPORT_FULL_MS) == ""
     assert not window.is_shut(max_pending - 1, 99.0)
     assert window.is_shut(max_pending, 100.0)
     return window
@@ -44,8 +44,8 @@ def test_it_opens_at_the_moment_it_has_named() -> None:
 
 def test_who_waits_for_long_says_for_what() -> None:
     window = shut_at_100()
-    assert window.describe_wait(99.0 + TOLD_MS) == ""
-    assert window.describe_wait(100.0 + TOLD_MS).startswith("waiting for acks for 2 s: 20 tuples are in flight")
+    assert window.describe_wait(99.0 + REPORT_FULL_MS) == ""
+    assert window.describe_wait(100.0 + REPORT_FULL_MS).startswith("waiting for acks for 2 s: 20 tuples are in flight")
     assert window.describe_wait(100.0 + 600_000).startswith("waiting for acks for 600 s")
     assert window.is_shut(19, 101.0)
-    assert window.describe_wait(100.0 + TOLD_MS) == ""  # there is room: it gathers, and waits for nobody
+    assert window.describe_wait(100.0 + REPORT_FULL_MS) == ""  # there is room: it gathers, and waits for nobody

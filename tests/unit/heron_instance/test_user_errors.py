@@ -13,8 +13,8 @@ from heron_instance.core.ack_delivery import takes_reason
 from heron_instance.core.input_batch import FailureBuffer
 from heron_instance.core.task_metrics import CounterBuffer
 from heron_instance.core.user_code import LETTER_LOG_SECONDS, Call, NoLock, UserCode, UserErrors
+from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailKind
 from heron_runtime.model.ids import root_base
-from heron_runtime.model.reasons import MAX_REASON_TEXT, FailKind
 
 NOW = 7.5
 

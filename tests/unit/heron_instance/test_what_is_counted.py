@@ -14,8 +14,8 @@ from test_bolt_executor import Collect
 
 from heron_instance.core.executor import ms_until_first
 from heron_instance.core.input_batch import MAX_TEXTS, FailureBuffer
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import root_base
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import Bolt
 from heronry.api.metrics import CountMetric

@@ -14,7 +14,7 @@ from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.state.task_state import INITIAL_STATE, RestoredState, StateSetup
 from heron_instance.core.task import ExecutorSetup
 from heron_instance.core.user_code import ThreadInspector
-from heron_runtime.model.generations import Generation, Member, Phase, task_place
+from heron_runtime.model.plan import Generation, Member, Phase, task_place
 
 INCARNATION = 5
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heron_instance.core.state.snapshot import CannotEncode, KeyGroupRows, TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
-from heron_runtime.wire.part_heads import (
+from heron_runtime.wire.checkpoint_formats import (
     MAGIC,
     PIECE_BYTES,
     TASK_STATE,

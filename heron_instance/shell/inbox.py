@@ -140,10 +140,10 @@ class Inbox:
         if not items and wait_seconds != 0:
             self._sleep(wait_seconds)
         bell.acquire(blocking=False)  # before the check: an append after it rings again
-        found: list[InboxItem] = []
+        taken: list[InboxItem] = []
         while items:
-            found.append(items.popleft())
-        return found
+            taken.append(items.popleft())
+        return taken
 
     def wait(self, wait_seconds: float) -> bool:
         """Wait for an item without taking it. Return False on timeout; a late bell may return True without an item."""

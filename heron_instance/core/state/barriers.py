@@ -164,9 +164,9 @@ class CheckpointParticipant:
 
     def completed(self, checkpoint: int) -> bool:
         """Take note that a checkpoint is complete. Return True if that is news. It does not end a quiet."""
-        news = checkpoint > self.complete
+        is_news = checkpoint > self.complete
         self.complete = max(self.complete, checkpoint)
-        return news
+        return is_news
 
     # Progress of the task.
 

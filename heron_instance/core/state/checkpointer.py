@@ -164,13 +164,13 @@ class TaskCheckpointer:
         if not self._runs or not participant.may_take(source):
             return False
         if participant.declined > self.report.declined:
-            self._told()
+            self._update_report()
         participant.taken(source)
         return True
 
     def barrier(self, frame: Frame) -> SnapshotRequest | None:
         """Apply a barrier. Raises InvalidBarrier."""
-        return self._told(self._participant.barrier(frame.source_task, read_barrier(frame)))
+        return self._update_report(self._participant.barrier(frame.source_task, read_barrier(frame)))
 
     def due(self) -> SnapshotRequest | None:
         """Return the checkpoint that a spout must begin while no call of it is running."""
@@ -219,7 +219,7 @@ class TaskCheckpointer:
         self.saved = number
         self._setup.write(snapshot)
         self._participant.aligned(number, now_ms)
-        self._told()
+        self._update_report()
         self.snapshot_ms = 1000 * (clock() - began)
         return [
             barrier_frame(
@@ -233,13 +233,13 @@ class TaskCheckpointer:
         self.written_bytes += part.size
         if self._writing.pop(part.checkpoint, None) is not None:
             self._participant.stored(part)
-            self._told()
+            self._update_report()
 
     def on_part_failed(self, checkpoint: int, why: str) -> None:
         """Decline a checkpoint whose part cannot be written."""
         self._writing.pop(checkpoint, None)
         self._participant.decline(checkpoint, why)
-        self._told()
+        self._update_report()
 
     # Commands of the master.
 
@@ -266,17 +266,17 @@ class TaskCheckpointer:
             self.state.completed(wish.complete)
         if wish.under:
             self._begin = participant.begin(wish.under, wish.turn) or self._begin
-        self._told()
+        self._update_report()
 
     def linked(self) -> None:
         """Take note that the data connection of this generation is open."""
         self._participant.restored()
-        self._told()
+        self._update_report()
 
     def unlinked(self) -> None:
         """Take note that the data connection has ended."""
         self._participant.disconnected()
-        self._told()
+        self._update_report()
 
     def failed(self, why: str) -> TaskReport:
         """Return the report of a permanent failure of user code or of the load."""
@@ -294,7 +294,7 @@ class TaskCheckpointer:
             if now_ms - since_ms > self._participant.timeout_ms:
                 seconds = (now_ms - since_ms) / 1000
                 self._participant.decline(number, f"its part was not written within {seconds:.0f} s")
-        self._told()
+        self._update_report()
 
     def deadline_ms(self) -> float | None:
         """Return when ``tick`` is due at the latest. A declined checkpoint has no deadline: only the master ends it."""
@@ -312,22 +312,22 @@ class TaskCheckpointer:
 
     def begin(self) -> None:
         """Give the component its state. Raises the exceptions of user code."""
-        component, kept, restored = self._component, self.state, self._setup.restored
-        bind_state(component, kept.keyed, kept.own)
+        component, state, restored = self._component, self.state, self._setup.restored
+        bind_state(component, state.keyed, state.own)
         if restored.checkpoint != NO_CHECKPOINT:
             self._call("pre_restore", str(restored.checkpoint))
-        self._call("init_state", kept.own)
+        self._call("init_state", state.own)
         if hasattr(component, "union_state"):
-            states, kept.states, kept.gone = kept.states, [], []
+            states, state.states, state.gone = state.states, [], []
             if restored.checkpoint != NO_CHECKPOINT:
                 self._call("union_state", states)
-        elif kept.gone:
+        elif state.gone:
             if getattr(component, "merge_state", None) is None:
                 raise TypeError(
-                    f"{self._name}: {len(kept.gone)} removed tasks have left a self.state to merge\nhint: define "
+                    f"{self._name}: {len(state.gone)} removed tasks have left a self.state to merge\nhint: define "
                     "merge_state(states) or union_state(states), or use keyed state (self.keyed)"
                 )
-            self._call("merge_state", kept.gone)
+            self._call("merge_state", state.gone)
 
     def settle(self) -> None:
         """Commit and abort the tokens of the restored checkpoint, once the component is initialized."""
@@ -342,7 +342,7 @@ class TaskCheckpointer:
                 self._tokens.commit(complete)
                 self._tokens.sweep(())
             self._participant.confirmed(complete)
-            self._told()
+            self._update_report()
         if complete > self.reported_complete and not self.is_halted:
             self.reported_complete = complete
             self._call("post_save", str(complete))
@@ -364,7 +364,7 @@ class TaskCheckpointer:
         name = part_name(self.generation, number, self._task, self._incarnation).removesuffix(".part")
         return Checkpoint(number, self.generation, name)
 
-    def _told(self, result: SnapshotRequest | None = None) -> SnapshotRequest | None:
+    def _update_report(self, result: SnapshotRequest | None = None) -> SnapshotRequest | None:
         report = self._participant.report
         if report != self.report and not self.report.failed:
             self.report = report

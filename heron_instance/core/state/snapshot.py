@@ -7,9 +7,9 @@ the mapping, and the thread that writes the part does the rest while records are
 done while the executor is halted, and nothing is copied.
 
 A part is the file of one task for one checkpoint, laid out so that a reader takes only the groups it owns. Its head,
-which verifies the blocks, is that of ``heron_runtime/wire/part_heads.py``. Rows are encoded like values of tuples
-(``values_codec``), ``auto`` by default. State that user code could change before it is encoded, or that may turn out
-not to be encodable, is encoded at once.
+which verifies the blocks, is that of ``heron_runtime/wire/checkpoint_formats.py``. Rows are encoded like values of
+tuples (``values_codec``), ``auto`` by default. State that user code could change before it is encoded, or that may turn
+out not to be encodable, is encoded at once.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class KeyedSnapshot:
         keys = [self.keys.get(index, index) for index in indexes] if self.keys else indexes
         groups = groups_of_keys(keys, single=self.single)
         order = np.argsort(groups, kind="stable")
-        found, starts = np.unique(groups[order], return_index=True)
+        present, starts = np.unique(groups[order], return_index=True)
         places = order.tolist()
         ends = [*starts.tolist()[1:], len(places)]
-        for group, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
+        for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
             yield group, [indexes[place] for place in places[start:end]]
 
 
@@ -130,8 +130,8 @@ class TaskSnapshot:
         start, proof = encode_head(self.draft, blocks)
         return replace(self.draft, size=len(start) + offset, checksum=proof), [start, *pieces]
 
-    def _encoded(self, found: KeyGroupRows) -> _Encoded:
-        return found.group, found.full, *_encode_rows(found.rows, self._codec, self.draft)
+    def _encoded(self, rows: KeyGroupRows) -> _Encoded:
+        return rows.group, rows.full, *_encode_rows(rows.rows, self._codec, self.draft)
 
 
 def read_part(

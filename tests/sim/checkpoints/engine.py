@@ -238,7 +238,7 @@ class EngineTask(Task):
 
     @property
     def stateful(self) -> TaskCheckpointer | None:
-        return None if self.executor is None else self.executor.stateful
+        return None if self.executor is None else self.executor.checkpointer
 
     @property
     def participant(self) -> Any:
@@ -284,7 +284,7 @@ class EngineTask(Task):
             self._loading = self._restore(plan) if generation.phase is GenerationPhase.RESTORING else None
         elif self.executor is not None:
             self.executor.on_plan(self.world.now, physical(plan))
-            self.executor.stateful.follow(physical(plan))
+            self.executor.checkpointer.follow(physical(plan))
 
     def _restore(self, plan: Plan) -> Iterator[None]:
         world, whole = self.world, physical(plan)
@@ -312,9 +312,9 @@ class EngineTask(Task):
         yield
         self.executor = executor
         world.connect(self, self.upstream, self.downstream, plan.generation.number)
-        executor.stateful.linked()
+        executor.checkpointer.linked()
         assert self.plan is not None
-        executor.stateful.follow(physical(self.plan))
+        executor.checkpointer.follow(physical(self.plan))
         self._tell()
 
     # Steps.

@@ -171,9 +171,9 @@ class OnlineWorld(World):
         assert STAGE in executor.task.config
         executor.start()
         executor.on_stream_manager(self.clock.ms, 7)
-        if executor.stateful is not None:
-            executor.stateful.linked()
-            executor.stateful.follow(self.plan)
+        if executor.checkpointer is not None:
+            executor.checkpointer.linked()
+            executor.checkpointer.follow(self.plan)
 
     def end(self, dead: int | None = None) -> None:
         """The executors of this generation end; the one of a dead task without a word."""
@@ -225,7 +225,7 @@ class OnlineWorld(World):
         def write(snapshot: TaskSnapshot) -> None:
             part, pieces = snapshot.encode()
             self.storage.files[part.name] = b"".join(pieces)
-            self.executors[task].stateful.on_part(part)  # type: ignore[union-attr]
+            self.executors[task].checkpointer.on_part(part)  # type: ignore[union-attr]
 
         return write
 
@@ -271,10 +271,10 @@ class OnlineWorld(World):
         executor = self.executors.get(task)
         if executor is None:
             return None
-        if executor.stateful is not None:
-            executor.stateful.apply_command(self.wish)
+        if executor.checkpointer is not None:
+            executor.checkpointer.apply_command(self.wish)
             executor.on_wake(self.clock.ms)
-            executor.stateful.check()
+            executor.checkpointer.check()
         return super().step(task)
 
     def run_on(self, seconds: float) -> None:

@@ -42,7 +42,7 @@ class KeptWorld(World):
 
     @staticmethod
     def state_of(executor: Any) -> Any:
-        return executor.stateful
+        return executor.checkpointer
 
     def add(self, task: int, seed: int) -> None:
         members = tuple(GenerationMember(task_participant(each), INCARNATION) for each in self.plan.tasks())

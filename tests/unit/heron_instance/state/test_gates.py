@@ -55,15 +55,15 @@ def test_a_cut_counts_what_was_sent_and_what_was_taken_of_it() -> None:
 
 
 def test_no_batch_spans_a_barrier() -> None:
-    gates = ran().executors[2].gates  # type: ignore[attr-defined]
+    gates = ran().executors[2].quiet_points  # type: ignore[attr-defined]
     barrier, data = Frame(1, 0, 2, 0, 1, BARRIER, b""), Frame(1, 0, 2, 1, 1, 0, b"x")
-    taken = dict(gates.stateful._participant._frames)
+    taken = dict(gates.checkpointer._participant._frames)
     assert not gates.can_take(barrier, True)
     assert gates.can_take(barrier, False)
-    assert gates.stateful._participant._frames == taken, "a barrier is no data"
+    assert gates.checkpointer._participant._frames == taken, "a barrier is no data"
     assert gates.can_take(data, True)
     assert gates.can_take(data, False)
-    assert gates.stateful._participant._frames == {1: taken[1] + 2}
+    assert gates.checkpointer._participant._frames == {1: taken[1] + 2}
 
 
 def hear(world: KeptWorld, wish: CheckpointCommand) -> None:
@@ -116,8 +116,8 @@ def test_a_spout_at_rest_declines_a_checkpoint_whose_part_is_not_written_in_time
     while world.clock.now < until and not state.report.declined:
         result = spout.run(world.clock.ms)
         world.clock.now += max(0.001, (result.wait_ms or 0.0) / 1000)
-        while result.poll_idle is not None and world.clock.now < until:  # as the shell does: nothing but polls
-            wait_ms = result.poll_idle(world.clock.ms)
+        while result.at_rest and world.clock.now < until:  # as the shell does: nothing but polls
+            wait_ms = spout.poll_idle(world.clock.ms)
             if wait_ms is None:
                 break
             world.clock.now += wait_ms / 1000

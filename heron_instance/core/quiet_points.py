@@ -1,4 +1,4 @@
-"""Checkpoint duties of an executor: which frames it may take, and its work at a quiet point.
+"""Quiet points of an executor: which frames it may take, and its work at a checkpoint.
 
 The executor of a stateful task asks here before it takes a frame, and calls ``run_due_work`` between two calls of user
 code. A quiet point is taken while no input is in progress: all emitted rows are routed and flushed, user code has its
@@ -17,38 +17,33 @@ from heron_instance.core.task import TaskRuntime
 from heron_runtime.wire.data import BARRIER, Frame
 
 
-class Gates:
+class QuietPoints:
     """Checkpoint duties of one executor."""
 
     def __init__(
-        self, task: TaskRuntime, stateful: TaskCheckpointer, output: TaskOutput, collector: TaskCollector
+        self,
+        task: TaskRuntime,
+        checkpointer: TaskCheckpointer,
+        output: TaskOutput,
+        collector: TaskCollector,
+        guard: EmitThreadGuard | None,
     ) -> None:
-        self.stateful = stateful
+        self.checkpointer = checkpointer
         self._task = task
         self._output = output
         self._collector = collector
-        if output.on_flush is None:
-            output.on_flush = stateful.flushed
-        self._thread_guard: EmitThreadGuard | None = None
-        if task.threads is not None:
-            self._thread_guard = EmitThreadGuard(task.name, task.threads, collector.admit, task.wake)
-            collector.admit = self._thread_guard.admit
-
-    @classmethod
-    def of(cls, task: TaskRuntime, output: TaskOutput, collector: TaskCollector) -> Gates | None:
-        """Return the duties of a task, or None without checkpoints."""
-        return None if task.stateful is None else cls(task, task.stateful, output, collector)
+        self._guard = guard
 
     def can_take(self, frame: Frame, batch_begun: bool) -> bool:
         """Return True if the next frame may be taken now. No batch spans a barrier."""
         if frame.codec == BARRIER:
             return not batch_begun
-        return self.stateful.may_take(frame.source_task)
+        return self.checkpointer.may_take(frame.source_task)
 
     def barrier(self, frame: Frame) -> None:
         """Handle a barrier taken from data-in while no input is in progress."""
         try:
-            align = self.stateful.barrier(frame)
+            align = self.checkpointer.barrier(frame)
         except InvalidBarrier as error:
             self._task.errors.record_exception(error, "input")
             return
@@ -57,23 +52,23 @@ class Gates:
 
     def run_due_work(self, now_ms: float) -> None:
         """Do the work due between two calls of user code: timeouts, commits, and the begin of a checkpoint."""
-        self.stateful.tick(now_ms)
-        if self.stateful.written_bytes:
-            self._task.telemetry.count("__snapshot-bytes", self.stateful.written_bytes)
-            self.stateful.written_bytes = 0
-        if self._thread_guard is not None:
-            self._thread_guard.between_calls()
-            if self._thread_guard.violation is not None:
-                self._task.errors.record_exception(self._thread_guard.violation, "emit")
+        self.checkpointer.tick(now_ms)
+        if self.checkpointer.written_bytes:
+            self._task.telemetry.count("__snapshot-bytes", self.checkpointer.written_bytes)
+            self.checkpointer.written_bytes = 0
+        if self._guard is not None:
+            self._guard.between_calls()
+            if self._guard.violation is not None:
+                self._task.errors.record_exception(self._guard.violation, "emit")
         if self._task.errors.failed is not None:
             return
-        if self.stateful.has_completed:
+        if self.checkpointer.has_completed:
             try:
-                self.stateful.complete()
+                self.checkpointer.complete()
             except Exception as error:
                 self._task.errors.record_exception(error, "on_checkpoint_complete")
             self._collector.route_pending()
-        align = self.stateful.due()
+        align = self.checkpointer.due()
         if align is not None:
             self.align(align)
 
@@ -81,12 +76,12 @@ class Gates:
         """Take a quiet point."""
         task, output, clock = self._task, self._output, self._task.clock
         try:
-            self.stateful.prepare(align)
+            self.checkpointer.prepare(align)
             self._collector.route_all()
             output.flush_early(clock() * 1000)
-            barriers = self.stateful.take(align, output.plan.routing_version, clock() * 1000, clock)
+            barriers = self.checkpointer.take(align, output.plan.routing_version, clock() * 1000, clock)
         except Exception as error:
             task.errors.record_exception(error, "pre_save")
             return
         output.append(barriers)
-        task.telemetry.latency("__snapshot-time-ms", self.stateful.snapshot_ms)
+        task.telemetry.latency("__snapshot-time-ms", self.checkpointer.snapshot_ms)

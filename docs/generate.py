@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import typer.main
 
-from heron_apiserver.shell.api import Api
-from heron_apiserver.shell.app import make_app as make_apiserver
-from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_home
-from heron_apiserver.shell.tokens import TokenBook
+from heron_apiserver.api_server import ApiServer
+from heron_apiserver.application import make_app as make_apiserver
+from heron_apiserver.server import ApiServerOptions, cluster_config, parts_of, prepare_home
+from heron_apiserver.tokens import TokenBook
 from heron_cli.main import make_app as make_command
 from heron_runtime import failures
 from heron_runtime.model.metric_kinds import Key, Metric
@@ -238,10 +238,10 @@ def apiserver_schema() -> dict[str, Any]:
     """Return the OpenAPI description of an API server that is never started."""
     with tempfile.TemporaryDirectory() as folder:
         home = prepare_home(Path(folder, "home"))
-        options = Options(home, cluster="local")
-        place = config_for(options, home)
+        options = ApiServerOptions(home, cluster="local")
+        place = cluster_config(options, home)
         store, scheduler = parts_of(options, place)
-        api = Api(place, store, cast(Any, scheduler), "local", TokenBook(home))
+        api = ApiServer(place, store, cast(Any, scheduler), "local", TokenBook(home))
         return make_apiserver(api).openapi()
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from heron_apiserver.shell.api import Bounds
-from heron_apiserver.shell.server import LOCAL, Options, serve
+from heron_apiserver.api_server import UploadLimits
+from heron_apiserver.server import LOCAL, ApiServerOptions, serve
 from heron_control.packaging.shipping import LIMITS
 from heron_control.schedulers.grants import Quota
 from heron_control.web.serving import exit_code, port
@@ -27,7 +27,7 @@ def _positive(text: str) -> float:
     return value
 
 
-def parse(arguments: Sequence[str] | None = None) -> Options:
+def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
     """The options of a command line. Ends the process on a mistake (exit code 2)."""
     parser = argparse.ArgumentParser(
         prog="python -m heron_apiserver", description="Takes topologies in, packs them, and drives their scheduler."
@@ -75,7 +75,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--verbose", action="store_true", help="log requests")
     given = parser.parse_args(arguments)
     unpacked = int(given.max_unpacked_mb * MiB)
-    bounds = Bounds(
+    bounds = UploadLimits(
         package_bytes=int(given.max_package_mb * MiB),
         unpacked=replace(LIMITS, total_bytes=unpacked, file_bytes=min(unpacked, LIMITS.file_bytes)),
         upload_seconds=given.upload_seconds, idle_seconds=given.idle_seconds,
@@ -86,7 +86,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         None if given.quota_containers is None else int(given.quota_containers),
         None if given.quota_disk_mb is None else int(given.quota_disk_mb * MiB),
     )
-    return Options(
+    return ApiServerOptions(
         given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,
         given.public, tuple(given.allow_host), given.advertise, bounds, quota, given.elect,
         given.packages, given.packages_options, given.verbose,
@@ -94,7 +94,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
 
 
 def main() -> None:
-    """Entry point."""
+    """RequestRecord point."""
     sys.exit(exit_code(lambda: serve(parse()), "heron_apiserver"))
 
 

@@ -18,7 +18,7 @@ ROOMS = (
     "heron_tracker", "heron_apiserver", "data_pipeline",
 )  # fmt: skip
 WITHOUT_CORE = ("heron_scheduler",)  # what it decides is heron_control.schedulers.containers, which others have, too
-FLAT = ("metrics_manager",)  # small enough for one folder; its pure modules are named in the contract "pure-cores"
+FLAT = ("metrics_manager", "heron_apiserver")  # their pure modules are named in the contract "pure-cores"
 # The longest function there is may only shrink: lower these when it has.
 LONGEST = {"product": 73, "tests": 85, "benchmarks": 41, "examples": 35}
 

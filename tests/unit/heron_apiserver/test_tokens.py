@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heron_apiserver.core.access import Role
-from heron_apiserver.shell.tokens import TokenBook
+from heron_apiserver.access import CallerRole
+from heron_apiserver.tokens import TokenBook
 from heron_control.web.serving import StartError
 from heron_control.web.tokens import digest_of
 from heron_runtime.failures import ExistsAlready, NotFound
@@ -26,7 +26,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
 def test_only_digests_stay_and_hold_without_the_first_files(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     first = (tmp_path / "admin-token").read_text().strip()
-    drawn = book.create("ci", Role.SUBMIT, 1e12)
+    drawn = book.create("ci", CallerRole.SUBMIT, 1e12)
     kept = (tmp_path / "tokens.json").read_text()
     assert first not in kept
     assert drawn not in kept
@@ -54,12 +54,12 @@ def test_the_files_of_an_older_server_hold_and_a_new_one_replaces_what_it_was(tm
 def test_a_revoked_token_is_gone_for_good_and_somebody_always_rules(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     first = (tmp_path / "admin-token").read_text().strip()
-    book.create("short", Role.ADMIN, 1e12)
+    book.create("short", CallerRole.ADMIN, 1e12)
     with pytest.raises(ExistsAlready, match="last admin token"):
         book.revoke("admin")
     with pytest.raises(ExistsAlready, match="there is a token"):
-        book.create("short", Role.READ, None)
-    book.create("ada", Role.ADMIN, None)
+        book.create("short", CallerRole.READ, None)
+    book.create("ada", CallerRole.ADMIN, None)
     book.revoke("admin")
     with pytest.raises(NotFound):
         book.revoke("admin")

@@ -23,10 +23,10 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from heron_apiserver.core.leadership import Leadership, Step
-from heron_apiserver.shell.api import Api
-from heron_apiserver.shell.replies import problem
-from heron_apiserver.shell.self_routes import Ready
+from heron_apiserver.api_server import ApiServer
+from heron_apiserver.leadership import Leadership, LeadershipStep
+from heron_apiserver.responses import problem
+from heron_apiserver.routes.server import Ready
 from heron_control.web.names import UNDONE_HEADER
 from heron_runtime.failures import Failure
 from heron_runtime.state.store import Create, SessionState, StateStore, StoreError
@@ -37,7 +37,7 @@ log = logging.getLogger("heron_apiserver")
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class LeaderRecord:
     """What stands in the node. ``home`` is drawn for each home, ``claim`` for each process; ``where`` is for people."""
 
     claim: str
@@ -45,7 +45,7 @@ class Leader:
     where: str
 
     @classmethod
-    def of(cls, home: Path, where: str) -> Leader:
+    def of(cls, home: Path, where: str) -> LeaderRecord:
         """Of this process. Raises OSError."""
         return cls(secrets.token_hex(16), home_id(home), where)
 
@@ -54,7 +54,7 @@ class Leader:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Leader:
+    def decode(cls, data: bytes) -> LeaderRecord:
         """Of any process; what cannot be read is somebody."""
         try:
             found = json.loads(data)
@@ -79,7 +79,7 @@ class Replica:
     """An ASGI application. ``lead`` makes what serves, from the home as it is then; ``end`` ends the process."""
 
     def __init__(
-        self, store: StateStore, node: str, leader: Leader, lead: Callable[[], tuple[Api, FastAPI]],
+        self, store: StateStore, node: str, leader: LeaderRecord, lead: Callable[[], tuple[ApiServer, FastAPI]],
         end: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._store = store
@@ -88,10 +88,12 @@ class Replica:
         self._lead = lead
         self._end = end
         self._core = Leadership(leader.claim)
-        self._inbox: asyncio.Queue[Callable[[], list[Step]]] = asyncio.Queue()  # a step is answered by one event
-        self._seen: Leader | None = None
+        self._inbox: asyncio.Queue[Callable[[], list[LeadershipStep]]] = (
+            asyncio.Queue()
+        )  # a step is answered by one event
+        self._seen: LeaderRecord | None = None
         self._trouble = "starting"
-        self._serving: tuple[Api, FastAPI] | None = None
+        self._serving: tuple[ApiServer, FastAPI] | None = None
         self._life = contextlib.AsyncExitStack()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -167,26 +169,26 @@ class Replica:
                 log.warning("%s", self._trouble)
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: LeadershipStep) -> None:
         match step:
-            case Step.LOOK:
+            case LeadershipStep.LOOK:
                 await self._look()
-            case Step.STAND:
+            case LeadershipStep.STAND:
                 try:
                     await asyncio.to_thread(
                         self._store.commit, [Create(self._node, self._mine.encode(), ephemeral=True)]
                     )
                 except StoreError as error:
                     log.info("not elected: %s", error)
-                self._inbox.put_nowait(self._core.stood)
-            case Step.LEAD:
+                self._inbox.put_nowait(self._core.on_claim_finished)
+            case LeadershipStep.LEAD:
                 log.info("leading")
                 api, app = await asyncio.to_thread(self._lead)
                 await self._life.enter_async_context(app.router.lifespan_context(app))
                 self._serving = api, app
-            case Step.PAUSE | Step.RESUME:
-                self._hold(paused=step is Step.PAUSE)
-            case Step.END:
+            case LeadershipStep.PAUSE | LeadershipStep.RESUME:
+                self._hold(paused=step is LeadershipStep.PAUSE)
+            case LeadershipStep.END:
                 self._end("its session with the state store is over, and another api server may lead")
 
     async def _look(self) -> None:
@@ -197,7 +199,7 @@ class Replica:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._inbox.put_nowait, self._core.changed)
             return
         self._trouble = ""
-        self._seen = None if node is None else Leader.decode(node.data)
+        self._seen = None if node is None else LeaderRecord.decode(node.data)
         if self._seen is not None and self._seen.home != self._mine.home:
             self._end(
                 f"the api server that leads, {self._seen.where}, works in another home; api servers of one cluster "
@@ -205,7 +207,7 @@ class Replica:
             )
             return
         holder = self._seen.claim if self._seen else ""
-        self._inbox.put_nowait(lambda: self._core.looked(holder))
+        self._inbox.put_nowait(lambda: self._core.on_node_read(holder))
 
     def _hold(self, *, paused: bool) -> None:
         assert self._serving is not None

@@ -11,21 +11,23 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from heron_apiserver.core.challenge import Challenges
-from heron_apiserver.shell.audit import Audit
-from heron_apiserver.shell.package_store import PackageStore
-from heron_apiserver.shell.packages import Packages
-from heron_apiserver.shell.recovery import recover
-from heron_apiserver.shell.request_files import Requests
-from heron_apiserver.shell.scheduler_presence import SchedulerPresence
-from heron_apiserver.shell.self_metrics import Counters
-from heron_apiserver.shell.service import TopologyService
-from heron_apiserver.shell.tokens import TokenBook
+from prometheus_client import Counter, Gauge
+
+from heron_apiserver.access import DownloadNonces
+from heron_apiserver.audit import AuditLog
+from heron_apiserver.package_store import PackageStore
+from heron_apiserver.packages import PackageRepository
+from heron_apiserver.recovery import recover
+from heron_apiserver.request_log import RequestLog
+from heron_apiserver.scheduler_endpoints import SchedulerEndpoints
+from heron_apiserver.tokens import TokenBook
+from heron_apiserver.topologies import PlacedTopologies
 from heron_control.packaging.fitting import Target, this_interpreter
 from heron_control.packaging.shipping import LIMITS
 from heron_control.packaging.writer import ArchiveLimits
 from heron_control.schedulers.scheduler import Scheduler, Watching
 from heron_control.submission.submission import ClusterConfig
+from heron_control.web.self_metrics import ServerMetrics
 from heron_control.web.throttle import Throttle
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import OlderLayout, check_layout
@@ -38,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class UploadLimits:
     """Of uploads: bytes as sent, what they may unpack to, how many at a time, seconds for one."""
 
     package_bytes: int = 512 << 20
@@ -48,7 +50,7 @@ class Bounds:
     idle_seconds: float = 30.0
 
 
-class Api:
+class ApiServer:
     """``start`` and ``stop`` are called on the loop that serves."""
 
     def __init__(
@@ -58,29 +60,29 @@ class Api:
         scheduler: Scheduler,
         scheduler_name: str,
         tokens: TokenBook,
-        bounds: Bounds | None = None,
+        bounds: UploadLimits | None = None,
         *,
         target: Target | None = None,
         advertise: str = "127.0.0.1",
         package_store: PackageStore | None = None,
     ) -> None:
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or UploadLimits()
         self.tokens = tokens
         self.scheduler_name = scheduler_name
         self.target = target or this_interpreter()
         self._store = store
         self._scheduler = scheduler
-        self.packages = Packages(config.home, self.bounds.unpacked, package_store)
-        self.service = TopologyService(config, store, scheduler, self.packages)
-        self.requests = Requests(config.home)
-        self.audit = Audit(config.home / "audit.jsonl")
+        self.packages = PackageRepository(config.home, self.bounds.unpacked, package_store)
+        self.service = PlacedTopologies(config, store, scheduler, self.packages)
+        self.requests = RequestLog(config.home)
+        self.audit = AuditLog(config.home / "audit.jsonl")
         self.throttle = Throttle()
-        self.challenges = Challenges(secrets.token_bytes(32))
-        self.counters = Counters()
+        self.challenges = DownloadNonces(secrets.token_bytes(32))
+        self.counters = ApiServerMetrics()
         self.uploads = 0
         self._trouble = STARTING
         self._held = ""
-        self._presence = SchedulerPresence(self.service, advertise)
+        self._presence = SchedulerEndpoints(self.service, advertise)
         self._task: asyncio.Task[Any] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._may_watch = asyncio.Event()
@@ -190,3 +192,34 @@ class Api:
                 delay = RETRY_SECONDS
             await asyncio.sleep(delay)
             delay = min(2 * delay, LONGEST_RETRY_SECONDS)
+
+
+class ApiServerMetrics(ServerMetrics):
+    """Uploads, topologies, the scheduler's watch."""
+
+    def __init__(self) -> None:
+        super().__init__("heron_apiserver")
+        self._uploaded = Counter("heron_apiserver_uploaded_bytes_total", "bytes of packages", registry=self.registry)
+        self._uploads = Gauge("heron_apiserver_uploads", "uploads under way", registry=self.registry)
+        self._topologies = Gauge("heron_apiserver_topologies", "topologies with a folder", registry=self.registry)
+        self._ready = Gauge("heron_apiserver_ready", "1 once the state store has been read", registry=self.registry)
+        self._watch = Counter(
+            "heron_apiserver_watch_failures_total", "how often the scheduler's watch ended", registry=self.registry
+        )
+
+    def upload(self, under_way: int) -> None:
+        """How many uploads are under way."""
+        self._uploads.set(under_way)
+
+    def uploaded(self, size: int) -> None:
+        """A package of so many bytes came."""
+        self._uploaded.inc(size)
+
+    def state(self, topologies: int, ready: bool) -> None:
+        """What there is."""
+        self._topologies.set(topologies)
+        self._ready.set(ready)
+
+    def watch_failed(self) -> None:
+        """The scheduler's watch ended and is started again."""
+        self._watch.inc()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from heron_apiserver.shell.service import TopologyService
+from heron_apiserver.topologies import PlacedTopologies
 from heron_control.schedulers.presence import Presence
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.web.names import is_loopback
@@ -40,10 +40,10 @@ class _Served:
     presence: Presence
 
 
-class SchedulerPresence:
+class SchedulerEndpoints:
     """Belongs to one loop. ``advertise`` is the host under which others reach this process."""
 
-    def __init__(self, service: TopologyService, advertise: str) -> None:
+    def __init__(self, service: PlacedTopologies, advertise: str) -> None:
         self._service = service
         self._advertise = advertise
         self._served: dict[str, _Served] = {}
@@ -57,7 +57,7 @@ class SchedulerPresence:
             if topology_id not in self._served:
                 if await asyncio.to_thread(self._status, launch) is None:
                     continue  # a process of its own tells
-                identity = self._service.identity_of(topology_id)
+                identity = self._service.find_identity(topology_id)
                 if identity is None:
                     continue  # killed at this moment
                 self._served[topology_id] = await self._serve(launch, identity)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from heron_apiserver.core.access import Role
+from heron_apiserver.access import CallerRole
 from heron_control.schedulers.log_files import RotatingFile
 from heron_control.web.repeats import Kind, Repeats
 
@@ -24,7 +24,7 @@ MAX_TEXT = 500
 log = logging.getLogger(__name__)
 
 
-class Audit:
+class AuditLog:
     """Appends lines. Thread-safe. A disk that is full costs lines, which is said in the log."""
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class Audit:
         """One line, unless it is a refusal like another one just before. ``source`` is the address it came from;
         ``more`` that is None or empty is left out."""
         now = time.monotonic()
-        refused = isinstance(result, int) and result >= 400 and who.partition(":")[0] != Role.ADMIN
+        refused = isinstance(result, int) and result >= 400 and who.partition(":")[0] != CallerRole.ADMIN
         with self._lock:
             self._settle(now)
             if refused and not self._repeats.first(Kind(who, source, int(result)), now):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Role(Enum):
+class LeadershipRole(Enum):
     """What this process is."""
 
     STANDBY = "standby"
@@ -31,11 +31,11 @@ class Role(Enum):
     OVER = "over"
 
 
-class Step(Enum):
+class LeadershipStep(Enum):
     """What the shell is to do."""
 
-    LOOK = "look"  # read the node, then ``looked``
-    STAND = "stand"  # make the node with ``claim``, then ``stood``, however it ended
+    LOOK = "look"  # read the node, then ``on_node_read``
+    STAND = "stand"  # make the node with ``claim``, then ``on_claim_finished``, however it ended
     LEAD = "lead"
     PAUSE = "pause"
     RESUME = "resume"
@@ -47,58 +47,61 @@ class Leadership:
 
     def __init__(self, claim: str) -> None:
         self.claim = claim
-        self.role = Role.STANDBY
+        self.role = LeadershipRole.STANDBY
         self._connected = True
 
     @property
     def acting(self) -> bool:
         """True from LEAD to END."""
-        return self.role in (Role.LEADING, Role.SUSPENDED)
+        return self.role in (LeadershipRole.LEADING, LeadershipRole.SUSPENDED)
 
-    def looked(self, holder: str) -> list[Step]:
+    def on_node_read(self, holder: str) -> list[LeadershipStep]:
         """The node was read: the claim in it, "" if there is none."""
-        if self.role in (Role.OVER, Role.CANDIDATE) or not self._connected:
+        if self.role in (LeadershipRole.OVER, LeadershipRole.CANDIDATE) or not self._connected:
             return []  # who is told that the store answers again looks again
         if holder == self.claim:
-            before, self.role = self.role, Role.LEADING
-            return {Role.STANDBY: [Step.LEAD], Role.SUSPENDED: [Step.RESUME]}.get(before, [])
+            before, self.role = self.role, LeadershipRole.LEADING
+            return {
+                LeadershipRole.STANDBY: [LeadershipStep.LEAD],
+                LeadershipRole.SUSPENDED: [LeadershipStep.RESUME],
+            }.get(before, [])
         if self.acting:
             return self._end()
         if holder:
             return []
-        self.role = Role.CANDIDATE
-        return [Step.STAND]
+        self.role = LeadershipRole.CANDIDATE
+        return [LeadershipStep.STAND]
 
-    def stood(self) -> list[Step]:
+    def on_claim_finished(self) -> list[LeadershipStep]:
         """The transaction ended: done, refused, or nobody knows."""
-        if self.role is not Role.CANDIDATE:
+        if self.role is not LeadershipRole.CANDIDATE:
             return []
-        self.role = Role.STANDBY
-        return [Step.LOOK]
+        self.role = LeadershipRole.STANDBY
+        return [LeadershipStep.LOOK]
 
-    def suspended(self) -> list[Step]:
+    def suspended(self) -> list[LeadershipStep]:
         """The store does not answer; the session may still stand."""
         self._connected = False
-        if self.role is not Role.LEADING:
+        if self.role is not LeadershipRole.LEADING:
             return []
-        self.role = Role.SUSPENDED
-        return [Step.PAUSE]
+        self.role = LeadershipRole.SUSPENDED
+        return [LeadershipStep.PAUSE]
 
-    def connected(self) -> list[Step]:
+    def connected(self) -> list[LeadershipStep]:
         """The store answers, and the session is the one it was."""
         self._connected = True
-        return [] if self.role is Role.OVER else [Step.LOOK]
+        return [] if self.role is LeadershipRole.OVER else [LeadershipStep.LOOK]
 
-    def changed(self) -> list[Step]:
+    def changed(self) -> list[LeadershipStep]:
         """Something may have changed."""
-        return [] if self.role is Role.OVER else [Step.LOOK]
+        return [] if self.role is LeadershipRole.OVER else [LeadershipStep.LOOK]
 
-    def lost(self) -> list[Step]:
+    def lost(self) -> list[LeadershipStep]:
         """The session is over, and with it every node that it owned."""
         return self._end()
 
-    def _end(self) -> list[Step]:
-        if self.role is Role.OVER:
+    def _end(self) -> list[LeadershipStep]:
+        if self.role is LeadershipRole.OVER:
             return []
-        self.role = Role.OVER
-        return [Step.END]
+        self.role = LeadershipRole.OVER
+        return [LeadershipStep.END]

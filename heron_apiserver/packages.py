@@ -1,4 +1,4 @@
-"""Packages by the digest of their bytes, from uploads that are checked before they count.
+"""PackageRepository by the digest of their bytes, from uploads that are checked before they count.
 
 An upload is written to ``uploads/`` under a name drawn here, hashed on the way, and becomes a package when the store
 (``package_store``) has taken it whole; by default that is the folder ``packages/``, where it takes a rename.
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from heron_apiserver.shell.package_store import FolderStore, PackageStore, PackageStoreTrouble
+from heron_apiserver.package_store import FolderPackageStore, PackageStore, PackageStoreError
 from heron_control.packaging.check import check_apart
 from heron_control.packaging.shipping import LIMITS, is_digest
 from heron_control.packaging.writer import ArchiveLimits
@@ -26,7 +26,7 @@ from heron_control.packaging.writer import ArchiveLimits
 log = logging.getLogger(__name__)
 
 
-class Incoming:
+class IncomingPackage:
     """A file on its way. ``write`` may be called from any one thread at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -57,11 +57,11 @@ class Incoming:
         self.path.unlink(missing_ok=True)
 
 
-class Packages:
+class PackageRepository:
     """The packages of one home. Thread-safe."""
 
     def __init__(self, home: Path, limits: ArchiveLimits = LIMITS, store: PackageStore | None = None) -> None:
-        self._store = store or FolderStore(home / "packages")
+        self._store = store or FolderPackageStore(home / "packages")
         self._uploads = home / "uploads"
         self._limits = limits
         self._held: Counter[str] = Counter()
@@ -71,20 +71,20 @@ class Packages:
         for rest in self._uploads.iterdir():
             rest.unlink()
 
-    def incoming(self) -> Incoming:
+    def incoming(self) -> IncomingPackage:
         """A new file to write an upload to. Raises OSError."""
-        return Incoming(self._uploads / secrets.token_hex(16))
+        return IncomingPackage(self._uploads / secrets.token_hex(16))
 
     def has(self, digest: str) -> bool:
-        """Is it here? Raises PackageStoreTrouble."""
+        """Is it here? Raises PackageStoreError."""
         return is_digest(digest) and self._store.has(digest)
 
     def path(self, digest: str) -> Path | None:
-        """A file with exactly its bytes; None if it is not here. Raises PackageStoreTrouble, OSError."""
+        """A file with exactly its bytes; None if it is not here. Raises PackageStoreError, OSError."""
         return self._store.path(digest) if is_digest(digest) else None
 
-    def accept(self, incoming: Incoming) -> str:
-        """Check what came and keep it; returns its digest. Raises PackageError, PackageStoreTrouble, OSError."""
+    def accept(self, incoming: IncomingPackage) -> str:
+        """Check what came and keep it; returns its digest. Raises PackageError, PackageStoreError, OSError."""
         digest = incoming.finish()
         check_apart(incoming.path, self._limits)
         with self.held(digest):
@@ -106,7 +106,7 @@ class Packages:
                     del self._held[digest]
 
     def digests(self) -> list[str]:
-        """All that are here. Raises PackageStoreTrouble, OSError."""
+        """All that are here. Raises PackageStoreError, OSError."""
         return self._store.digests()
 
     def remove_unless_held(self, digest: str) -> bool:
@@ -119,7 +119,7 @@ class Packages:
             self._going.add(digest)
         try:
             self._store.remove(digest)
-        except PackageStoreTrouble as trouble:
+        except PackageStoreError as trouble:
             log.warning("a package that nobody needs stays until the next start: %s", trouble)
             return False
         finally:

@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
-from heron_apiserver.core.access import Right
-from heron_apiserver.core.request_book import Entry, is_request_id
-from heron_apiserver.core.submission import SubmitFields, check_definition, fingerprint, read_fields
-from heron_apiserver.shell.api import Api
-from heron_apiserver.shell.replies import failures, submitted
-from heron_apiserver.shell.routing import Route, api_of, needs
-from heron_apiserver.shell.upload import Form, receive
+from heron_apiserver.access import Permission
+from heron_apiserver.api_server import ApiServer
+from heron_apiserver.request_log import RequestRecord, is_request_id
+from heron_apiserver.responses import failures, submitted_document
+from heron_apiserver.routing import AuthorizedRoute, api_server_of, requires
+from heron_apiserver.submit_request import SubmitRequest, check_definition, fingerprint, parse_fields
+from heron_apiserver.upload import Form, receive
 from heron_control.packing import describe
 from heron_runtime.failures import InvalidTopology, Unavailable
 from heron_runtime.model.plan import PackingPlan
@@ -25,7 +25,7 @@ from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire import codec
 from heron_runtime.wire.errors import MalformedMessage
 
-router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=AuthorizedRoute)
 
 
 class Submitted(BaseModel):
@@ -78,7 +78,7 @@ BODY = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
 
 @router.post(
     "/topologies", status_code=201, response_model=Submitted, summary="Submit a topology",
-    openapi_extra={"requestBody": BODY}, dependencies=[needs(Right.CHANGE)],
+    openapi_extra={"requestBody": BODY}, dependencies=[requires(Permission.CHANGE)],
     responses={200: {"model": Submitted | DryRun, "description": "It runs already; or dry_run"},
                **failures(401, 404, 409, 507)},
 )  # fmt: skip
@@ -90,7 +90,7 @@ async def submit(
 ) -> Response:
     """201 when its containers are being started; what becomes of them is in `status`. A request without
     `Idempotency-Key` has the definition's id for one."""
-    api = api_of(request)
+    api = api_server_of(request)
     if idempotency_key is not None and not is_request_id(idempotency_key):
         raise InvalidTopology("Idempotency-Key is printable ASCII of at most 128 characters")
     if api.uploads >= api.bounds.uploads:
@@ -116,9 +116,9 @@ def _name_it(request: Request, form: Form, request_id: str | None) -> None:
     request.state.request_id = request_id or ""
 
 
-def _submit(api: Api, form: Form, request_id: str | None) -> Response:
-    """On a thread. Raises everything that ``answer_to`` knows."""
-    fields = read_fields(form.fields, form.files, api.service.config.cluster)
+def _submit(api: ApiServer, form: Form, request_id: str | None) -> Response:
+    """On a thread. Raises everything that ``error_response_for`` knows."""
+    fields = parse_fields(form.fields, form.files, api.service.config.cluster)
     assert form.definition is not None
     try:
         definition = codec.TOPOLOGY.decode_strictly(form.definition)
@@ -139,9 +139,9 @@ def _submit(api: Api, form: Form, request_id: str | None) -> Response:
 
 
 def _run(
-    api: Api,
+    api: ApiServer,
     form: Form,
-    fields: SubmitFields,
+    fields: SubmitRequest,
     definition: TopologyDefinition,
     packing: PackingPlan,
     package: str,
@@ -150,7 +150,7 @@ def _run(
     """Once for each request id."""
     assert form.definition is not None
     mark = fingerprint(fields, form.definition, package)
-    entry = Entry(request_id or definition.id, mark, definition.name, definition.id, time.time())
+    entry = RequestRecord(request_id or definition.id, mark, definition.name, definition.id, time.time())
     answer = api.requests.begin(entry)
     if answer is not None:
         return JSONResponse(json.loads(answer), 201, {"idempotency-replayed": "true"})
@@ -159,6 +159,6 @@ def _run(
     except BaseException:
         api.requests.failed(entry.request_id)
         raise
-    shown = submitted(fields.cluster, fields.role, fields.environ, definition.name)
+    shown = submitted_document(fields.cluster, fields.role, fields.environ, definition.name)
     api.requests.succeeded(entry, json.dumps(shown))
     return JSONResponse(shown, 201 if done else 200)

@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
-from heron_apiserver.core.request_book import Mismatch, UnderWay
-from heron_apiserver.core.submission import Rejected
+from heron_apiserver.request_log import RequestIdReused, RequestInProgress
+from heron_apiserver.submit_request import SubmitRejected
 from heron_control.web.statuses import RETRY, argument_faults
 from heron_runtime.failures import UsageError
 from heron_runtime.net.foreign import translate
@@ -56,7 +56,7 @@ _WORDS = {
 }
 
 
-def submitted(cluster: str, role: str, environ: str, name: str) -> dict[str, str]:
+def submitted_document(cluster: str, role: str, environ: str, name: str) -> dict[str, str]:
     """The answer to a submit, as Heron's."""
     return {"cluster": cluster, "role": role, "environ": environ, "environment": environ, "name": name}
 
@@ -72,12 +72,12 @@ def problem(code: int, message: str, cure: str = "", headers: dict[str, str] | N
     return JSONResponse(content, code, headers={**(RETRY if code == 503 else {}), **extra})
 
 
-def failure_body(message: str) -> bytes:
+def encode_error(message: str) -> bytes:
     """The JSON of an error."""
     return json.dumps(Problem(message=message).model_dump()).encode()
 
 
-def answer_to(error: Exception, code: int | None = None) -> Response:
+def error_response_for(error: Exception, code: int | None = None) -> Response:
     """The answer that says what ``error`` means; one that nobody knows is logged and is 500. ``code`` overrules."""
     if isinstance(error, RequestValidationError):
         return validation(error)
@@ -87,11 +87,11 @@ def answer_to(error: Exception, code: int | None = None) -> Response:
         if error.status_code == 404 and message == "Not Found":
             message = "there is no such path; see /docs"
         return problem(error.status_code, message, headers=headers)
-    if isinstance(error, Rejected):
+    if isinstance(error, SubmitRejected):
         return problem(422, str(error), details=list(error.problems), missing=list(error.missing))
-    if isinstance(error, Mismatch):
+    if isinstance(error, RequestIdReused):
         return problem(422, str(error))
-    if isinstance(error, UnderWay):
+    if isinstance(error, RequestInProgress):
         return problem(409, str(error), headers=RETRY)
     if isinstance(error, ClientDisconnect):
         return problem(CLIENT_GONE, "the client has gone")
@@ -111,11 +111,11 @@ def validation(error: RequestValidationError) -> Response:
     return problem(422, "; ".join(faults), details=faults)
 
 
-def install(app: FastAPI) -> None:
-    """Make the errors alike that come from outside any path of ours (those within: ``routing.Route``)."""
+def install_error_handlers(app: FastAPI) -> None:
+    """Make the errors alike that come from outside any path of ours (those within: ``routing.AuthorizedRoute``)."""
 
     async def no_path(_: Request, error: Exception) -> Response:
-        return answer_to(error)
+        return error_response_for(error)
 
     app.add_exception_handler(HTTPException, no_path)
     app.add_exception_handler(Exception, no_path)

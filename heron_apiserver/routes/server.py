@@ -8,14 +8,14 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
-from heron_apiserver.core.access import Caller, Right
-from heron_apiserver.shell.replies import failures
-from heron_apiserver.shell.routing import Route, api_of, needs
-from heron_apiserver.shell.token_routes import iso
+from heron_apiserver.access import Caller, Permission
+from heron_apiserver.responses import failures
+from heron_apiserver.routes.tokens import iso
+from heron_apiserver.routing import AuthorizedRoute, api_server_of, requires
 from heron_control.web.docs_page import docs_page
 from heronry.version import VERSION
 
-router = APIRouter(tags=["api server"], route_class=Route)
+router = APIRouter(tags=["api server"], route_class=AuthorizedRoute)
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
@@ -59,8 +59,8 @@ class Ready(BaseModel):
 
 @router.get("/api/v1/version", response_model=Version, summary="Versions", responses=failures())
 async def version(request: Request) -> Any:
-    """Needs no token."""
-    api = api_of(request)
+    """PermissionRequirement no token."""
+    api = api_server_of(request)
     target = api.target
     return Version(
         heronry=VERSION, api="v1", cluster=api.service.config.cluster, scheduler=api.scheduler_name,
@@ -72,13 +72,13 @@ async def version(request: Request) -> Any:
 
 @router.get(
     "/api/v1/whoami", response_model=WhoAmI, summary="What my token gives", responses=failures(401),
-    dependencies=[needs(Right.LOOK)],
+    dependencies=[requires(Permission.LOOK)],
 )  # fmt: skip
 async def who_am_i(request: Request) -> Any:
     """Any token but a topology's secret."""
     caller: Caller = request.state.caller
     return WhoAmI(
-        role=str(caller.role), cluster=api_of(request).service.config.cluster, token=caller.token,
+        role=str(caller.role), cluster=api_server_of(request).service.config.cluster, token=caller.token,
         expires_at=iso(caller.expires),
     )  # fmt: skip
 
@@ -103,7 +103,7 @@ async def leader() -> Response:
 )  # fmt: skip
 async def readyz(request: Request) -> Any:
     """Once the state store was read and what an earlier life left is settled; not while the store is away."""
-    api = api_of(request)
+    api = api_server_of(request)
     found = Ready(ready=api.ready, trouble=api.trouble, topologies=len(api.service.launches))
     return JSONResponse(found.model_dump(), 200 if api.ready else 503)
 
@@ -111,7 +111,7 @@ async def readyz(request: Request) -> Any:
 @router.get("/metrics", response_class=PlainTextResponse, responses={**_TEXT, **failures()}, summary="Its own metrics")
 async def metrics(request: Request) -> Response:
     """In the text format of Prometheus."""
-    return Response(api_of(request).counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(api_server_of(request).counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/docs", response_class=HTMLResponse, include_in_schema=False)

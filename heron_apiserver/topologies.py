@@ -10,9 +10,9 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heron_apiserver.core.access import same
-from heron_apiserver.core.submission import SubmitFields
-from heron_apiserver.shell.packages import Packages
+from heron_apiserver.access import secrets_equal
+from heron_apiserver.packages import PackageRepository
+from heron_apiserver.submit_request import SubmitRequest
 from heron_control.inspection.inspector import Inspector
 from heron_control.schedulers.scheduler import Scheduler
 from heron_control.schedulers.topology_folder import SECRET_FILE, identity_in
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class PlacedTopology:
     """A topology that stands in its place, the secret that lets its containers fetch its code, and its key."""
 
     launch: Launch
@@ -38,17 +38,19 @@ class Resident:
     identity: Identity = field(repr=False)
 
 
-class TopologyService:
+class PlacedTopologies:
     """The topologies of one cluster. Thread-safe."""
 
-    def __init__(self, config: ClusterConfig, store: StateStore, scheduler: Scheduler, packages: Packages) -> None:
+    def __init__(
+        self, config: ClusterConfig, store: StateStore, scheduler: Scheduler, packages: PackageRepository
+    ) -> None:
         self.config = config
         self.packages = packages
         self.inspector = Inspector(store, config.homes)
         self.submissions = SubmissionService(config, store, scheduler, self._placed, self._removed)
-        self._residents: dict[str, Resident] = {}  # by topology id
+        self._residents: dict[str, PlacedTopology] = {}  # by topology id
 
-    def submit(self, fields: SubmitFields, definition: TopologyDefinition, packing: PackingPlan, package: str) -> bool:
+    def submit(self, fields: SubmitRequest, definition: TopologyDefinition, packing: PackingPlan, package: str) -> bool:
         """Run it; False if this very submission runs already. All or nothing.
 
         ``package`` is the digest of its code, which the caller holds. See ``SubmissionService.submit`` for what it
@@ -79,25 +81,25 @@ class TopologyService:
         """By topology id, of those that stand in their place at this moment."""
         return {key: resident.launch for key, resident in self._residents.copy().items()}
 
-    def proves(self, topology_id: str, digest: str, nonce: str, proof: str) -> bool:
+    def verify_download_proof(self, topology_id: str, digest: str, nonce: str, proof: str) -> bool:
         """True if who made this proof knows the topology's secret. Takes as long where there is no such topology."""
         resident = self._residents.get(topology_id)
         expected = prove_download(resident.secret if resident else "0" * 64, topology_id, digest, nonce)
-        return same(proof, expected) and resident is not None
+        return secrets_equal(proof, expected) and resident is not None
 
-    def package_of(self, topology_id: str) -> str:
+    def find_package_digest(self, topology_id: str) -> str:
         """The digest of a topology's code; "" if there is no such topology."""
         resident = self._residents.get(topology_id)
         return resident.launch.package_digest if resident else ""
 
-    def identity_of(self, topology_id: str) -> Identity | None:
+    def find_identity(self, topology_id: str) -> Identity | None:
         """A topology's key; None if there is no such topology."""
         resident = self._residents.get(topology_id)
         return resident.identity if resident else None
 
     def _placed(self, launch: Launch, folder: Path) -> None:
         secret = (folder / SECRET_FILE).read_text().strip()
-        self._residents[launch.topology_id] = Resident(launch, secret, identity_in(folder, launch.topology_id))
+        self._residents[launch.topology_id] = PlacedTopology(launch, secret, identity_in(folder, launch.topology_id))
 
     def _removed(self, launch: Launch) -> None:
         self._residents.pop(launch.topology_id, None)

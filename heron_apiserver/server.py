@@ -1,4 +1,4 @@
-"""Options, home, lock, token files; then binds the port and serves until SIGTERM or SIGINT.
+"""ApiServerOptions, home, lock, token files; then binds the port and serves until SIGTERM or SIGINT.
 
 A single api server has its home for itself. With ``--elect`` several share one, and one of them leads (``replica``).
 """
@@ -14,13 +14,12 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from heron_apiserver.core.access import Role
-from heron_apiserver.core.package_place import Place
-from heron_apiserver.shell.api import Api, Bounds
-from heron_apiserver.shell.app import make_app
-from heron_apiserver.shell.package_store import place_from, store_at
-from heron_apiserver.shell.replica import Leader, Replica, home_id
-from heron_apiserver.shell.tokens import HANDED_OVER, TokenBook
+from heron_apiserver.access import CallerRole
+from heron_apiserver.api_server import ApiServer, UploadLimits
+from heron_apiserver.application import make_app
+from heron_apiserver.package_store import PackageLocation, load_package_location, open_package_store
+from heron_apiserver.replica import LeaderRecord, Replica, home_id
+from heron_apiserver.tokens import INITIAL_TOKEN_FILES, TokenBook
 from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.identity import HostLock
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerMaker
@@ -43,7 +42,7 @@ log = logging.getLogger("heron_apiserver")
 
 
 @dataclass(frozen=True)
-class Options:
+class ApiServerOptions:
     """How the api server is started. ``public``: it may listen where other machines reach it."""
 
     home: Path
@@ -56,7 +55,7 @@ class Options:
     public: bool = False
     allowed_hosts: tuple[str, ...] = ()
     advertise: str = ""
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: UploadLimits = field(default_factory=UploadLimits)
     quota: Quota = field(default_factory=Quota)
     elect: bool = False
     packages: str = field(default="", repr=False)  # by default a folder in the home; may hold credentials
@@ -64,7 +63,7 @@ class Options:
     verbose: bool = False
 
 
-def serve(options: Options) -> None:
+def serve(options: ApiServerOptions) -> None:
     """Serve until SIGTERM or SIGINT. Raises StartError."""
     set_up_process("heron_apiserver", "INFO")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -80,7 +79,7 @@ def serve(options: Options) -> None:
         raise StartError(
             f"another api server works in {home}; give each a --home of its own, or start all of them with --elect"
         )
-    config = config_for(options, home)
+    config = cluster_config(options, home)
     store, make = parts_of(options, config)
     place = package_place(options)
     single = None if options.elect else lead(options, config, store, make, place)
@@ -93,26 +92,31 @@ def serve(options: Options) -> None:
 
 
 def lead(
-    options: Options, config: ClusterConfig, store: StateStore, make: SchedulerMaker, place: Place
-) -> tuple[Api, FastAPI]:
+    options: ApiServerOptions, config: ClusterConfig, store: StateStore, make: SchedulerMaker, place: PackageLocation
+) -> tuple[ApiServer, FastAPI]:
     """What works in the home from now on. Raises StartError, SchedulerError."""
     tokens = TokenBook(config.home)
     scheduler = make(SchedulerContext(config.cluster, store, os.environ, config.homes))
-    api = Api(
+    api = ApiServer(
         config, store, scheduler, options.scheduler, tokens, options.bounds,
-        advertise=options.advertise or options.host, package_store=store_at(place, config.home, home_id),
+        advertise=options.advertise or options.host, package_store=open_package_store(place, config.home, home_id),
     )  # fmt: skip
     _say_how(config.home, made=bool(tokens.made))
     return api, make_app(api, hosts_of(options.host, options.allowed_hosts))
 
 
 def replica(
-    options: Options, config: ClusterConfig, store: StateStore, make: SchedulerMaker, place: Place, listens: int
+    options: ApiServerOptions,
+    config: ClusterConfig,
+    store: StateStore,
+    make: SchedulerMaker,
+    place: PackageLocation,
+    listens: int,
 ) -> Replica:
     """One of several. Raises StartError."""
     node = paths.api_server(config.cluster)
     try:
-        mine = Leader.of(config.home, f"{options.advertise or options.host}:{listens}")
+        mine = LeaderRecord.of(config.home, f"{options.advertise or options.host}:{listens}")
     except OSError as error:
         raise StartError(f"{config.home}: {error.strerror}") from error
     return Replica(store, node, mine, partial(lead, options, config, fenced(store, node), make, place), _end)
@@ -139,7 +143,7 @@ def prepare_home(home: Path) -> Path:
     return home
 
 
-def config_for(options: Options, home: Path) -> ClusterConfig:
+def cluster_config(options: ApiServerOptions, home: Path) -> ClusterConfig:
     """Where it works. Raises StartError."""
     cluster = options.cluster or options.scheduler
     if not is_safe_name(cluster):
@@ -148,7 +152,7 @@ def config_for(options: Options, home: Path) -> ClusterConfig:
     return ClusterConfig(home, cluster, StoreAddress(state_url, options.state_credential), quota=options.quota)
 
 
-def parts_of(options: Options, config: ClusterConfig) -> tuple[StateStore, SchedulerMaker]:
+def parts_of(options: ApiServerOptions, config: ClusterConfig) -> tuple[StateStore, SchedulerMaker]:
     """The state store, not yet open, and what makes the scheduler. Raises StartError."""
     try:
         store = open_address(config.store)
@@ -160,20 +164,20 @@ def parts_of(options: Options, config: ClusterConfig) -> tuple[StateStore, Sched
         raise StartError(error.line()) from error
 
 
-def package_place(options: Options) -> Place:
+def package_place(options: ApiServerOptions) -> PackageLocation:
     """Where packages are kept, with the libraries it takes. Raises StartError."""
     try:
-        place = place_from(options.packages, options.packages_options)
+        place = load_package_location(options.packages, options.packages_options)
     except Failure as error:
         raise StartError(f"{error}. {error.cure}" if error.cure else str(error)) from None
-    if place != Place():
+    if place != PackageLocation():
         log.info("packages are kept in %s", place.shown)
     return place
 
 
 def _say_how(home: Path, *, made: bool) -> None:
     """Where the token is; the token itself never goes to a log."""
-    token = home / HANDED_OVER[Role.ADMIN]
+    token = home / INITIAL_TOKEN_FILES[CallerRole.ADMIN]
     if made:
         log.info("drew the first tokens of this api server: %s, and read-token beside it to look only", token)
     if token.exists():

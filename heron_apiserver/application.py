@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from heron_apiserver.shell import package_routes, replies, self_routes, submit_routes, token_routes, topology_routes
-from heron_apiserver.shell.api import Api
+from heron_apiserver.api_server import ApiServer
+from heron_apiserver.responses import encode_error, install_error_handlers
+from heron_apiserver.routes import packages, server, submit, tokens, topologies
 from heron_control.web.body import BodyBounds
 from heron_control.web.guard import Guard
 from heronry.version import VERSION
@@ -24,7 +25,7 @@ SMALL_BODY_SECONDS = 30.0
 FORM_BYTES = 8 << 20  # of a submit request beside the package
 
 
-def make_app(api: Api, hosts: Iterable[str] = ()) -> FastAPI:
+def make_app(api: ApiServer, hosts: Iterable[str] = ()) -> FastAPI:
     """The application around an api server. ``hosts`` are names it answers to beside localhost."""
 
     @asynccontextmanager
@@ -38,9 +39,9 @@ def make_app(api: Api, hosts: Iterable[str] = ()) -> FastAPI:
         docs_url=None, redoc_url=None, openapi_url="/openapi.json", redirect_slashes=False,
     )  # fmt: skip
     app.state.api = api
-    for module in (submit_routes, topology_routes, package_routes, token_routes, self_routes):
+    for module in (submit, topologies, packages, tokens, server):
         app.include_router(module.router)
-    replies.install(app)
+    install_error_handlers(app)
 
     bounds = api.bounds
 
@@ -49,9 +50,9 @@ def make_app(api: Api, hosts: Iterable[str] = ()) -> FastAPI:
             return bounds.package_bytes + FORM_BYTES, bounds.upload_seconds
         return SMALL_BODY_BYTES, min(SMALL_BODY_SECONDS, bounds.upload_seconds)
 
-    app.add_middleware(BodyBounds, bounds=bounds_of, failure=replies.failure_body, idle_seconds=bounds.idle_seconds)
+    app.add_middleware(BodyBounds, bounds=bounds_of, failure=encode_error, idle_seconds=bounds.idle_seconds)
     app.add_middleware(
-        Guard, hosts=tuple(hosts), who="this api server", failure=replies.failure_body,
+        Guard, hosts=tuple(hosts), who="this api server", failure=encode_error,
         observe=api.counters.request,
     )  # fmt: skip
     return app

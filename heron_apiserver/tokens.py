@@ -16,14 +16,14 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from heron_apiserver.core.access import SCOPES, Role
+from heron_apiserver.access import SCOPES, CallerRole
 from heron_control.web.serving import StartError
 from heron_control.web.tokens import Token, digest_of, draw, fault_of, known
 from heron_runtime.failures import ExistsAlready, NotFound
 from heron_runtime.files import replace_file
 
 FILE = "tokens.json"
-HANDED_OVER = {Role.ADMIN: "admin-token", Role.READ: "read-token"}
+INITIAL_TOKEN_FILES = {CallerRole.ADMIN: "admin-token", CallerRole.READ: "read-token"}
 MIN_CHARACTERS = 20
 MAX_TOKENS = 256
 
@@ -40,12 +40,12 @@ class TokenBook:
         try:
             self._tokens = self._read()
             before = dict(self._tokens)
-            for role, name in HANDED_OVER.items():
+            for role, name in INITIAL_TOKEN_FILES.items():
                 self._take_in(role, home / name, first)
             if not self._rules(self._tokens):
                 raise StartError(
                     f"no admin token is left: write one of {MIN_CHARACTERS} characters or more into "
-                    f"{home / HANDED_OVER[Role.ADMIN]} (mode 0600) and start again"
+                    f"{home / INITIAL_TOKEN_FILES[CallerRole.ADMIN]} (mode 0600) and start again"
                 )
             if self._tokens != before:
                 self._keep(self._tokens)
@@ -60,7 +60,7 @@ class TokenBook:
         """Every one, by name."""
         return [self._tokens[name] for name in sorted(self._tokens)]
 
-    def create(self, name: str, role: Role, expires: float | None) -> str:
+    def create(self, name: str, role: CallerRole, expires: float | None) -> str:
         """Draw one; the token, which is told this once. Raises ExistsAlready, OSError."""
         text = draw()
         with self._lock:
@@ -81,13 +81,13 @@ class TokenBook:
                 raise ExistsAlready(
                     f"{name!r} is the last admin token that holds for ever", "Create another of scope admin first."
                 )
-            for role, file in HANDED_OVER.items():
+            for role, file in INITIAL_TOKEN_FILES.items():
                 if role == name:  # first: else the next start would take it in again
                     (self._home / file).unlink(missing_ok=True)
             self._keep(left)
 
     def _rules(self, tokens: dict[str, Token]) -> bool:
-        return any(token.scope == Role.ADMIN and token.expires is None for token in tokens.values())
+        return any(token.scope == CallerRole.ADMIN and token.expires is None for token in tokens.values())
 
     def _keep(self, tokens: dict[str, Token]) -> None:
         text = json.dumps({"tokens": [asdict(token) for token in tokens.values()]}, indent=1) + "\n"
@@ -101,14 +101,14 @@ class TokenBook:
         _guard(path)
         try:
             rows = json.loads(path.read_bytes())["tokens"]
-            found = [Token(str(r["name"]), Role(r["scope"]), str(r["digest"]), _time(r["expires"])) for r in rows]
+            found = [Token(str(r["name"]), CallerRole(r["scope"]), str(r["digest"]), _time(r["expires"])) for r in rows]
         except (ValueError, KeyError, TypeError) as error:
             raise StartError(
                 f"{path} is damaged ({error}); restore it, or remove it to begin with new tokens"
             ) from error
         return {token.name: token for token in found if token.scope in SCOPES}
 
-    def _take_in(self, role: Role, path: Path, first: bool) -> None:
+    def _take_in(self, role: CallerRole, path: Path, first: bool) -> None:
         if not path.exists():
             if not first:
                 return

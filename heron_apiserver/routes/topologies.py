@@ -9,10 +9,10 @@ from fastapi import Path as FromPath
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from heron_apiserver.core.access import Right
-from heron_apiserver.core.submission import MAX_COMPONENTS
-from heron_apiserver.shell.replies import failures
-from heron_apiserver.shell.routing import MAX_NAME, Asked, Route, api_of, needs, serve
+from heron_apiserver.access import Permission
+from heron_apiserver.responses import failures
+from heron_apiserver.routing import MAX_NAME, AuthorizedRoute, Target, api_server_of, requires, serve
+from heron_apiserver.submit_request import MAX_COMPONENTS
 from heron_control.inspection.inspector import SINCE_THE_START, LogReader, check_container, logged_processes
 from heron_control.inspection.status_document import to_document
 from heron_control.packing.runtime_config import read_settings
@@ -21,7 +21,7 @@ from heron_runtime.failures import NotFound
 from heron_runtime.model.containers import LAST_STANDBY
 from heron_runtime.model.topology import TopologyState
 
-router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=AuthorizedRoute)
 RESTART_SECONDS = 120.0
 NAMED_SECONDS = 300.0  # for a checkpoint to be complete
 MAX_PART = 1 << 20
@@ -95,7 +95,7 @@ class LogList(BaseModel):
 
 @router.get(
     "/topologies", response_model=list[Row], summary="List topologies", responses=failures(401),
-    dependencies=[needs(Right.LOOK)],
+    dependencies=[requires(Permission.LOOK)],
 )  # fmt: skip
 def list_topologies(
     request: Request,
@@ -103,12 +103,12 @@ def list_topologies(
     environ: Annotated[str | None, Query(description="only of this environment", max_length=128)] = None,
 ) -> Any:
     """With the state of each, for which its processes are asked."""
-    return api_of(request).service.inspector.rows(lambda r, e: role in (None, r) and environ in (None, e))
+    return api_server_of(request).service.inspector.rows(lambda r, e: role in (None, r) and environ in (None, e))
 
 
 @serve(router, "DELETE", "", "Kill a topology", Killed)
 def kill(
-    asked: Asked,
+    asked: Target,
     keep_logs: Annotated[bool, Query(description="leave the log files, where the api server has them")] = False,
 ) -> Any:
     """Answers when nothing of it runs. A kill that was interrupted is finished; a second one is 404."""
@@ -118,7 +118,7 @@ def kill(
 
 @serve(router, "POST", "/drain", "Let what it has read get through", TakenCheckpoint)
 def drain(
-    asked: Asked, timeout_seconds: Annotated[float, Form(description="then it goes on", ge=1, le=1800)] = 300.0
+    asked: Target, timeout_seconds: Annotated[float, Form(description="then it goes on", ge=1, le=1800)] = 300.0
 ) -> Any:
     """Pauses the spouts, and answers when no tuple is in flight or, where state is kept, when a last checkpoint (its
     number is given) is committed by all. Kill it then; it stays paused."""
@@ -127,14 +127,14 @@ def drain(
 
 
 @serve(router, "POST", "/activate", "Let the spouts emit", Message)
-def activate(asked: Asked) -> Any:
+def activate(asked: Target) -> Any:
     """Answers when the topology master has decided so."""
     asked.service.inspector.set_state(asked.record, TopologyState.RUNNING)
     return Message(message=f"Successfully activate topology: {asked.name}")
 
 
 @serve(router, "POST", "/deactivate", "Pause the spouts", Message)
-def deactivate(asked: Asked) -> Any:
+def deactivate(asked: Target) -> Any:
     """Answers when the topology master has decided so. What was emitted is processed."""
     asked.service.inspector.set_state(asked.record, TopologyState.PAUSED)
     return Message(message=f"Successfully deactivate topology: {asked.name}")
@@ -142,7 +142,7 @@ def deactivate(asked: Asked) -> Any:
 
 @serve(router, "POST", "/checkpoint", "Take a checkpoint now", NamedCheckpoint)
 def take_checkpoint(
-    asked: Asked,
+    asked: Target,
     wait_seconds: Annotated[float, Form(description="until it is complete; 0: answer at once", ge=0, le=1800)] = 0.0,
     label: Annotated[str, Form(description="keep it under this name; waits for it", max_length=MAX_NAME)] = "",
 ) -> Any:
@@ -159,7 +159,7 @@ def take_checkpoint(
 
 @serve(router, "POST", "/restore", "Go back to a complete checkpoint", Restored)
 def restore(
-    asked: Asked,
+    asked: Target,
     checkpoint: Annotated[int, Form(description="that is kept; 0: the last one", ge=0, le=MAX_OFFSET)] = 0,
     repeat_output: Annotated[bool, Form(description="to an older one: output may come again")] = False,
 ) -> Any:
@@ -170,7 +170,7 @@ def restore(
 
 
 @serve(router, "GET", "/checkpoints", "Checkpoints in the storage", list[dict[str, Any]])
-def checkpoints(asked: Asked) -> Any:
+def checkpoints(asked: Target) -> Any:
     """Of each manifest: when it was written, generation, turn, bytes, tasks, whether it is complete; and those that
     were given a name, also of a topology that was killed."""
     return asked.service.submissions.kept.rows(*asked.place)
@@ -181,7 +181,7 @@ Which = Annotated[str, FromPath(description="its number or name", min_length=1, 
 
 @serve(router, "GET", "/checkpoints/{which}", "What a checkpoint is made of", dict[str, Any])
 def checkpoint(
-    asked: Asked, which: Which, verify: Annotated[bool, Query(description="read all files that it needs")] = False
+    asked: Target, which: Which, verify: Annotated[bool, Query(description="read all files that it needs")] = False
 ) -> Any:
     """Its parts, the files its state is read from, key groups by task, tokens of sinks; with `verify` also
     `damaged_files`, a line each."""
@@ -189,7 +189,7 @@ def checkpoint(
 
 
 @serve(router, "DELETE", "/checkpoints/{which}", "Delete a checkpoint with a name", Message)
-def delete_checkpoint(asked: Asked, which: Which) -> Any:
+def delete_checkpoint(asked: Target, which: Which) -> Any:
     """The others go by themselves."""
     asked.service.submissions.kept.delete(*asked.place, which)
     return Message(message=f"Successfully delete checkpoint {which} of topology: {asked.name}")
@@ -197,7 +197,7 @@ def delete_checkpoint(asked: Asked, which: Which) -> Any:
 
 @serve(router, "POST", "/restart", "Restart a container, or all", Restarted)
 def restart(
-    asked: Asked,
+    asked: Target,
     container_id: Annotated[int, Form(description="its number; -1 for all", ge=-1, le=LAST_STANDBY)] = -1,
     timeout_seconds: Annotated[float, Form(description="answer 503 after this time", ge=0, le=1800)] = RESTART_SECONDS,
 ) -> Any:
@@ -208,7 +208,7 @@ def restart(
 
 @serve(router, "POST", "/update", "Change parallelism, containers, settings", dict[str, Any])
 def update(
-    asked: Asked,
+    asked: Target,
     component_parallelism: Annotated[
         list[str] | None, Form(description="COMPONENT:TASKS; may be repeated", max_length=MAX_COMPONENTS)
     ] = None,
@@ -230,7 +230,7 @@ def update(
 
 
 @serve(router, "GET", "/status", "Containers and processes", dict[str, Any])
-def status(asked: Asked) -> Any:
+def status(asked: Target) -> Any:
     """What all of its processes say, as `heron status -o json` shows it; and causes of backpressure, exceptions, last
     lines of logs."""
     return to_document(asked.service.inspector.status(asked.record, exceptions=True))
@@ -238,7 +238,7 @@ def status(asked: Asked) -> Any:
 
 @serve(router, "GET", "/metrics", "What flows", dict[str, Any])
 def metrics(
-    asked: Asked,
+    asked: Target,
     component: Annotated[str, Query(description="of this component only", max_length=128)] = "",
     interval: Annotated[float, Query(description="of the last seconds; -1: since the start", ge=-1, le=86_400)] = (
         SINCE_THE_START
@@ -250,7 +250,7 @@ def metrics(
 
 
 @serve(router, "GET", "/logs", "Who writes a log", LogList)
-def logs(asked: Asked) -> Any:
+def logs(asked: Target) -> Any:
     """Read them at `…/containers/{container}/file?path={process}.log`."""
     record = asked.record
     found = [LogProcess(process=p.process, component=p.component, container=p.container)
@@ -266,7 +266,7 @@ BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "
     responses={200: BYTES, **failures(401, 404)},
 )  # fmt: skip
 def log_file(
-    asked: Asked,
+    asked: Target,
     container: int,
     path: Annotated[str, Query(description="below the log folder", min_length=1, max_length=1024)],
     offset: Annotated[int, Query(description="in bytes; negative: from the end", ge=-MAX_OFFSET, le=MAX_OFFSET)] = 0,

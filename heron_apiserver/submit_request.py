@@ -20,8 +20,8 @@ from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heronry.api.config import examine
 from heronry.api.validate import problems_of
 
-NEEDED = ("name", "cluster", "role", "environment")
-OPTIONAL = (
+REQUIRED_FIELDS = ("name", "cluster", "role", "environment")
+OPTIONAL_FIELDS = (
     "user", "state", "settings", "replace", "dry_run", "package", "from_checkpoint", "allow_dropped_state",
     "without_state", "timeout_seconds",
 )  # fmt: skip
@@ -34,7 +34,7 @@ MAX_COMPONENTS = 2000
 DRAIN_SECONDS, MAX_DRAIN_SECONDS = 120.0, 1800.0  # what is replaced may take so long to get through
 
 
-class Rejected(ValueError):
+class SubmitRejected(ValueError):
     """The request makes no sense. ``problems`` are sentences, ``missing`` the names of fields."""
 
     def __init__(self, problems: Collection[str], missing: Collection[str] = ()) -> None:
@@ -44,7 +44,7 @@ class Rejected(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class SubmitFields:
+class SubmitRequest:
     """The text fields, checked. ``package`` is the digest of one that is at the api server already, or "";
     ``timeout_seconds`` what a topology that is replaced, and keeps state, may take to be drained."""
 
@@ -64,11 +64,11 @@ class SubmitFields:
     timeout_seconds: float = DRAIN_SECONDS
 
 
-def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str) -> SubmitFields:
-    """Check the text fields of a request to the api server of ``cluster``. Raises Rejected with every fault."""
-    problems = [f"there is no field {name!r}" for name in sorted(set(fields) - {*NEEDED, *OPTIONAL})]
+def parse_fields(fields: Mapping[str, str], files: Collection[str], cluster: str) -> SubmitRequest:
+    """Check the text fields of a request to the api server of ``cluster``. Raises SubmitRejected with every fault."""
+    problems = [f"there is no field {name!r}" for name in sorted(set(fields) - {*REQUIRED_FIELDS, *OPTIONAL_FIELDS})]
     problems += [f"there is no file {name!r}" for name in sorted(set(files) - set(FILES))]
-    missing = [name for name in NEEDED if not fields.get(name)]
+    missing = [name for name in REQUIRED_FIELDS if not fields.get(name)]
     missing += [] if "definition" in files else ["definition"]
     missing += [] if ("topology" in files) != bool(fields.get("package")) else ["topology"]
     if missing:
@@ -76,7 +76,7 @@ def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str)
             f"missing: {', '.join(missing)}"
             + (" (a file, or the field package with its digest; not both)" if "topology" in missing else "")
         )
-    for name in (n for n in NEEDED if fields.get(n)):
+    for name in (n for n in REQUIRED_FIELDS if fields.get(n)):
         if not is_safe_name(fields[name]):
             problems.append(f"{name} {fields[name][:64]!r} is no name: letters, digits, '_', '-', '.', a letter first")
     if fields.get("cluster", cluster) != cluster:
@@ -93,18 +93,20 @@ def read_fields(fields: Mapping[str, str], files: Collection[str], cluster: str)
     if len(user) > 128 or not user.isprintable():
         faults.append("user is a short printable text")
     if problems + faults:
-        raise Rejected(problems + faults, missing)
-    return SubmitFields(
+        raise SubmitRejected(problems + faults, missing)
+    return SubmitRequest(
         fields["name"], fields["cluster"], fields["role"], fields["environment"], user, TopologyState(state), settings,
         replace, dry_run, fields.get("package", ""), fields.get("from_checkpoint", ""), dropped,
         without, seconds,
     )  # fmt: skip
 
 
-def check_definition(definition: TopologyDefinition, fields: SubmitFields) -> PackingPlan:
-    """The packing plan of a definition that can run. Raises Rejected with every fault, ``PackingError`` included."""
+def check_definition(definition: TopologyDefinition, fields: SubmitRequest) -> PackingPlan:
+    """Check a definition and return its packing plan. Raises SubmitRejected with every fault found."""
     if len(definition.components) > MAX_COMPONENTS:
-        raise Rejected([f"a topology has at most {MAX_COMPONENTS} components, this one {len(definition.components)}"])
+        raise SubmitRejected(
+            [f"a topology has at most {MAX_COMPONENTS} components, this one {len(definition.components)}"]
+        )
     problems = problems_of(definition)
     if definition.name != fields.name:
         problems.append(f"the definition is of {definition.name!r}, the request of {fields.name!r}")
@@ -119,10 +121,10 @@ def check_definition(definition: TopologyDefinition, fields: SubmitFields) -> Pa
             return pack(definition)
         except PackingError as error:
             problems.append(str(error))
-    raise Rejected(problems)
+    raise SubmitRejected(problems)
 
 
-def fingerprint(fields: SubmitFields, definition: bytes, package: str) -> str:
+def fingerprint(fields: SubmitRequest, definition: bytes, package: str) -> str:
     """What tells two requests apart."""
     parts = (
         fields.name, fields.cluster, fields.role, fields.environ, fields.state, str(fields.replace), package,

@@ -7,34 +7,36 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.responses import FileResponse, Response
 
-from heron_apiserver.core.access import Caller, Right, Role
-from heron_apiserver.shell.replies import failures
-from heron_apiserver.shell.routing import Route, api_of, needs
+from heron_apiserver.access import Caller, CallerRole, Permission
+from heron_apiserver.responses import failures
+from heron_apiserver.routing import AuthorizedRoute, api_server_of, requires
 from heron_control.packaging.shipping import DIGEST
 from heron_runtime.failures import NotAllowed, NotFound
 
-router = APIRouter(prefix="/api/v1", tags=["packages"], route_class=Route)
+router = APIRouter(prefix="/api/v1", tags=["packages"], route_class=AuthorizedRoute)
 FILE = {"content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}}
 
 
 @router.api_route(
     "/packages/{digest}", methods=["GET"], response_class=Response, summary="Download a package",
-    responses={200: FILE, **failures(401, 404)}, dependencies=[needs(Right.CODE)],
+    responses={200: FILE, **failures(401, 404)}, dependencies=[requires(Permission.CODE)],
 )  # fmt: skip
 @router.api_route(
     "/packages/{digest}", methods=["HEAD"], response_class=Response, summary="Is this package here?",
     name="package_is_here", responses={200: {"description": "It is."}, **failures(401, 404)},
-    dependencies=[needs(Right.CODE)],
+    dependencies=[requires(Permission.CODE)],
 )  # fmt: skip
 def package(
     request: Request,
     digest: Annotated[str, Path(description="SHA-256 of the tar.gz, in hex", pattern=f"^{DIGEST.pattern}$")],
 ) -> Response:
-    """For who may submit; and for a container of a topology, which gets its own package only: it asks with the header
-    `heronry-topology` (its id), is answered 401 with `heronry-nonce`, and proves under it that it knows its secret."""
-    api = api_of(request)
+    """Requires permission to submit, or proof of a topology's secret, which gives access to its own package only.
+
+    A container sends its topology's id in the header `heronry-topology`, receives 401 with `heronry-nonce`, and repeats
+    the request with the proof of the secret over that nonce."""
+    api = api_server_of(request)
     caller: Caller = request.state.caller
-    if caller.role is Role.TOPOLOGY and api.service.package_of(caller.topology_id) != digest:
+    if caller.role is CallerRole.TOPOLOGY and api.service.find_package_digest(caller.topology_id) != digest:
         raise NotAllowed("this is not the package of that topology")
     if request.method == "HEAD":
         if not api.packages.has(digest):

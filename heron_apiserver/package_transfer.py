@@ -1,4 +1,4 @@
-"""``python -m heron_apiserver.shell.package_transfer``: one operation on a store of packages, in a process of its own.
+"""``python -m heron_apiserver.package_transfer``: one operation on a store of packages, in a process of its own.
 
 The libraries of the stores have threads, loops and retries of their own, and few a bound of time. So each operation is
 a process, which whoever asked for it can end; and which ends itself, should nobody be left to. The order comes as JSON
@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heron_apiserver.core.package_place import pip_line
 from heron_control.packaging.shipping import is_digest
 from heron_runtime.file_store import LibraryMissing, OpenStore, store_class
-from heron_runtime.model.file_urls import OBJECT_STORES, scheme_of
+from heron_runtime.model.file_urls import DISTRIBUTIONS, OBJECT_STORES, scheme_of
 
 SUFFIX = ".tar.gz"
 INCOMING = ".incoming-"
@@ -32,7 +31,7 @@ GRACE_SECONDS = 5
 
 
 @dataclass(frozen=True)
-class Order:
+class TransferRequest:
     """``space`` is the folder below the URL; ``file`` the one to send, or to write what comes to."""
 
     operation: str
@@ -45,7 +44,7 @@ class Order:
     file: str = ""
 
 
-class Trouble(Exception):
+class TransferError(Exception):
     """It cannot be done; the text says why, and the second one perhaps what to do."""
 
 
@@ -56,19 +55,24 @@ def file_name(digest: str) -> str:
     return f"{digest}{SUFFIX}"
 
 
+def install_command(scheme: str, distribution: str = "") -> str:
+    """What to type for a store's library."""
+    return f"pip install 'heronry[uploaders]' {distribution or DISTRIBUTIONS.get(scheme, '')}".rstrip()
+
+
 def load(scheme: str) -> None:
-    """Raises Trouble with the line that installs what is missing."""
+    """Raises TransferError with the line that installs what is missing."""
     try:
         store_class(scheme)
     except LibraryMissing as error:
-        cure = f"Type: {pip_line(scheme)}" if error.known else "Look at the URL, or install what implements it."
-        raise Trouble(str(error), cure) from None
+        cure = f"Type: {install_command(scheme)}" if error.known else "Look at the URL, or install what implements it."
+        raise TransferError(str(error), cure) from None
 
 
 class Store:
     """The packages below one folder of a store."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: TransferRequest) -> None:
         scheme = scheme_of(order.url)
         load(scheme)
         self._store = OpenStore(order.url, order.options)
@@ -116,7 +120,7 @@ class Store:
         found = self._files.info(path)["size"]
         if found != size:
             self._files.rm_file(path)
-            raise Trouble(f"only {found} of {size} bytes were kept", "Look whether the store is full.")
+            raise TransferError(f"only {found} of {size} bytes were kept", "Look whether the store is full.")
 
     def fetch(self, digest: str, file: str, most_bytes: int) -> str:
         """Write it to ``file``; returns the SHA-256 of what came."""
@@ -129,7 +133,7 @@ class Store:
             while chunk := source.read(CHUNK):
                 count += len(chunk)
                 if count > most_bytes:
-                    raise Trouble(f"the package there is larger than {most_bytes} bytes")
+                    raise TransferError(f"the package there is larger than {most_bytes} bytes")
                 hashed.update(chunk)
                 if target is not None:
                     target.write(chunk)
@@ -154,8 +158,8 @@ class Store:
             self._files.rm_file(self._path(digest))
 
 
-def carry_out(order: Order) -> Any:
-    """Do it. Raises Trouble, FileNotFoundError, and what the store's library raises."""
+def execute_transfer(order: TransferRequest) -> Any:
+    """Do it. Raises TransferError, FileNotFoundError, and what the store's library raises."""
     if order.operation == "load":
         load(scheme_of(order.url))
         return None
@@ -171,18 +175,18 @@ def carry_out(order: Order) -> Any:
             return store.digests()
         case "remove":
             return store.remove(order.digest)
-    raise Trouble(f"no operation {order.operation!r}")
+    raise TransferError(f"no operation {order.operation!r}")
 
 
 def main() -> int:
     """Read the order, answer; 0 even for trouble, which the answer tells."""
-    order = Order(**json.load(sys.stdin))
+    order = TransferRequest(**json.load(sys.stdin))
     signal.alarm(int(order.seconds) + GRACE_SECONDS)
     try:
-        answer = {"result": carry_out(order)}
+        answer = {"result": execute_transfer(order)}
     except FileNotFoundError as error:
         answer = {"absent": str(error)}
-    except Trouble as trouble:
+    except TransferError as trouble:
         answer = {"trouble": trouble.args[0], "cure": "".join(trouble.args[1:])}
     except Exception as error:
         answer = {"trouble": f"{type(error).__name__}: {error}"}

@@ -14,22 +14,24 @@ import contextlib
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
-from heron_apiserver.core.package_place import Place, place_of
-from heron_apiserver.shell.package_transfer import INCOMING, SUFFIX, Order, file_name
+from heron_apiserver.package_transfer import INCOMING, SUFFIX, TransferRequest, file_name
 from heron_control.packaging.shipping import digest_of, is_digest
 from heron_runtime.commands import child_environment, python_command
-from heron_runtime.failures import NotAllowed, Unavailable, one_line
+from heron_runtime.failures import NotAllowed, Unavailable, UsageError, one_line
 from heron_runtime.file_store import options_in
+from heron_runtime.model.file_urls import redacted, scheme_of, shown_url
 from heron_runtime.model.masking import HIDDEN
 
 MOST_BYTES = 2 << 30
@@ -40,14 +42,14 @@ READERS = 8
 WAIT_SECONDS = 1.0
 
 
-class PackageStoreTrouble(Unavailable):
+class PackageStoreError(Unavailable):
     """The store of packages does not do what was asked; nothing is left half done."""
 
     cure = "Look at the store and its credentials (--packages, --packages-options of the api server), and try again."
 
 
 class PackageStore(Protocol):
-    """Every method may block, is thread-safe, and raises PackageStoreTrouble or OSError. ``keep`` and ``remove`` raise
+    """Every method may block, is thread-safe, and raises PackageStoreError or OSError. ``keep`` and ``remove`` raise
     ValueError for what is no digest, and there is never a package of such a name."""
 
     def keep(self, digest: str, file: Path) -> None:
@@ -66,15 +68,15 @@ class PackageStore(Protocol):
         """Idempotent."""
 
 
-def _damaged(digest: str, found: str, where: str) -> PackageStoreTrouble:
-    return PackageStoreTrouble(
+def _damaged(digest: str, found: str, where: str) -> PackageStoreError:
+    return PackageStoreError(
         f"the package {digest} in {where} is damaged: its SHA-256 is {found}",
         "Submit the topology's code again, which replaces it; or put the file back from a backup.",
     )
 
 
-class FolderStore:
-    """Packages in a folder: by a rename, from wherever they come."""
+class FolderPackageStore:
+    """PackageRepository in a folder: by a rename, from wherever they come."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -135,11 +137,11 @@ class FolderStore:
         self._file(digest).unlink(missing_ok=True)
 
 
-class RemoteStore:
-    """Packages below ``URL/SPACE``. ``copies`` is a folder of this store alone; what lies there is removed."""
+class RemotePackageStore:
+    """PackageRepository below ``URL/SPACE``. ``copies`` is a folder of this store alone; what lies there is removed."""
 
     def __init__(
-        self, place: Place, space: str, copies: Path, *,
+        self, place: PackageLocation, space: str, copies: Path, *,
         look_seconds: float = LOOK_SECONDS, transfer_seconds: float = TRANSFER_SECONDS,
     ) -> None:  # fmt: skip
         self._place = place
@@ -224,7 +226,7 @@ class RemoteStore:
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         if not self._turns.acquire(timeout=WAIT_SECONDS):
-            raise PackageStoreTrouble(
+            raise PackageStoreError(
                 f"{READERS} requests wait for the store of packages, which is the most", "Try again in a few seconds."
             )
         try:
@@ -233,19 +235,19 @@ class RemoteStore:
             self._turns.release()
 
     def _ask(self, operation: str, seconds: float, digest: str = "", file: Path | None = None) -> Any:
-        """The result; None for what is not there. Raises PackageStoreTrouble."""
-        order = Order(
+        """The result; None for what is not there. Raises PackageStoreError."""
+        order = TransferRequest(
             operation, self._place.url, dict(self._place.options), self._space, seconds, MOST_BYTES, digest,
             str(file or ""),
         )  # fmt: skip
         return ask(self._place, order)
 
 
-def ask(place: Place, order: Order) -> Any:
-    """Have a process do it; the result, or None for what is not there. Raises PackageStoreTrouble."""
+def ask(place: PackageLocation, order: TransferRequest) -> Any:
+    """Have a process do it; the result, or None for what is not there. Raises PackageStoreError."""
     try:
         done = subprocess.run(
-            python_command("heron_apiserver.shell.package_transfer"), input=json.dumps(asdict(order)).encode(),
+            python_command("heron_apiserver.package_transfer"), input=json.dumps(asdict(order)).encode(),
             capture_output=True, cwd="/", env=child_environment(), timeout=order.seconds, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -259,32 +261,92 @@ def ask(place: Place, order: Order) -> Any:
     return answer.get("result")
 
 
-def _trouble(place: Place, what: str, cure: str = "") -> PackageStoreTrouble:
+def _trouble(place: PackageLocation, what: str, cure: str = "") -> PackageStoreError:
     said = one_line(place.redact(what)).strip() or HIDDEN
-    return PackageStoreTrouble(f"the store of packages {place.shown} {said}", place.redact(cure))
+    return PackageStoreError(f"the store of packages {place.shown} {said}", place.redact(cure))
 
 
-def place_from(text: str, options_file: str = "") -> Place:
+def load_package_location(text: str, options_file: str = "") -> PackageLocation:
     """``--packages`` and ``--packages-options``, with the libraries that it takes. Asks no store.
 
-    Raises UsageError, PackageStoreTrouble.
+    Raises UsageError, PackageStoreError.
     """
-    place = place_of(text, options_in(Path(options_file), "--packages-options") if options_file else None)
+    place = parse_package_location(text, options_in(Path(options_file), "--packages-options") if options_file else None)
     if place.url:
-        ask(place, Order("load", place.url, {}, "", LOOK_SECONDS, 0))
+        ask(place, TransferRequest("load", place.url, {}, "", LOOK_SECONDS, 0))
     return place
 
 
-def store_at(place: Place, home: Path, home_id: Callable[[Path], str]) -> PackageStore | None:
+def open_package_store(place: PackageLocation, home: Path, home_id: Callable[[Path], str]) -> PackageStore | None:
     """The store of this home, in a folder by the home's id: several homes may share a place. None for the home itself.
 
     Raises NotAllowed.
     """
-    if place == Place():
+    if place == PackageLocation():
         return None
     try:
         if place.url:
-            return RemoteStore(place, home_id(home), home / "copies")
-        return FolderStore(Path(place.folder, home_id(home)))
+            return RemotePackageStore(place, home_id(home), home / "copies")
+        return FolderPackageStore(Path(place.folder, home_id(home)))
     except OSError as error:
         raise NotAllowed(f"{place.shown}: {error.strerror}", "Make it writable, or give another --packages.") from None
+
+
+NOT_KEPT = frozenset({"memory", "data", "http", "https", "zip", "tar", "filecache", "simplecache", "blockcache"})
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageLocation:
+    """``url`` is empty for a folder, ``folder`` for a URL; with neither the packages lie in the home."""
+
+    folder: str = ""
+    url: str = field(default="", repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def scheme(self) -> str:
+        """Of the URL."""
+        return scheme_of(self.url)
+
+    @property
+    def shown(self) -> str:
+        """As people may see it: no user, no password, no query."""
+        return shown_url(self.url) if self.url else self.folder or "the home"
+
+    def redact(self, text: str) -> str:
+        """Foreign text without what is secret here."""
+        return redacted(text, self.url, self.options)
+
+
+def parse_package_location(text: str, options: Mapping[str, Any] | None = None) -> PackageLocation:
+    """What ``--packages`` means. Raises UsageError, which shows no more of the text than its scheme."""
+    given = dict(options or {})
+    if not text:
+        if given:
+            raise UsageError("--packages-options is for a --packages URL", "Give --packages, or leave it out.")
+        return PackageLocation()
+    scheme = _URL.match(text)
+    if scheme is None:
+        if "://" in text or "::" in text:
+            raise UsageError("--packages is no URL of a store", "Give SCHEME://…, or a folder's path.")
+        if given:
+            raise UsageError("--packages-options is for a --packages URL", "A folder takes none; leave it out.")
+        if not text.startswith("/") or "\0" in text:
+            raise UsageError("--packages is no absolute path and no URL", "Give /a/folder, or s3://bucket/prefix.")
+        return PackageLocation(folder=text)
+    name = scheme[1]
+    if name in NOT_KEPT:
+        raise UsageError(
+            f"--packages {name}://… keeps nothing that another api server, or the next one, could read",
+            "Give a store that keeps files: a folder, s3://, gs://, hdfs://, sftp://, file://.",
+        )
+    try:
+        urlsplit(text)
+    except ValueError:
+        raise UsageError(f"--packages {name}://… is no URL", "Look at its host and its brackets.") from None
+    if "::" in text or not text[scheme.end() :].strip("/") or any(part == ".." for part in text.split("/")):
+        raise UsageError(
+            f"--packages {name}://… names no place", "Give SCHEME://HOST-OR-BUCKET/FOLDER, without '::' and '..'."
+        )
+    return PackageLocation(url=text, options=given)

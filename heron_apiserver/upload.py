@@ -15,8 +15,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 
-from heron_apiserver.core.submission import FILES
-from heron_apiserver.shell.packages import Incoming
+from heron_apiserver.packages import IncomingPackage
+from heron_apiserver.submit_request import FILES
 from heron_control.web.body import TooLarge
 from heron_runtime.failures import InvalidTopology
 
@@ -34,7 +34,7 @@ class Form:
 
     fields: dict[str, str] = field(default_factory=dict)
     definition: bytes | None = None
-    package: Incoming | None = None
+    package: IncomingPackage | None = None
 
     @property
     def files(self) -> set[str]:
@@ -48,7 +48,9 @@ class Form:
             self.package.discard()
 
 
-async def receive(request: Request, form: Form, incoming: Callable[[], Incoming], max_package_bytes: int) -> None:
+async def receive(
+    request: Request, form: Form, incoming: Callable[[], IncomingPackage], max_package_bytes: int
+) -> None:
     """Read the whole body into ``form``. Raises InvalidTopology, TooLarge, OSError and what the stream raises."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary", b"")
@@ -76,7 +78,7 @@ async def _chunks(request: Request) -> AsyncIterator[bytes]:
 class _Reader:
     """The parser's callbacks: decides for each part where its bytes go."""
 
-    def __init__(self, form: Form, incoming: Callable[[], Incoming], max_package_bytes: int) -> None:
+    def __init__(self, form: Form, incoming: Callable[[], IncomingPackage], max_package_bytes: int) -> None:
         self._form = form
         self._incoming = incoming
         self._max_package_bytes = max_package_bytes

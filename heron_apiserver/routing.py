@@ -1,7 +1,8 @@
 """How a function becomes a path: who may call it, how its errors become answers, and how a change is written down.
 
-A path says which right it needs (``needs``), or stands in OPEN_PATHS; one that does neither cannot be made. ``Route``
-looks at the token before anything else of a request is read: a stranger's body is never parsed.
+A path declares the permission it requires (``requires``) or is listed in ``OPEN_PATHS``. A path that does neither
+cannot be created. ``AuthorizedRoute`` checks the token before it reads anything else, so the body of an unknown client is never
+parsed.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
-from heron_apiserver.core.access import RIGHTS, SCOPES, Caller, Right, Role, bearer
-from heron_apiserver.core.challenge import parts_of
-from heron_apiserver.shell.api import Api
-from heron_apiserver.shell.replies import answer_to, failures
+from heron_apiserver.access import PERMISSIONS, SCOPES, Caller, CallerRole, Permission, parse_bearer_token, parts_of
+from heron_apiserver.api_server import ApiServer
+from heron_apiserver.responses import error_response_for, failures
 from heron_control.web.names import UNDONE_HEADER
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable
 from heron_runtime.model.ids import is_safe_name
@@ -37,7 +37,7 @@ class WrongToken(Failure):
     """401."""
 
 
-class Challenged(Failure):
+class ProofRequired(Failure):
     """401, with a nonce: a container is asked for its proof."""
 
     def __init__(self, nonce: str) -> None:
@@ -45,7 +45,7 @@ class Challenged(Failure):
         self.nonce = nonce
 
 
-class TooManyWrong(Failure):
+class TooManyWrongTokens(Failure):
     """429."""
 
 
@@ -57,76 +57,80 @@ class NotReady(Unavailable):
         self.soon = soon
 
 
-def api_of(request: Request) -> Api:
+def api_server_of(request: Request) -> ApiServer:
     """The api server that answers this request."""
-    return cast(Api, request.app.state.api)
+    return cast(ApiServer, request.app.state.api)
 
 
-def source_of(request: Request) -> str:
+def client_address(request: Request) -> str:
     """The address a request came from: the connection's, never what a header says."""
     return request.client.host if request.client else ""
 
 
-class Needs:
-    """A dependency that says which right a path needs. ``Route`` sees to it; this is for the documentation."""
+class PermissionRequirement:
+    """Dependency that declares the permission of a path, for the documentation. ``AuthorizedRoute`` enforces it."""
 
-    def __init__(self, right: Right) -> None:
+    def __init__(self, right: Permission) -> None:
         self.right = right
 
     async def __call__(self, _: Any = _SCHEME) -> None:
         """The caller was let in before."""
 
 
-def needs(right: Right) -> Any:
+def requires(right: Permission) -> Any:
     """Among the dependencies of a path: who calls it has this right. Everybody else is refused."""
-    return Depends(Needs(right))
+    return Depends(PermissionRequirement(right))
 
 
-def admit(request: Request, right: Right) -> None:
-    """Note who calls. Raises WrongToken, TooManyWrong, NotAllowed, Unavailable; reads nothing but headers."""
-    api = api_of(request)
+def authorize(request: Request, right: Permission) -> None:
+    """Note who calls. Raises WrongToken, TooManyWrongTokens, NotAllowed, Unavailable; reads nothing but headers."""
+    api = api_server_of(request)
     request.state.caller = None
     headers = request.headers.getlist("authorization")
     given = headers[0] if len(headers) == 1 else ""
-    token, topology_id = bearer(given), request.headers.get(TOPOLOGY_HEADER, "")
+    token, topology_id = parse_bearer_token(given), request.headers.get(TOPOLOGY_HEADER, "")
     caller = _caller(request, token, topology_id, given)
     late = caller is not None and caller.expires is not None and time.time() >= caller.expires
     if caller is not None and late:
         request.state.caller = caller
-        if not api.throttle.wrong(source_of(request), time.monotonic()):
-            raise TooManyWrong("too many wrong tokens came from this address", "Wait a few seconds.")
+        if not api.throttle.wrong(client_address(request), time.monotonic()):
+            raise TooManyWrongTokens("too many wrong tokens came from this address", "Wait a few seconds.")
         raise WrongToken(
             f"the token {caller.token!r} has expired", "An administrator makes another: heron token create."
         )
     unasked = not headers or (parts_of(given)[0] and not _answers_ours(request, given))
-    if caller is None and right is Right.CODE and topology_id and unasked:
-        raise Challenged(api.challenges.nonce(int(time.time()), topology_id, source_of(request)))
+    if caller is None and right is Permission.CODE and topology_id and unasked:
+        raise ProofRequired(api.challenges.nonce(int(time.time()), topology_id, client_address(request)))
     if caller is None:
-        if not api.throttle.wrong(source_of(request), time.monotonic()):
-            raise TooManyWrong("too many wrong tokens came from this address", "Wait a few seconds.")
+        if not api.throttle.wrong(client_address(request), time.monotonic()):
+            raise TooManyWrongTokens("too many wrong tokens came from this address", "Wait a few seconds.")
         raise WrongToken(
             "the token is wrong" if token else "there is no token in the Authorization header",
             f"`heron login {api.service.config.cluster} --api URL` stores the right one.",
         )
     request.state.caller = caller
     if not caller.may(right):
-        wanted = ", ".join(scope for scope in SCOPES if right in RIGHTS[scope])
+        wanted = ", ".join(scope for scope in SCOPES if right in PERMISSIONS[scope])
         raise NotAllowed(
             f"a token of scope {caller.role} does not give the right to {right}", f"Use one of scope {wanted}."
         )
-    if right is Right.CHANGE and not api.ready:
+    if right is Permission.CHANGE and not api.ready:
         raise NotReady(api.trouble, soon=api.starting)
 
 
 def _caller(request: Request, token: str, topology_id: str, given: str) -> Caller | None:
-    api = api_of(request)
+    api = api_server_of(request)
     found = api.tokens.known(token)
     if found is not None:
-        return Caller(Role(found.scope), token=found.name, expires=found.expires)
+        return Caller(CallerRole(found.scope), token=found.name, expires=found.expires)
     if _answers_ours(request, given):
         nonce, proof = parts_of(given)
         digest = request.path_params.get("digest", "")
-        return Caller(Role.TOPOLOGY, topology_id) if api.service.proves(topology_id, digest, nonce, proof) else None
+        return (
+            Caller(CallerRole.TOPOLOGY, topology_id)
+            if api.service.verify_download_proof(topology_id, digest, nonce, proof)
+            else None
+        )
     return None
 
 
@@ -134,17 +138,23 @@ def _answers_ours(request: Request, given: str) -> bool:
     """True if the header holds a nonce that this server gave this caller. Behind a balancer, what another one gave may
     come here: then the caller is asked anew, which tells it as much as when it asked without."""
     topology_id = request.headers.get(TOPOLOGY_HEADER, "")
-    return api_of(request).challenges.is_ours(parts_of(given)[0], int(time.time()), topology_id, source_of(request))
+    return api_server_of(request).challenges.accepts(
+        parts_of(given)[0], int(time.time()), topology_id, client_address(request)
+    )
 
 
-class Route(APIRoute):
+class AuthorizedRoute(APIRoute):
     """A path whose errors are answers of ours, and whose changes and refusals are in the audit file."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        asked = [d.dependency.right for d in options.get("dependencies") or () if isinstance(d.dependency, Needs)]
+        asked = [
+            d.dependency.right
+            for d in options.get("dependencies") or ()
+            if isinstance(d.dependency, PermissionRequirement)
+        ]
         if len(asked) != (path not in OPEN_PATHS):
             raise ValueError(f"{path} says {len(asked)} rights; it needs one, or to stand in OPEN_PATHS")
-        self.right: Right | None = asked[0] if asked else None
+        self.right: Permission | None = asked[0] if asked else None
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -156,17 +166,17 @@ class Route(APIRoute):
             message = ""
             try:
                 if right is not None:
-                    admit(request, right)
+                    authorize(request, right)
                 response = await original(request)
-            except Challenged as error:  # every container begins so: nothing to write down
-                response = answer_to(error, 401)
+            except ProofRequired as error:  # every container begins so: nothing to write down
+                response = error_response_for(error, 401)
                 response.headers[NONCE_HEADER] = error.nonce
                 return response
-            except (WrongToken, TooManyWrong) as error:
-                response = answer_to(error, 401 if isinstance(error, WrongToken) else 429)
+            except (WrongToken, TooManyWrongTokens) as error:
+                response = error_response_for(error, 401 if isinstance(error, WrongToken) else 429)
                 message = error.message
             except Exception as error:
-                response = answer_to(error)
+                response = error_response_for(error)
                 if isinstance(error, NotReady) and error.soon:
                     response.headers[UNDONE_HEADER] = "starting"
                 message = str(error) or type(error).__name__
@@ -181,8 +191,8 @@ class Route(APIRoute):
         caller = getattr(request.state, "caller", None)
         parts = [request.path_params.get(key, "") for key in ("cluster", "role", "environ", "name")]
         topology = getattr(request.state, "topology", "") or "/".join(part for part in parts if part)
-        api_of(request).audit.write(
-            self.name, who=str(caller or "nobody"), source=source_of(request), result=code, topology=topology,
+        api_server_of(request).audit.write(
+            self.name, who=str(caller or "nobody"), source=client_address(request), result=code, topology=topology,
             user=getattr(request.state, "user", ""), request=getattr(request.state, "request_id", ""), message=message,
             token=getattr(request.state, "token", ""),
         )  # fmt: skip
@@ -192,7 +202,7 @@ def _name(what: str) -> Any:
     return Path(description=what, min_length=1, max_length=MAX_NAME)
 
 
-class TopologyRequest:
+class TopologyTarget:
     """A request about one topology. Its names are looked at when they are used, after the other arguments."""
 
     def __init__(
@@ -203,7 +213,7 @@ class TopologyRequest:
         environ: Annotated[str, _name("environment")],
         name: Annotated[str, _name("name of the topology")],
     ) -> None:
-        self.service = api_of(request).service
+        self.service = api_server_of(request).service
         self.name = name
         self._cluster = cluster
         self._place = (name, role, environ)
@@ -226,7 +236,7 @@ class TopologyRequest:
         return self.service.inspector.find(*self.place)
 
 
-Asked = Annotated[TopologyRequest, Depends()]
+Target = Annotated[TopologyTarget, Depends()]
 
 
 def serve(
@@ -234,8 +244,8 @@ def serve(
 ) -> Callable[[Handler], Handler]:
     """Serve a path about one topology: who asks by GET needs the right to look, anybody else that to change."""
     options: dict[str, Any] = {"responses": failures(401, 404), **more}
-    right = Right.LOOK if method == "GET" else Right.CHANGE
+    right = Permission.LOOK if method == "GET" else Permission.CHANGE
     return router.api_route(
         "/topologies/{cluster}/{role}/{environ}/{name}" + tail, methods=[method], summary=summary, response_model=model,
-        dependencies=[needs(right)], **options,
+        dependencies=[requires(right)], **options,
     )  # fmt: skip

@@ -8,15 +8,17 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from heron_apiserver.core.access import Right, Role
-from heron_apiserver.shell.replies import failures
-from heron_apiserver.shell.routing import Route, api_of, needs
-from heron_apiserver.shell.tokens import expiry
+from heron_apiserver.access import CallerRole, Permission
+from heron_apiserver.responses import failures
+from heron_apiserver.routing import AuthorizedRoute, api_server_of, requires
+from heron_apiserver.tokens import expiry
 from heron_control.web.tokens import Token
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 LONGEST_SECONDS = 10 * 366 * 86_400
-router = APIRouter(prefix="/api/v1", tags=["tokens"], route_class=Route, dependencies=[needs(Right.TOKENS)])
+router = APIRouter(
+    prefix="/api/v1", tags=["tokens"], route_class=AuthorizedRoute, dependencies=[requires(Permission.TOKENS)]
+)
 NameInPath = Annotated[str, Path(description="the token's name", pattern=NAME)]
 
 
@@ -46,7 +48,7 @@ class DrawnToken(TokenRow):
 @router.get("/tokens", response_model=list[TokenRow], summary="List the tokens", responses=failures(401))
 def tokens(request: Request) -> Any:
     """By name, without the tokens themselves, which nobody knows any more."""
-    return [row(token) for token in api_of(request).tokens.all()]
+    return [row(token) for token in api_server_of(request).tokens.all()]
 
 
 @router.post(
@@ -55,8 +57,8 @@ def tokens(request: Request) -> Any:
 def create_token(request: Request, asked: NewToken) -> Any:
     """It holds from now on."""
     request.state.token = asked.name
-    book = api_of(request).tokens
-    text = book.create(asked.name, Role(asked.scope), expiry(asked.seconds))
+    book = api_server_of(request).tokens
+    text = book.create(asked.name, CallerRole(asked.scope), expiry(asked.seconds))
     [made] = [token for token in book.all() if token.name == asked.name]
     return DrawnToken(**row(made).model_dump(), token=text)
 
@@ -67,7 +69,7 @@ def create_token(request: Request, asked: NewToken) -> Any:
 def revoke_token(request: Request, name: NameInPath) -> Any:
     """It is refused from now on. The last admin token that never expires stays."""
     request.state.token = name
-    book = api_of(request).tokens
+    book = api_server_of(request).tokens
     rows = {token.name: row(token) for token in book.all()}
     book.revoke(name)
     return rows[name]

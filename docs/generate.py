@@ -25,8 +25,8 @@ from heron_runtime import failures
 from heron_runtime.model.metric_kinds import Key, Metric
 from heron_runtime.model.metric_table import SECTIONS
 from heron_runtime.model.settings import ALL_SETTINGS, Setting
-from heron_tracker.shell.app import make_app as make_tracker
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.application import make_app as make_tracker
+from heron_tracker.tracker import Tracker
 
 _METRIC_KEYS = {
     Key.NONE: "",

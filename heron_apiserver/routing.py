@@ -1,8 +1,8 @@
 """How a function becomes a path: who may call it, how its errors become answers, and how a change is written down.
 
 A path declares the permission it requires (``requires``) or is listed in ``OPEN_PATHS``. A path that does neither
-cannot be created. ``AuthorizedRoute`` checks the token before it reads anything else, so the body of an unknown client is never
-parsed.
+cannot be created. ``AuthorizedRoute`` checks the token before it reads anything else, so the body of an unknown client
+is never parsed.
 """
 
 from __future__ import annotations

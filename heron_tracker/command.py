@@ -45,11 +45,13 @@ def tracker(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show more, and log requests.")] = False,
 ) -> None:  # fmt: skip
     """Serve the REST interface and the web page until Ctrl-C."""
-    from heron_tracker.shell.server import Options, serve
+    from heron_tracker.server import TrackerOptions, serve
 
     clusters = _pairs(cluster or (), "no cluster", "Write NAME=STORE_URL, as local=files:///home/me/heronry/state.")
     credentials = _pairs(store_credential or (), "no credential", "Write NAME=FILE, as docker=/run/secrets/reader.")
-    serve(Options(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose, token_file, history))
+    serve(
+        TrackerOptions(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose, token_file, history)
+    )
 
 
 def _pairs(texts: Iterable[str], fault: str, cure: str) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""What the web page shows of a topology, put together from the store, the processes and the metrics. Pure."""
+"""What the web page shows of a topology, put merge_instances from the store, the processes and the metrics. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from heron_runtime.model.metric_kinds import MetricKind
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.wire.container import ProcessStatus
 from heron_runtime.wire.master import MetricsReply, MetricValue
-from heron_tracker.core.layout import Drawing
-from heron_tracker.core.metrics_view import flow
-from heron_tracker.core.plain import number
+from heron_tracker.core.graph_layout import GraphDrawing
+from heron_tracker.core.json_values import json_number
+from heron_tracker.core.metrics_view import summarize_flow
 
 CPU_NAMES = ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")
 CPU_NAMES_US = ("__process/__cpu_user_usec", "__process/__cpu_system_usec")
 MEMORY_NAMES = ("__py-physical-memory-byte", "__process/__mem_used_bytes")
 
 
-def row(
+def topology_row(
     key: tuple[str, str, str, str],
     record: TopologyRecord,
     state: str,
     causes: Sequence[Cause],
     flowing: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """A topology in the list. ``flowing`` is ``metrics_view.whole``, None when the master does not answer."""
+    """Describe a topology for the list. ``flowing`` is the result of ``summarize_topology``, None without metrics."""
     cluster, role, environ, name = key
     execution = record.execution
     return {
@@ -45,25 +45,25 @@ def row(
         "release_version": execution.release_version,
         "containers": len(record.packing.containers),
         "tasks": sum(len(plan.instances) for plan in record.packing.containers),
-        "pressure": [cause_shape(cause) for cause in causes],
+        "pressure": [describe_cause(cause) for cause in causes],
         "flow": flowing,
     }
 
 
-def tasks_state(found: KeptState | None) -> dict[str, Any]:
+def tasks_state_field(found: KeptState | None) -> dict[str, Any]:
     """What is kept of the state of tasks, under its name; nothing where none is."""
     return {} if found is None else {"tasks_state": {**msgspec.to_builtins(found), "trouble": found.trouble or None}}
 
 
-def cause_shape(cause: Cause) -> dict[str, Any]:
+def describe_cause(cause: Cause) -> dict[str, Any]:
     """A cause of backpressure: the slow one, and in words."""
     return {"component": cause.component, "task": cause.task, "text": str(cause)}
 
 
-def graph(
-    record: TopologyRecord, drawing: Drawing, flowing: Mapping[str, Any] | None, causes: Sequence[Cause]
+def describe_graph(
+    record: TopologyRecord, drawing: GraphDrawing, flowing: Mapping[str, Any] | None, causes: Sequence[Cause]
 ) -> dict[str, Any]:
-    """The logical plan with what flows through it. ``flowing``: component → ``metrics_view.flow``."""
+    """The logical plan with what flows through it. ``flowing``: component → ``metrics_view.summarize_flow``."""
     pressed = {cause.component for cause in causes}
     specs = {spec.name: spec for spec in record.definition.components}
     return {
@@ -91,7 +91,7 @@ def graph(
     }
 
 
-def instances(record: TopologyRecord, reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
+def instance_flows(record: TopologyRecord, reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
     """Instance → what flows through it. Empty without metrics."""
     if reply is None:
         return {}
@@ -104,17 +104,17 @@ def instances(record: TopologyRecord, reply: MetricsReply | None) -> dict[str, d
         for instance in plan.instances:
             name = instance_id(plan.container, instance.component, instance.task)
             if name in values:
-                found[name] = flow(values[name], is_spout=kinds.get(instance.component, False))
+                found[name] = summarize_flow(values[name], is_spout=kinds.get(instance.component, False))
     return found
 
 
-def usage(reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
+def process_usage(reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
     """Process → CPU (cores, mean over the interval) and resident bytes, of every process that reports."""
     found: dict[str, dict[str, Any]] = {}
     for value in reply.values if reply is not None else ():
         entry = found.setdefault(value.instance, {"cpu": None, "memory": None})
         if value.kind == MetricKind.GAUGE and value.name in MEMORY_NAMES:
-            entry["memory"] = number(value.total)
+            entry["memory"] = json_number(value.total)
         elif value.name in CPU_NAMES:
             entry["cpu"] = (entry["cpu"] or 0.0) + value.rate
         elif value.name in CPU_NAMES_US:
@@ -122,7 +122,7 @@ def usage(reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
     return found
 
 
-def process_shape(process: ProcessStatus, used: Mapping[str, Any], flowing: Mapping[str, Any]) -> dict[str, Any]:
+def describe_process(process: ProcessStatus, used: Mapping[str, Any], flowing: Mapping[str, Any]) -> dict[str, Any]:
     """A process in the list of its container."""
     return {
         "kind": process.kind,

@@ -15,7 +15,7 @@ T = TypeVar("T")
 MAX_CURSOR = 8192
 
 
-class BadCursor(UsageError, ValueError):
+class InvalidCursor(UsageError, ValueError):
     """The cursor is none that this tracker gave."""
 
 
@@ -28,8 +28,8 @@ class Page(Generic[T]):
     next: str | None
 
 
-def page(items: Sequence[tuple[tuple[str, ...], T]], limit: int, cursor: str | None) -> Page[T]:
-    """The page after ``cursor`` of (key, item) pairs that are sorted by key. Raises BadCursor."""
+def take_page(items: Sequence[tuple[tuple[str, ...], T]], limit: int, cursor: str | None) -> Page[T]:
+    """The page after ``cursor`` of (key, item) pairs that are sorted by key. Raises InvalidCursor."""
     begin = 0
     if cursor:
         after = decode_cursor(cursor)
@@ -46,7 +46,7 @@ def encode_cursor(key: tuple[str, ...]) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[str, ...]:
-    """The inverse. Raises BadCursor."""
+    """The inverse. Raises InvalidCursor."""
     try:
         if len(cursor) > MAX_CURSOR:
             raise ValueError("too long")
@@ -55,5 +55,5 @@ def decode_cursor(cursor: str) -> tuple[str, ...]:
         if not isinstance(key, list) or not all(isinstance(part, str) for part in key):
             raise ValueError("not a key")
     except (ValueError, binascii.Error, RecursionError) as error:
-        raise BadCursor(f"cursor: the cursor is none of this tracker's ({error})") from None
+        raise InvalidCursor(f"cursor: the cursor is none of this tracker's ({error})") from None
     return tuple(key)

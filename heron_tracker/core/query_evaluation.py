@@ -24,16 +24,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heron_tracker.core.query_language import (
-    Default,
-    Fold,
-    Join,
-    Node,
-    Number,
+    ConstantQuery,
+    DefaultQuery,
+    FoldQuery,
+    JoinQuery,
     QueryError,
-    Rate,
+    QueryNode,
+    RateQuery,
     TimeSeries,
-    TopK,
-    rates_deep,
+    TopKQuery,
+    rate_depth,
 )
 
 MINUTE = 60
@@ -42,7 +42,7 @@ MAX_ANSWER_POINTS = 250_000  # about 6 MB of JSON
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class MetricSeries:
     """Points by minute. ``instance`` and ``label`` are "" where the series stands for none."""
 
     points: Mapping[int, float]
@@ -51,14 +51,14 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class QueryResult:
     """What an operator gives."""
 
-    series: tuple[Series, ...]
+    series: tuple[MetricSeries, ...]
     multivariate: bool = False
 
 
-Fetch = Callable[[TimeSeries], Sequence[Series]]
+Fetch = Callable[[TimeSeries], Sequence[MetricSeries]]
 
 
 def minutes_between(start: float, end: float) -> range:
@@ -67,19 +67,21 @@ def minutes_between(start: float, end: float) -> range:
     return range(first, int(end) + 1, MINUTE)
 
 
-def evaluate(query: Node, fetch: Fetch, start: float, end: float) -> Result:
+def evaluate(query: QueryNode, fetch: Fetch, start: float, end: float) -> QueryResult:
     """The result over a range of time (seconds since 1970). ``fetch`` gives the series that a TS matches; it is asked
     once for each. Raises QueryError where that would be too much work."""
-    padded = minutes_between(start - MINUTE * rates_deep(query), end)
+    padded = minutes_between(start - MINUTE * rate_depth(query), end)
     result = _Evaluation(fetch, padded).result(query)
     inside = frozenset(minutes_between(start, end))
     if len(result.series) * len(inside) > MAX_ANSWER_POINTS:
         points = sum(len(inside & s.points.keys()) for s in result.series)
         if points > MAX_ANSWER_POINTS:
             raise QueryError(f"the answer would have {points} points, and {MAX_ANSWER_POINTS} is the most; {_CURE}")
-    return Result(
+    return QueryResult(
         tuple(
-            Series({t: v for t, v in sorted(s.points.items()) if t in inside and math.isfinite(v)}, s.instance, s.label)
+            MetricSeries(
+                {t: v for t, v in sorted(s.points.items()) if t in inside and math.isfinite(v)}, s.instance, s.label
+            )
             for s in result.series
         ),
         result.multivariate,
@@ -97,66 +99,68 @@ class _Evaluation:
         self._minutes = minutes
         self._inside = frozenset(minutes)
         self._left = MAX_POINTS
-        self._fetched: dict[TimeSeries, Result] = {}
+        self._fetched: dict[TimeSeries, QueryResult] = {}
 
-    def result(self, node: Node) -> Result:
+    def result(self, node: QueryNode) -> QueryResult:
         """Of this node."""
         minutes = self._minutes
         match node:
-            case Number(value):
+            case ConstantQuery(value):
                 self._touch(len(minutes))
-                return Result((Series(dict.fromkeys(minutes, value)),))
+                return QueryResult((MetricSeries(dict.fromkeys(minutes, value)),))
             case TimeSeries():
                 return self._time_series(node)
-            case Default(value, operand):
+            case DefaultQuery(value, operand):
                 return self._default(value, self.result(operand))
-            case Fold(operator, operands, q):
+            case FoldQuery(operator, operands, q):
                 series = [s for operand in operands for s in self.result(operand).series]
                 self._touch(len(series) * len(minutes))
-                return Result((Series(_fold(operator, q, series, minutes)),))
-            case Join(operator, left, right):
+                return QueryResult((MetricSeries(_fold(operator, q, series, minutes)),))
+            case JoinQuery(operator, left, right):
                 return self._join(operator, self.result(left), self.result(right))
-            case Rate(operand):
+            case RateQuery(operand):
                 found = self._touched(self.result(operand))
-                rates = tuple(Series(_rate(s.points), s.instance, s.label) for s in found.series)
-                return Result(rates, found.multivariate)
-            case TopK(k, operand):
+                rates = tuple(MetricSeries(_rate(s.points), s.instance, s.label) for s in found.series)
+                return QueryResult(rates, found.multivariate)
+            case TopKQuery(k, operand):
                 found = self._touched(self.result(operand))
                 best = sorted(found.series, key=lambda s: (-_sum(s.points.values()), s.instance, s.label))
-                return Result(tuple(best[:k]), found.multivariate)
+                return QueryResult(tuple(best[:k]), found.multivariate)
 
     def _touch(self, points: int) -> None:
         self._left -= points
         if self._left < 0:
             raise QueryError(f"the query would go over more than {MAX_POINTS} points; {_CURE}")
 
-    def _touched(self, found: Result) -> Result:
+    def _touched(self, found: QueryResult) -> QueryResult:
         self._touch(sum(len(s.points) for s in found.series))
         return found
 
-    def _time_series(self, node: TimeSeries) -> Result:
+    def _time_series(self, node: TimeSeries) -> QueryResult:
         if node not in self._fetched:
             several = any("*" in pattern for pattern in (node.component, node.instance, node.metric))
-            found = self._touched(Result(tuple(self._fetch(node)), several))
+            found = self._touched(QueryResult(tuple(self._fetch(node)), several))
             inside = self._inside
-            self._fetched[node] = Result(
+            self._fetched[node] = QueryResult(
                 tuple(
-                    Series({t: v for t, v in s.points.items() if t in inside}, s.instance, s.label)
+                    MetricSeries({t: v for t, v in s.points.items() if t in inside}, s.instance, s.label)
                     for s in found.series
                 ),
                 several,
             )
         return self._fetched[node]
 
-    def _default(self, value: float, found: Result) -> Result:
+    def _default(self, value: float, found: QueryResult) -> QueryResult:
         minutes = self._minutes
         self._touch(max(1, len(found.series)) * len(minutes))
         if not found.series:
-            return Result((Series(dict.fromkeys(minutes, value)),))
-        filled = (Series({**dict.fromkeys(minutes, value), **s.points}, s.instance, s.label) for s in found.series)
-        return Result(tuple(filled), found.multivariate)
+            return QueryResult((MetricSeries(dict.fromkeys(minutes, value)),))
+        filled = (
+            MetricSeries({**dict.fromkeys(minutes, value), **s.points}, s.instance, s.label) for s in found.series
+        )
+        return QueryResult(tuple(filled), found.multivariate)
 
-    def _join(self, operator: str, left: Result, right: Result) -> Result:
+    def _join(self, operator: str, left: QueryResult, right: QueryResult) -> QueryResult:
         joined = []
         for a in left.series:
             self._touch(len(right.series))
@@ -172,11 +176,11 @@ class _Evaluation:
                 named = (a, b) if left.multivariate or not right.multivariate else (b, a)
                 instance = named[0].instance
                 label = named[0].label or (named[1].label if left.multivariate and right.multivariate else "")
-                joined.append(Series(points, instance, label))
-        return Result(tuple(joined), left.multivariate or right.multivariate)
+                joined.append(MetricSeries(points, instance, label))
+        return QueryResult(tuple(joined), left.multivariate or right.multivariate)
 
 
-def _fold(operator: str, q: float, series: Sequence[Series], minutes: range) -> dict[int, float]:
+def _fold(operator: str, q: float, series: Sequence[MetricSeries], minutes: range) -> dict[int, float]:
     folded: dict[int, float] = {}
     for minute in minutes:
         values = [s.points[minute] for s in series if minute in s.points]
@@ -209,7 +213,7 @@ def _fold_values(operator: str, q: float, values: list[float]) -> float:
     return sorted(values)[int(q * (len(values) - 1) / 100)]
 
 
-def _belong(a: Series, b: Series) -> bool:
+def _belong(a: MetricSeries, b: MetricSeries) -> bool:
     return a.instance == b.instance and (a.label == b.label or not a.label or not b.label)
 
 

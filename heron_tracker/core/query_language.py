@@ -39,7 +39,7 @@ class QueryError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class ConstantQuery:
     """A constant: this value at every minute."""
 
     value: float
@@ -55,62 +55,62 @@ class TimeSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Default:
+class DefaultQuery:
     """``DEFAULT``."""
 
     value: float
-    operand: Node
+    operand: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldQuery:
     """``SUM``, ``MAX``, ``MIN``, ``AVG``, ``COUNT`` and ``PERCENTILE`` (whose ``q`` is 0…100)."""
 
     operator: str
-    operands: tuple[Node, ...]
+    operands: tuple[QueryNode, ...]
     q: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinQuery:
     """``SUBTRACT``, ``MULTIPLY``, ``DIVIDE``."""
 
     operator: str
-    left: Node
-    right: Node
+    left: QueryNode
+    right: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateQuery:
     """``RATE``."""
 
-    operand: Node
+    operand: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
-class TopK:
+class TopKQuery:
     """``TOPK``."""
 
     k: int
-    operand: Node
+    operand: QueryNode
 
 
-Node = Number | TimeSeries | Default | Fold | Join | Rate | TopK
+QueryNode = ConstantQuery | TimeSeries | DefaultQuery | FoldQuery | JoinQuery | RateQuery | TopKQuery
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> QueryNode:
     """The tree of a query. Raises QueryError."""
     if len(text) > MAX_LENGTH:
         raise QueryError(f"a query has at most {MAX_LENGTH} characters, this one has {len(text)}")
     parser = _Parser(text)
     node = parser.node(0)
     parser.end()
-    if isinstance(node, Number):
+    if isinstance(node, ConstantQuery):
         raise QueryError("the query is a number; it needs at least one operator")
     return node
 
 
-def leaves(node: Node) -> list[TimeSeries]:
+def leaves(node: QueryNode) -> list[TimeSeries]:
     """Every TS of the tree, each once, in order of appearance."""
     found: list[TimeSeries] = []
     todo = [node]
@@ -119,26 +119,26 @@ def leaves(node: Node) -> list[TimeSeries]:
         if isinstance(here, TimeSeries):
             if here not in found:
                 found.append(here)
-        elif not isinstance(here, Number):
+        elif not isinstance(here, ConstantQuery):
             todo.extend(reversed(children(here)))
     return found
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: QueryNode) -> tuple[QueryNode, ...]:
     """The operands of a node."""
-    if isinstance(node, Fold):
+    if isinstance(node, FoldQuery):
         return node.operands
-    if isinstance(node, Join):
+    if isinstance(node, JoinQuery):
         return (node.left, node.right)
-    if isinstance(node, Default | Rate | TopK):
+    if isinstance(node, DefaultQuery | RateQuery | TopKQuery):
         return (node.operand,)
     return ()
 
 
-def rates_deep(node: Node) -> int:
+def rate_depth(node: QueryNode) -> int:
     """How many RATE stand above each other at most: so many minutes before the first are needed."""
-    below = max((rates_deep(child) for child in children(node)), default=0)
-    return below + isinstance(node, Rate)
+    below = max((rate_depth(child) for child in children(node)), default=0)
+    return below + isinstance(node, RateQuery)
 
 
 class _Parser:
@@ -149,7 +149,7 @@ class _Parser:
         self._at = 0
         self._nodes = 0
 
-    def node(self, depth: int) -> Node:
+    def node(self, depth: int) -> QueryNode:
         """A number or an operator with its operands."""
         self._nodes += 1
         if depth > MAX_DEPTH:
@@ -159,7 +159,7 @@ class _Parser:
         began = self._skip_spaces()
         word = self._word()
         if not self._take("("):
-            return Number(_number(word, began))
+            return ConstantQuery(_number(word, began))
         if word not in OPERATORS:
             hint = f"; did you mean {word.upper()}?" if word.upper() in OPERATORS else ""
             raise QueryError(f"{word!r} at {began} is no operator{hint} There are {', '.join(OPERATORS)}.")
@@ -173,41 +173,41 @@ class _Parser:
         if self._skip_spaces() < len(self._text):
             raise QueryError(f"{self._text[self._at :][:20]!r} at {self._at} follows the end of the query")
 
-    def _operator(self, word: str, began: int, depth: int) -> Node:
+    def _operator(self, word: str, began: int, depth: int) -> QueryNode:
         if word == "TS":
             return TimeSeries(self._name(word), self._next_name(word), self._next_name(word))
         if word == "DEFAULT":
             value = _number(self._name(word), began)
-            return Default(value, self._next(word, depth))
+            return DefaultQuery(value, self._next(word, depth))
         if word == "PERCENTILE":
             q = _number(self._name(word), began)
             if not 0 <= q <= 100:
                 raise QueryError(f"PERCENTILE at {began}: {q:g} is not between 0 and 100")
-            return Fold(word, self._rest(word, self._next(word, depth), depth), q)
+            return FoldQuery(word, self._rest(word, self._next(word, depth), depth), q)
         if word == "TOPK":
             k = _number(self._name(word), began)
             if k != int(k) or not 1 <= k <= MAX_TOP:
                 raise QueryError(f"TOPK at {began}: {k:g} is no whole number from 1 to {MAX_TOP}")
-            return TopK(int(k), self._series(word, self._next(word, depth), began))
+            return TopKQuery(int(k), self._series(word, self._next(word, depth), began))
         if word == "RATE":
-            return Rate(self._series(word, self.node(depth), began))
+            return RateQuery(self._series(word, self.node(depth), began))
         first = self.node(depth)
         if word in FOLDS:
-            return Fold(word, self._rest(word, first, depth))
-        return Join(word, first, self._next(word, depth))
+            return FoldQuery(word, self._rest(word, first, depth))
+        return JoinQuery(word, first, self._next(word, depth))
 
-    def _series(self, word: str, node: Node, began: int) -> Node:
-        if isinstance(node, Number):
+    def _series(self, word: str, node: QueryNode, began: int) -> QueryNode:
+        if isinstance(node, ConstantQuery):
             raise QueryError(f"{word} at {began} takes a series, not a number")
         return node
 
-    def _rest(self, word: str, first: Node, depth: int) -> tuple[Node, ...]:
+    def _rest(self, word: str, first: QueryNode, depth: int) -> tuple[QueryNode, ...]:
         operands = [first]
         while self._take(","):
             operands.append(self.node(depth))
         return tuple(operands)
 
-    def _next(self, word: str, depth: int) -> Node:
+    def _next(self, word: str, depth: int) -> QueryNode:
         self._comma(word)
         return self.node(depth)
 

@@ -105,7 +105,7 @@ def test_the_wheel_holds_the_web_page_whole(wheel: Path, environment: Path, tmp_
     here = {str(p.relative_to(ROOT)): p.read_bytes() for p in (ROOT / "heron_tracker" / "static").iterdir()}
     assert {Path(name).suffix for name in here} == set(PAGE)
     assert shipped == here
-    code = "from heron_tracker.shell.self_routes import STATIC; print(*sorted(STATIC))"
+    code = "from heron_tracker.routes.server import STATIC; print(*sorted(STATIC))"
     served = run(environment / "bin" / "python", "-c", code, cwd=tmp_path).split()
     assert served == sorted(Path(name).name for name in here)
 

@@ -13,8 +13,8 @@ from heron_apiserver.tokens import TokenBook
 from heron_control.web.serving import StartError
 from heron_control.web.tokens import digest_of
 from heron_runtime.failures import ExistsAlready, NotFound
-from heron_tracker.shell import login
-from heron_tracker.shell.login import TokenFile, tokens_in
+from heron_tracker import login
+from heron_tracker.login import TokenFile, parse_tokens
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -115,7 +115,7 @@ def test_the_trackers_tokens_are_read_again_while_it_serves(tmp_path: Path, monk
 )  # fmt: skip
 def test_a_trackers_file_that_makes_no_sense_is_refused(text: str, words: str) -> None:
     with pytest.raises(StartError, match=words):
-        tokens_in(text, Path("tokens"))
+        parse_tokens(text, Path("tokens"))
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# none\n"])

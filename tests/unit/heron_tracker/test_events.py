@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from heron_tracker.shell import events
-from heron_tracker.shell.events import Broadcast, EventStream, TooManyListeners
-from heron_tracker.shell.watch import Change
+from heron_tracker import events
+from heron_tracker.cluster_watch import StoreChange
+from heron_tracker.events import EventBroadcast, EventStream, TooManyListeners
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET"}
 
 
-def change(topology: str, what: str = "changed") -> Change:
-    return Change("local", topology, what)
+def change(topology: str, what: str = "changed") -> StoreChange:
+    return StoreChange("local", topology, what)
 
 
 class Client:
@@ -50,7 +50,7 @@ class Client:
 
 
 async def test_a_slow_listener_hears_each_topology_once_and_only_what_it_wants() -> None:
-    broadcast = Broadcast(lambda _: None)
+    broadcast = EventBroadcast(lambda _: None)
     client = Client(broadcast.stream(lambda c: c.topology != "unwanted"))
     await client.hears(lambda heard: heard.startswith(b"event: hello\ndata: {}\nretry: 2000\n\n"))
     for told in (change("a", "added"), change("unwanted"), change("b"), change("a", "removed"), change("", "stale")):
@@ -66,7 +66,7 @@ async def test_a_slow_listener_hears_each_topology_once_and_only_what_it_wants()
 
 async def test_too_many_changes_become_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_WAITING", 3)
-    broadcast = Broadcast(lambda _: None)
+    broadcast = EventBroadcast(lambda _: None)
     client = Client(broadcast.stream(lambda _: True))
     await client.hears(lambda heard: b"hello" in heard)
     for n in range(9):
@@ -81,7 +81,7 @@ async def test_too_many_changes_become_one_event(monkeypatch: pytest.MonkeyPatch
 async def test_listeners_are_bounded_and_a_place_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_LISTENERS", 2)
     counts: list[int] = []
-    broadcast = Broadcast(counts.append)
+    broadcast = EventBroadcast(counts.append)
     first = Client(broadcast.stream(lambda _: True))
     broadcast.stream(lambda _: True)
     with pytest.raises(TooManyListeners):
@@ -96,7 +96,7 @@ async def test_listeners_are_bounded_and_a_place_is_given_back(monkeypatch: pyte
 
 
 async def test_one_address_does_not_take_every_place() -> None:
-    broadcast = Broadcast(lambda _: None)
+    broadcast = EventBroadcast(lambda _: None)
     held = [broadcast.stream(lambda _: True, "192.0.2.1") for _ in range(events.MAX_OF_ONE)]
     with pytest.raises(TooManyListeners, match="from this address"):
         broadcast.stream(lambda _: True, "192.0.2.1")
@@ -110,13 +110,13 @@ async def test_one_address_does_not_take_every_place() -> None:
 
 async def test_a_silent_stream_is_kept_open_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PING_SECONDS", 0.01)
-    client = Client(Broadcast(lambda _: None).stream(lambda _: True))
+    client = Client(EventBroadcast(lambda _: None).stream(lambda _: True))
     await client.hears(lambda heard: heard.count(b": still there\n\n") >= 2)
     await client.leave()
 
 
 async def test_closing_completes_every_stream_and_takes_no_more() -> None:
-    broadcast = Broadcast(lambda _: None)
+    broadcast = EventBroadcast(lambda _: None)
     clients = [Client(broadcast.stream(lambda _: True)) for _ in range(3)]
     for client in clients:
         await client.hears(lambda heard: b"hello" in heard)

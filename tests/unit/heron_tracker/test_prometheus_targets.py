@@ -6,7 +6,7 @@ from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.stored import ContainerLocation, ExecutionState
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heron_tracker.core.targets import prometheus_targets
+from heron_tracker.core.heron_records import prometheus_targets
 
 
 def record(*places: tuple[str, int]) -> TopologyRecord:

@@ -17,8 +17,9 @@ from heron_control.history.reading import Events, History, Point, Question, newe
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.history_folder import places, read_about
 from heron_runtime.model.history import KINDS, LEVEL_MS, Place
-from heron_tracker.core import plain
-from heron_tracker.shell.parameters import (
+from heron_tracker.core.json_values import json_number
+from heron_tracker.responses import success_response
+from heron_tracker.routing import (
     MAX_TIME,
     Cluster,
     Clusters,
@@ -29,11 +30,11 @@ from heron_tracker.shell.parameters import (
     Role,
     Text,
     Topology,
-    names_of,
+    get,
+    requested_metrics,
+    tracker_of,
 )
-from heron_tracker.shell.replies import reply
-from heron_tracker.shell.routing import get, tracker_of
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.tracker import Tracker
 
 router = APIRouter(tags=["history"])
 POINTS = 500  # of a series, at most, where no step is asked for
@@ -73,7 +74,7 @@ async def submissions(
         ]
         return [_shape(tracker.history, p, at, running) for p, at in newest_first(tracker.history, chosen)[:limit]]
 
-    return reply(request, await tracker.beside(compute))
+    return success_response(request, await tracker.run_query(compute))
 
 
 @get(router, "/topologies/history/metrics")
@@ -94,14 +95,16 @@ async def series(
         if last < first:
             raise UsageError("endtime: is before starttime")
         step_ms = step * 1000 if step is not None else _step_for(last - first)
-        asked = Question(first, last, step_ms, component, instance, names_of(metricname), by_instance=bool(instance))
+        asked = Question(
+            first, last, step_ms, component, instance, requested_metrics(metricname), by_instance=bool(instance)
+        )
         points = history.points(asked) if last > first else []
         return {
             "id": history.place.id, "starttime": first // 1000, "endtime": last // 1000, "step": step_ms // 1000,
             "series": _series(points),
         }  # fmt: skip
 
-    return reply(request, await tracker.beside(compute))
+    return success_response(request, await tracker.run_query(compute))
 
 
 @get(router, "/topologies/history/events")
@@ -126,7 +129,7 @@ async def events(
             for e in history.events(asked)
         ]  # fmt: skip
 
-    return reply(request, await tracker.beside(compute))
+    return success_response(request, await tracker.run_query(compute))
 
 
 def _running(tracker: Tracker) -> frozenset[tuple[str, str]]:
@@ -175,7 +178,7 @@ def _series(points: list[Point]) -> list[dict[str, Any]]:
 
 
 def _number(value: float | None) -> int | float | None:
-    return None if value is None else plain.number(value)
+    return None if value is None else json_number(value)
 
 
 def _value(point: Point) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Theory of operation: watches on the folders of the tree and of each topology only say that something changed; then
 everything is read again (a store of a thousand topologies reads in a fraction of a second, and changes are rare, since
-neither metrics nor heartbeats go through it). What was read is an immutable ``ClusterState`` that replaces the one
+neither metrics nor heartbeats go through it). What was read is an immutable ``ClusterSnapshot`` that replaces the one
 before, so requests never see half a change and never wait for the store. When the store does not answer, the last state
 stays and is marked stale; the watcher goes on trying and reads everything once it is back. A look every
 ``CHECK_SECONDS`` finds a store that went away silently.
@@ -31,7 +31,7 @@ from heron_runtime.state.topologies import NoSuchTopology, read_topology
 
 WATCHED = (paths.EXECUTION_STATES, paths.TOPOLOGIES, paths.PACKING_PLANS)
 CHECK_SECONDS = 2.0
-SETTLE_SECONDS = 0.05  # changes that come together are read together
+SETTLE_SECONDS = 0.05  # changes that come merge_instances are read merge_instances
 RETRY_SECONDS = (0.2, 5.0)
 PATIENCE_SECONDS = 8.0  # a look that takes longer means that the store does not answer
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Change:
+class StoreChange:
     """A topology was ``added``, ``changed`` or ``removed``; or the cluster's store went ``stale`` or came ``back``."""
 
     cluster: str
@@ -49,7 +49,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class ClusterState:
+class ClusterSnapshot:
     """What is known of a cluster. ``read_at`` (seconds since 1970) is 0 before the first reading."""
 
     name: str
@@ -63,9 +63,9 @@ class ClusterState:
 class ClusterWatch:
     """One cluster. ``state`` is always there; ``changed`` is called on the loop after each change."""
 
-    def __init__(self, address: StoreAddress, homes: Homes, changed: Callable[[Change], None]) -> None:
+    def __init__(self, address: StoreAddress, homes: Homes, changed: Callable[[StoreChange], None]) -> None:
         self.name = homes.cluster
-        self.state = ClusterState(self.name)
+        self.state = ClusterSnapshot(self.name)
         self._homes = homes
         self.address = address
         self._changed = changed
@@ -174,29 +174,29 @@ class ClusterWatch:
             self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"store {self.name}")
             raise TimeoutError(f"the state store did not answer within {PATIENCE_SECONDS:g} s") from None
 
-    def _take(self, new: ClusterState) -> None:
+    def _take(self, new: ClusterSnapshot) -> None:
         old, self.state = self.state, new
         if old.stale:
             if old.read_at:
                 log.info("the state store of %s answers again", self.name)
-            self._changed(Change(self.name, "", "back"))
+            self._changed(StoreChange(self.name, "", "back"))
         for name in old.topologies.keys() - new.topologies.keys():
-            self._changed(Change(self.name, name, "removed"))
+            self._changed(StoreChange(self.name, name, "removed"))
         for name, record in new.topologies.items():
             before = old.topologies.get(name)
             if before != record:
-                self._changed(Change(self.name, name, "changed" if before is not None else "added"))
+                self._changed(StoreChange(self.name, name, "changed" if before is not None else "added"))
 
     def _went_stale(self, why: str) -> None:
         if not self.state.stale:
             log.warning("the state store of %s: %s; its last known state is served", self.name, why)
             self.state = replace(self.state, stale=True, error=why)
-            self._changed(Change(self.name, "", "stale"))
+            self._changed(StoreChange(self.name, "", "stale"))
         else:
             self.state = replace(self.state, error=why)
 
 
-def _read_all(store: StateStore, homes: Homes) -> ClusterState:
+def _read_all(store: StateStore, homes: Homes) -> ClusterSnapshot:
     """Raises StoreError. What a record says of its home is not believed: user code may be able to write there."""
     found: dict[str, TopologyRecord] = {}
     unreadable: dict[str, str] = {}
@@ -211,4 +211,4 @@ def _read_all(store: StateStore, homes: Homes) -> ClusterState:
             unreadable[topology] = str(error)
         except NotAllowed as error:
             unreadable[topology] = str(error)
-    return ClusterState(homes.cluster, found, unreadable, time.time(), stale=False, error="")
+    return ClusterSnapshot(homes.cluster, found, unreadable, time.time(), stale=False, error="")

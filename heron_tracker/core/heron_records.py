@@ -7,16 +7,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from heron_control.inspection.kept_state import kept_state
+from heron_runtime.failures import UsageError
 from heron_runtime.model.generations import Phase
 from heron_runtime.model.ids import parse_instance_id
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.model.topology import TopologyState
+from heron_runtime.wire.container import FileInfo
 from heron_runtime.wire.master import MasterStatus
 from heron_runtime.wire.metrics import ExceptionReport
-from heron_tracker.core.logical import logical_plan
-from heron_tracker.core.overview import tasks_state
-from heron_tracker.core.physical import packing_plan, physical_plan, stream_manager_id
-from heron_tracker.core.plain import public_config
+from heron_tracker.core.heron_plans import logical_plan, packing_plan, physical_plan, stream_manager_id
+from heron_tracker.core.json_values import redact_config
+from heron_tracker.core.overview import tasks_state_field
 
 STATUS_WORDS = {
     TopologyState.RUNNING: "Running",
@@ -108,7 +109,7 @@ def runtime_state(record: TopologyRecord, status: MasterStatus | None) -> dict[s
             stream_manager_id(plan.container): {"is_registered": registered.get(plan.container, False)}
             for plan in record.packing.containers
         },
-        **tasks_state(kept_state(record, status)),
+        **tasks_state_field(kept_state(record, status)),
     }
 
 
@@ -121,14 +122,14 @@ def info(cluster: str, record: TopologyRecord, status: MasterStatus | None) -> d
         "logical_plan": logical_plan(record.definition),
         "metadata": metadata(cluster, record),
         "packing_plan": packing_plan(record.definition, record.packing),
-        "physical_plan": plan_of(cluster, record),
+        "physical_plan": optional_physical_plan(cluster, record),
         "runtime_state": runtime_state(record, status),
         "scheduler_location": scheduler_location(record),
         "tmanager_location": master_location(record),
     }
 
 
-def plan_of(cluster: str, record: TopologyRecord) -> dict[str, Any] | None:
+def optional_physical_plan(cluster: str, record: TopologyRecord) -> dict[str, Any] | None:
     """The physical plan; None while the stream managers have not all registered yet."""
     if record.physical is None:
         return None
@@ -137,7 +138,7 @@ def plan_of(cluster: str, record: TopologyRecord) -> dict[str, Any] | None:
 
 def config(record: TopologyRecord) -> dict[str, Any]:
     """The topology's configuration, without secrets."""
-    return public_config(record.definition.config)
+    return redact_config(record.definition.config)
 
 
 def hosts(record: TopologyRecord) -> list[str]:
@@ -186,3 +187,69 @@ def exception_summary(reports: Iterable[ExceptionReport]) -> list[dict[str, Any]
 
 def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+HERON_FOLDER = "log-files"
+
+
+def relative_log_path(path: str) -> str:
+    """Return a path relative to the log folder; empty for the folder. Raises UsageError.
+
+    Heron's own scripts name the log folder ``./log-files``, with or without a slash at the end.
+    """
+    if any(0xD800 <= ord(c) <= 0xDFFF for c in path):
+        raise UsageError("path: is not text")
+    plain = path.removeprefix("./")
+    return "" if plain in (HERON_FOLDER, ".") else plain.removeprefix(f"{HERON_FOLDER}/")
+
+
+def decode_whole_characters(data: bytes, *, last: bool) -> tuple[str, int]:
+    """(text, bytes it takes): a character that is cut at the end is left for the next part, unless that is the end."""
+    keep = len(data)
+    if not last:
+        for back in range(1, min(4, keep) + 1):
+            byte = data[-back]
+            if byte >= 0xC0:  # the first byte of a character of several
+                needs = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+                keep -= back if needs > back and back < keep else 0
+                break
+            if byte < 0x80:
+                break
+    return data[:keep].decode(errors="replace"), keep
+
+
+def describe_file(file: FileInfo) -> dict[str, Any]:
+    """A file in the list of its folder."""
+    when = datetime.fromtimestamp(file.modified_at, UTC)
+    kind = "drwx------" if file.folder else "-rw-------"
+    return {
+        "path": file.path,
+        "is_dir": file.folder,
+        "size": file.size_bytes,
+        "modified": when.isoformat(timespec="seconds"),
+        "formatted_stat": f"{kind} {file.size_bytes:>12} {when:%Y-%m-%d %H:%M}",
+    }
+
+
+def prometheus_targets(cluster: str, record: TopologyRecord) -> list[dict[str, Any]]:
+    """A target for each container that serves metrics. Hosts are as each container names itself: an address, or with
+    Docker the container's name, which resolves in its network. Containers say port 0 until their metrics manager
+    serves Prometheus, and always when it has no such sink; they are left out."""
+    labels = {
+        "cluster": cluster,
+        "role": record.execution.role,
+        "environ": record.execution.environ,
+        "__meta_heron_topology": record.definition.name,
+    }
+    return [
+        {
+            "targets": [_address(location.host, location.metrics_port)],
+            "labels": {**labels, "__meta_heron_container": str(location.container)},
+        }
+        for location in record.containers
+        if location.metrics_port
+    ]
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -23,7 +23,7 @@ from heron_control.web.repeats import Kind, Repeats
 from heron_control.web.serving import StartError
 from heron_control.web.throttle import Throttle
 from heron_control.web.tokens import DIGEST_CHARACTERS, Token, digest_of, fault_of, known
-from heron_tracker.shell.replies import failure_body
+from heron_tracker.responses import encode_error
 
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics", "/prometheus/targets")
 CHALLENGE = (b"www-authenticate", b'Basic realm="heron tracker", charset="UTF-8"')
@@ -32,7 +32,7 @@ MAX_TOKENS = 64
 log = logging.getLogger(__name__)
 
 
-class Login:
+class TokenMiddleware:
     """ASGI middleware: who shows no token that holds is answered 401, or 429 when he tries many."""
 
     def __init__(self, app: ASGIApp, tokens: TokenFile) -> None:
@@ -63,7 +63,7 @@ class Login:
         if given:
             self._note(source, code, words)
         text = words if heard else "too many wrong tokens came from this address; wait a few seconds"
-        await refuse(send, code, failure_body(text), *((CHALLENGE,) if heard else ()))
+        await refuse(send, code, encode_error(text), *((CHALLENGE,) if heard else ()))
 
     def _note(self, source: str, code: int, words: str) -> None:
         now = time.monotonic()
@@ -107,10 +107,10 @@ class TokenFile:
             raise StartError(f"{self._path}: the tracker's tokens cannot be read: {error}") from error
         if mode & 0o077:
             raise StartError(f"{self._path}: other users may read the tracker's tokens; chmod 0400 {self._path}")
-        return mark, tokens_in(text, self._path)
+        return mark, parse_tokens(text, self._path)
 
 
-def tokens_in(text: str, path: Path) -> list[Token]:
+def parse_tokens(text: str, path: Path) -> list[Token]:
     """Return the tokens of a file: one a line, or ``sha256:`` and its digest in hex; then, if it ends, a space and a
     time of ISO 8601. Raises StartError."""
     found = []

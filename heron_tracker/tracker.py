@@ -17,17 +17,17 @@ from heron_runtime.model.history import HISTORY
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.state.local import StoreAddress
-from heron_tracker.shell.asking import Asker
-from heron_tracker.shell.events import Broadcast
-from heron_tracker.shell.self_metrics import Counters
-from heron_tracker.shell.watch import Change, ClusterState, ClusterWatch
+from heron_tracker.cluster_watch import ClusterSnapshot, ClusterWatch, StoreChange
+from heron_tracker.events import EventBroadcast
+from heron_tracker.process_queries import SharedProcessClient
+from heron_tracker.self_metrics import TrackerMetrics
 
 MAX_QUERIES = 32  # under way, the one that is computed included
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Found:
+class TrackedTopology:
     """A topology and its cluster. ``stale`` is the cluster's name if its store does not answer, else empty."""
 
     cluster: str
@@ -79,16 +79,16 @@ class Tracker:
     ) -> None:  # fmt: skip
         self.history = history or home / HISTORY
         self.runs = home / RUNS
-        self.counters = Counters()
-        self.asker = Asker(self.counters, deadline_seconds)
-        self.events = Broadcast(self.counters.listeners)
+        self.metrics = TrackerMetrics()
+        self.processes = SharedProcessClient(self.metrics, deadline_seconds)
+        self.events = EventBroadcast(self.metrics.listeners)
         self.watches = {
             name: ClusterWatch(address, Homes(home, name), self._changed) for name, address in clusters.items()
         }
         self._thread = ThreadPoolExecutor(1, "query")
         self._queries = 0
 
-    async def beside(self, compute: Callable[[], T]) -> T:
+    async def run_query(self, compute: Callable[[], T]) -> T:
         """What ``compute`` returns, on a thread of its own, one after the other, so that the loop goes on answering.
         Raises what it raises, and Unavailable while MAX_QUERIES wait."""
         if self._queries >= MAX_QUERIES:
@@ -101,24 +101,24 @@ class Tracker:
 
     async def start(self) -> None:
         """Begin to follow the clusters; does not wait for them."""
-        self.counters.lag.start()
+        self.metrics.lag.start()
         for watch in self.watches.values():
             watch.start()
 
     async def stop(self) -> None:
         """End. Idempotent."""
-        self.counters.lag.stop()
+        self.metrics.lag.stop()
         self.events.close()
         await asyncio.gather(*(watch.stop() for watch in self.watches.values()))
-        await self.asker.close()
+        await self.processes.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: StoreChange) -> None:
         state = self.watches[change.cluster].state
-        self.counters.cluster(change.cluster, len(state.topologies), state.stale)
+        self.metrics.cluster(change.cluster, len(state.topologies), state.stale)
         self.events.tell(change)
 
-    def clusters(self, names: Iterable[str] = ()) -> list[ClusterState]:
+    def clusters(self, names: Iterable[str] = ()) -> list[ClusterSnapshot]:
         """These clusters, or all. Raises NotFound, and Unavailable while one has never been read."""
         asked = tuple(names)
         for name in asked:
@@ -135,7 +135,7 @@ class Tracker:
 
     def topologies(
         self, clusters: Iterable[str] = (), environs: Iterable[str] = (), role: str | None = None
-    ) -> list[Found]:
+    ) -> list[TrackedTopology]:
         """Those that run there, in order of cluster, role, environment and name. Raises NotFound, Unavailable."""
         found = list(self._all(self.clusters(clusters)))
         wanted = frozenset(environs)
@@ -146,7 +146,7 @@ class Tracker:
         ]
         return sorted(chosen, key=lambda f: f.key)
 
-    def find(self, cluster: str, environ: str, topology: str, role: str | None = None) -> Found:
+    def find(self, cluster: str, environ: str, topology: str, role: str | None = None) -> TrackedTopology:
         """One topology. Raises NotFound, which proposes the nearest name, and Unavailable."""
         (state,) = self.clusters((cluster,))
         record = state.topologies.get(topology)
@@ -158,12 +158,12 @@ class Tracker:
         place = record.execution
         if place.environ != environ or role not in (None, place.role):
             raise NotFound(f"{topology!r} is not there but at {cluster}/{place.role}/{place.environ}")
-        return Found(cluster, record, state.name if state.stale else "")
+        return TrackedTopology(cluster, record, state.name if state.stale else "")
 
-    def _all(self, states: Iterable[ClusterState]) -> Iterator[Found]:
+    def _all(self, states: Iterable[ClusterSnapshot]) -> Iterator[TrackedTopology]:
         for state in states:
             for record in state.topologies.values():
-                yield Found(state.name, record, state.name if state.stale else "")
+                yield TrackedTopology(state.name, record, state.name if state.stale else "")
 
     def _cluster(self, name: str) -> ClusterWatch:
         watch = self.watches.get(name)

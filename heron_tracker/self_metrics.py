@@ -7,7 +7,7 @@ from prometheus_client import Counter, Gauge
 from heron_control.web.self_metrics import ServerMetrics
 
 
-class Counters(ServerMetrics):
+class TrackerMetrics(ServerMetrics):
     """Clusters, calls to processes of topologies, event streams."""
 
     def __init__(self) -> None:

@@ -10,12 +10,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from heron_control.web.docs_page import docs_page
 from heron_runtime.failures import NotFound
-from heron_tracker.core.targets import prometheus_targets
-from heron_tracker.shell.events import TooManyListeners
-from heron_tracker.shell.parameters import Clusters, Environs, Topologies
-from heron_tracker.shell.replies import bare_json, failure
-from heron_tracker.shell.routing import tracker_of
-from heron_tracker.shell.watch import Change
+from heron_tracker.cluster_watch import StoreChange
+from heron_tracker.core.heron_records import prometheus_targets
+from heron_tracker.events import TooManyListeners
+from heron_tracker.responses import error_response, plain_json
+from heron_tracker.routing import Clusters, Environs, Topologies, tracker_of
 
 router = APIRouter(tags=["tracker"])
 TYPES = {
@@ -55,7 +54,7 @@ async def readyz(request: Request) -> Response:
     states = [watch.state for watch in tracker_of(request).watches.values()]
     clusters = {s.name: {"stale": s.stale, "error": s.error, "topologies": len(s.topologies)} for s in states}
     ready = all(state.read_at for state in states)
-    response = bare_json({"ready": ready, "clusters": clusters})
+    response = plain_json({"ready": ready, "clusters": clusters})
     response.status_code = 200 if ready else 503
     return response
 
@@ -63,7 +62,7 @@ async def readyz(request: Request) -> Response:
 @router.get("/metrics", response_class=PlainTextResponse, responses=_TEXT, summary="The tracker's own metrics")
 async def metrics(request: Request) -> Response:
     """In the text format of Prometheus."""
-    return Response(tracker_of(request).counters.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(tracker_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get(
@@ -76,7 +75,7 @@ async def targets(request: Request, cluster: Clusters, environ: Environs) -> Res
     """The metrics manager of every container that is there, as each container says in the state store."""
     items = tracker_of(request).topologies(cluster, environ)
     found = [target for item in items for target in prometheus_targets(item.cluster, item.record)]
-    return bare_json(found)
+    return plain_json(found)
 
 
 @router.get(
@@ -92,7 +91,7 @@ async def events(request: Request, cluster: Clusters, environ: Environs, topolog
     """Events `topology` (`{cluster, topology, change}`: added, changed, removed) and `cluster` (stale, back)."""
     tracker = tracker_of(request)
 
-    def wanted(change: Change) -> bool:
+    def wanted(change: StoreChange) -> bool:
         if (cluster and change.cluster not in cluster) or (
             topology and change.topology and change.topology not in topology
         ):
@@ -103,7 +102,7 @@ async def events(request: Request, cluster: Clusters, environ: Environs, topolog
     try:
         return tracker.events.stream(wanted, request.client.host if request.client else "")
     except TooManyListeners as error:
-        return failure(request, 503, error.message, {"retry-after": "30"})
+        return error_response(request, 503, error.message, {"retry-after": "30"})
 
 
 def load_static() -> dict[str, tuple[bytes, str]]:

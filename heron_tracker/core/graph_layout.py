@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from heron_runtime.model.topology import TopologyDefinition
-from heron_tracker.core.logical import depth_of, grouping_text
+from heron_tracker.core.heron_plans import component_depths, format_grouping
 
 NODE_WIDTH, NODE_HEIGHT = 184, 84
 COLUMN_GAP, ROW_GAP = 96, 28
@@ -43,7 +43,7 @@ class PlacedEdge:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class GraphDrawing:
     """The whole graph."""
 
     nodes: tuple[PlacedNode, ...]
@@ -55,13 +55,15 @@ class Drawing:
 _Key = tuple[str, str, int]  # (component, "", -1), or (source, destination, layer) for a bend
 
 
-def layout(definition: TopologyDefinition) -> Drawing:
+def layout_graph(definition: TopologyDefinition) -> GraphDrawing:
     """The drawing of a topology. An edge to an unknown component is left out."""
-    layer_of = depth_of(definition)
+    layer_of = component_depths(definition)
     streams: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for edge in definition.edges():
         if edge.source in layer_of:
-            streams.setdefault((edge.source, edge.destination), []).append((edge.stream, grouping_text(edge.grouping)))
+            streams.setdefault((edge.source, edge.destination), []).append(
+                (edge.stream, format_grouping(edge.grouping))
+            )
     layers: list[list[_Key]] = [[] for _ in range(max(layer_of.values(), default=-1) + 1)]
     for spec in definition.components:
         layers[layer_of[spec.name]].append((spec.name, "", -1))
@@ -112,7 +114,7 @@ def _place(
     layer_of: dict[str, int],
     paths: dict[tuple[str, str], list[_Key]],
     streams: dict[tuple[str, str], list[tuple[str, str]]],
-) -> Drawing:
+) -> GraphDrawing:
     heights = [sum(map(_height, layer)) + ROW_GAP * (len(layer) - 1) for layer in layers]
     tallest = max(heights, default=0)
     at: dict[_Key, tuple[float, float]] = {}
@@ -127,7 +129,7 @@ def _place(
         for (source, destination), path in paths.items()
     )
     width = 2 * MARGIN + max(0, len(layers) * (NODE_WIDTH + COLUMN_GAP) - COLUMN_GAP)
-    return Drawing(nodes, edges, width, tallest + 2 * MARGIN)
+    return GraphDrawing(nodes, edges, width, tallest + 2 * MARGIN)
 
 
 def _points(path: list[_Key], at: dict[_Key, tuple[float, float]]) -> list[tuple[float, float]]:

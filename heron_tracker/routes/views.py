@@ -18,10 +18,9 @@ from starlette.responses import Response
 
 from heron_control.inspection.stream_runs import living
 from heron_runtime.failures import NotFound, Unavailable, UsageError, did_you_mean
-from heron_tracker.core.plain import plain
-from heron_tracker.shell.parameters import MAX_NAME
-from heron_tracker.shell.replies import reply
-from heron_tracker.shell.routing import get, tracker_of
+from heron_tracker.core.json_values import json_value
+from heron_tracker.responses import success_response
+from heron_tracker.routing import MAX_NAME, get, tracker_of
 from heronry.pipeline.questions import Range, Total, page, series, top
 from heronry.pipeline.registry import all_registered, registered
 from heronry.pipeline.rows import decode_key, key_from
@@ -81,7 +80,7 @@ async def views(request: Request) -> Response:
                 continue
         return found
 
-    return reply(request, await _beside(request, look))
+    return success_response(request, await _beside(request, look))
 
 
 @get(router, "/views/{name}")
@@ -93,7 +92,7 @@ async def view(
     `to` in the answer is T: buckets that end at or before it are the batch's, later ones the online layer's; `promise`
     says what that means.
     """
-    return reply(request, await _beside(request, lambda: _read(name, key, from_, to, limit)))
+    return success_response(request, await _beside(request, lambda: _read(name, key, from_, to, limit)))
 
 
 @get(router, "/views/{name}/keys")
@@ -113,7 +112,7 @@ async def view_keys(
         answer = page(found, limit, Range(first, last, from_, to), cursor)
         return {**_head(found, name), **_totals(answer.totals), "next": answer.next, "at_most": answer.at_most}
 
-    return reply(request, await _beside(request, look))
+    return success_response(request, await _beside(request, look))
 
 
 @get(router, "/views/{name}/top")
@@ -132,7 +131,7 @@ async def view_top(
         asked = Range(first, last, from_, to)
         return {**_head(found, name), **_totals(top(found, n, asked, smallest=smallest, most_rows=MAX_ROWS))}
 
-    return reply(request, await _beside(request, look))
+    return success_response(request, await _beside(request, look))
 
 
 @get(router, "/views/{name}/series")
@@ -150,11 +149,11 @@ async def view_series(
         value = _keys(key)[0]
         answer = series(found, value, limit, from_, to)
         return {
-            **_head(found, name), "key": plain(value), "buckets": [_bucket(each) for each in answer.buckets],
+            **_head(found, name), "key": json_value(value), "buckets": [_bucket(each) for each in answer.buckets],
             "next": answer.next_ms,
         }  # fmt: skip
 
-    return reply(request, await _beside(request, look))
+    return success_response(request, await _beside(request, look))
 
 
 @get(router, "/pipeline/runs")
@@ -163,7 +162,7 @@ async def runs(request: Request) -> Response:
     seconds and rate, what is kept (`portions`, `state_rows`, `state_bytes`), and the address of Spark's own page."""
     folder = tracker_of(request).runs
     found = await _beside(request, lambda: living(folder))
-    return reply(request, [{**asdict(run), "input_rate": run.input_rate} for run in found])
+    return success_response(request, [{**asdict(run), "input_rate": run.input_rate} for run in found])
 
 
 def _open(name: str) -> View:
@@ -195,12 +194,12 @@ def _head(found: View, name: str) -> dict[str, Any]:
 
 
 def _totals(totals: Iterable[Total]) -> dict[str, Any]:
-    return {"totals": [{"key": plain(total.key), "value": plain(total.value)} for total in totals]}
+    return {"totals": [{"key": json_value(total.key), "value": json_value(total.value)} for total in totals]}
 
 
 def _bucket(answer: Answer) -> dict[str, Any]:
     return {
-        "key": plain(answer.key), "start": answer.start, "end": answer.end, "value": plain(answer.value),
+        "key": json_value(answer.key), "start": answer.start, "end": answer.end, "value": json_value(answer.value),
         "owner": answer.owner,
     }  # fmt: skip
 
@@ -216,7 +215,7 @@ def _keys(text: str) -> list[Any]:
 async def _beside(request: Request, question: Callable[[], Result]) -> Result:
     """Files are read beside the loop, in turn with other long questions; what can go wrong becomes an answer."""
     try:
-        return await tracker_of(request).beside(question)
+        return await tracker_of(request).run_query(question)
     except NoSuchView as error:
         raise NotFound(str(error)) from None
     except ImportError:

@@ -34,7 +34,7 @@ from heron_control.inspection.topology_status import Answers
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_channel
-from heron_tracker.shell.self_metrics import Counters
+from heron_tracker.self_metrics import TrackerMetrics
 
 FRESH_SECONDS = 1.0
 SILENCE_SECONDS = 4.0
@@ -45,10 +45,10 @@ MAX_CALLS = 128
 Address = tuple[str, str]  # id of the topology, host and port: no channel of one topology is another's
 
 
-class Asker:
+class SharedProcessClient:
     """Asks on behalf of all requests. Belongs to one loop."""
 
-    def __init__(self, counters: Counters, deadline_seconds: float = DEADLINE_SECS) -> None:
+    def __init__(self, counters: TrackerMetrics, deadline_seconds: float = DEADLINE_SECS) -> None:
         self._counters = counters
         self._deadline = deadline_seconds
         self._channels: OrderedDict[Address, tuple[grpc.aio.Channel, float]] = OrderedDict()
@@ -74,7 +74,7 @@ class Asker:
         """Ask a container's ``heron_container``; never from memory, since logs grow. Raises NoAnswer."""
         return await self._call(record, to_container(record, container, method, request))
 
-    async def everybody(self, record: TopologyRecord, *, exceptions: bool = False) -> Answers:
+    async def ask_all(self, record: TopologyRecord, *, exceptions: bool = False) -> Answers:
         """The status of scheduler, containers and master, as far as they answer within the deadline."""
         questions = status_questions(record, exceptions=exceptions)
         asked = (self._shared(record, question) for question in questions.values())

@@ -25,12 +25,18 @@ from heron_runtime.wire.master import (
     TimelineRequest,
 )
 from heron_tracker.core import metrics_view, overview
-from heron_tracker.core.health import HEALTH_METRICS, health
-from heron_tracker.core.layout import layout
-from heron_tracker.core.metrics_view import OVERVIEW_METRICS, WINDOWS
-from heron_tracker.core.paging import page
-from heron_tracker.core.timeline import LONGEST_RANGE, together
-from heron_tracker.shell.parameters import (
+from heron_tracker.core.graph_layout import layout_graph
+from heron_tracker.core.metrics_view import (
+    HEALTH_METRICS,
+    LONGEST_RANGE,
+    OVERVIEW_METRICS,
+    WINDOWS,
+    merge_instances,
+    summarize_health,
+)
+from heron_tracker.core.paging import take_page
+from heron_tracker.responses import success_response
+from heron_tracker.routing import (
     Clusters,
     Component,
     Cursor,
@@ -39,11 +45,12 @@ from heron_tracker.shell.parameters import (
     Limit,
     MetricNames,
     Role,
-    names_of,
+    Tracked,
+    get,
+    requested_metrics,
+    tracker_of,
 )
-from heron_tracker.shell.replies import reply
-from heron_tracker.shell.routing import Asked, get, tracker_of
-from heron_tracker.shell.tracker import Found, Tracker
+from heron_tracker.tracker import TrackedTopology, Tracker
 
 router = APIRouter(prefix="/api/v1", tags=["page"])
 DEFAULT_INTERVAL = 60
@@ -51,9 +58,11 @@ MAX_STACK = 4000
 _USAGE = (*overview.CPU_NAMES, *overview.CPU_NAMES_US, *overview.MEMORY_NAMES)
 
 
-async def _metrics(tracker: Tracker, found: Found, interval: int, names: tuple[str, ...]) -> MetricsReply | None:
+async def _metrics(
+    tracker: Tracker, found: TrackedTopology, interval: int, names: tuple[str, ...]
+) -> MetricsReply | None:
     try:
-        answer: MetricsReply = await tracker.asker.master(
+        answer: MetricsReply = await tracker.processes.master(
             found.record, "Metrics", MetricsRequest("", float(interval), names)
         )
     except NoAnswer:
@@ -61,17 +70,20 @@ async def _metrics(tracker: Tracker, found: Found, interval: int, names: tuple[s
     return answer
 
 
-async def _status(tracker: Tracker, found: Found) -> TopologyStatus:
-    answers = await tracker.asker.everybody(found.record)
+async def _status(tracker: Tracker, found: TrackedTopology) -> TopologyStatus:
+    answers = await tracker.processes.ask_all(found.record)
     return topology_status(found.record, answers, time.time())
 
 
-async def _row(tracker: Tracker, found: Found, interval: int) -> dict[str, Any]:
+async def _row(tracker: Tracker, found: TrackedTopology, interval: int) -> dict[str, Any]:
     status, metrics = await asyncio.gather(
         _status(tracker, found), _metrics(tracker, found, interval, OVERVIEW_METRICS)
     )
-    flowing = metrics_view.whole(metrics, found.components) if metrics is not None else None
-    return {**overview.row(found.key, found.record, status.state, status.causes, flowing), "stale": bool(found.stale)}
+    flowing = metrics_view.summarize_topology(metrics, found.components) if metrics is not None else None
+    return {
+        **overview.topology_row(found.key, found.record, status.state, status.causes, flowing),
+        "stale": bool(found.stale),
+    }
 
 
 @get(router, "/topologies")
@@ -86,43 +98,43 @@ async def rows(
 ) -> Response:
     """The list: state, containers, tasks, rates, complete latency, failures and backpressure of each topology."""
     tracker = tracker_of(request)
-    chosen = page([(f.key, f) for f in tracker.topologies(cluster, environ, role)], limit, cursor)
+    chosen = take_page([(f.key, f) for f in tracker.topologies(cluster, environ, role)], limit, cursor)
     listed = await asyncio.gather(*(_row(tracker, found, interval) for found in chosen.items))
     clusters = [
         {"name": s.name, "stale": s.stale, "read_at": s.read_at or None, "error": s.error or None}
         for s in (watch.state for watch in tracker.watches.values())
     ]
     shown = {"topologies": listed, "total": chosen.total, "next": chosen.next, "clusters": clusters}
-    return reply(request, shown, stale=tracker.stale(cluster))
+    return success_response(request, shown, stale=tracker.stale(cluster))
 
 
 @get(router, "/topology")
-async def topology(asked: Asked, interval: Interval = DEFAULT_INTERVAL) -> Response:
+async def topology(tracked: Tracked, interval: Interval = DEFAULT_INTERVAL) -> Response:
     """One topology: how it is, the graph with its rates, containers with their processes, backpressure."""
-    tracker, found = asked.tracker, asked.found
+    tracker, found = tracked.tracker, tracked.topology
     names = (*OVERVIEW_METRICS, *_USAGE)
     status, metrics, always = await asyncio.gather(
         _status(tracker, found),
         _metrics(tracker, found, interval, names),
         _metrics(tracker, found, -1, HEALTH_METRICS),
     )
-    flowing = metrics_view.flows(metrics, found.components) if metrics is not None else None
-    whole = metrics_view.whole(metrics, found.components) if metrics is not None else None
-    by_instance = overview.instances(found.record, metrics)
-    used = overview.usage(metrics)
+    flowing = metrics_view.component_flows(metrics, found.components) if metrics is not None else None
+    whole = metrics_view.summarize_topology(metrics, found.components) if metrics is not None else None
+    by_instance = overview.instance_flows(found.record, metrics)
+    used = overview.process_usage(metrics)
     processes: dict[int, list[ProcessStatus]] = {container.id: [] for container in status.containers}
     for process in status.processes:  # the scheduler lives in no container; it is shown with the master
         processes.get(process.container, processes[MASTER_CONTAINER]).append(process)
     shown = {
-        **overview.row(found.key, found.record, status.state, status.causes, whole),
+        **overview.topology_row(found.key, found.record, status.state, status.causes, whole),
         "stale": bool(found.stale),
         "master_answers": metrics is not None,
         "cause": status.cause() or None,
         "mode": status.mode,
         "put_aside": status.put_aside,
-        **overview.tasks_state(status.tasks_state),
-        "health": health(always, found.components),
-        "graph": overview.graph(found.record, layout(found.record.definition), flowing, status.causes),
+        **overview.tasks_state_field(status.tasks_state),
+        "health": summarize_health(always, found.components),
+        "graph": overview.describe_graph(found.record, layout_graph(found.record.definition), flowing, status.causes),
         "container_list": [
             {
                 "id": container.id,
@@ -130,43 +142,43 @@ async def topology(asked: Asked, interval: Interval = DEFAULT_INTERVAL) -> Respo
                 "host": container.host or None,
                 "state": str(container.state),
                 "processes": [
-                    overview.process_shape(p, used.get(p.name, {}), by_instance.get(p.name, {}))
+                    overview.describe_process(p, used.get(p.name, {}), by_instance.get(p.name, {}))
                     for p in processes[container.id]
                 ],
             }
             for container in status.containers
         ],
     }
-    return asked.reply(shown)
+    return tracked.respond(shown)
 
 
 @get(router, "/topology/metrics")
 async def windows(
-    asked: Asked,
+    tracked: Tracked,
     component: Annotated[str, Query(max_length=256, description="its metrics, over all instances")] = "",
     instance: Annotated[str, Query(max_length=256, description="only this one's")] = "",
 ) -> Response:
     """Counters and latencies of a component or an instance for 10 minutes, 1 hour, 3 hours and since the start."""
-    found = asked.found
+    found = tracked.topology
     if not component:
         raise UsageError("component: is missing")
     wanted = found.component(component)
     answers: list[MetricsReply] = await asyncio.gather(
-        *(asked.master("Metrics", MetricsRequest(wanted, float(window))) for window in WINDOWS)
+        *(tracked.master("Metrics", MetricsRequest(wanted, float(window))) for window in WINDOWS)
     )
     reported = any(v.instance == instance for answer in answers for v in answer.values)
     if instance and not reported and instance not in found.instances:
         raise NotFound(f"{found.name} has no instance {instance!r} of {component}")
     shown = [
-        {"interval": window, "covered": answer.interval_seconds, "metrics": metrics_view.table(answer, instance)}
+        {"interval": window, "covered": answer.interval_seconds, "metrics": metrics_view.metric_rows(answer, instance)}
         for window, answer in zip(WINDOWS, answers, strict=True)
     ]
-    return asked.reply({"component": component, "instance": instance or None, "windows": shown})
+    return tracked.respond({"component": component, "instance": instance or None, "windows": shown})
 
 
 @get(router, "/topology/timeline")
 async def trend(
-    asked: Asked,
+    tracked: Tracked,
     component: Component,
     metricname: MetricNames,
     interval: Annotated[int, Query(description="seconds back: points of 5 s up to 595, else of a minute", ge=5,
@@ -175,25 +187,25 @@ async def trend(
 ) -> Response:  # fmt: skip
     """Points over time, of a component's instances together: growth of counters (sum), gauges (the greatest of any
     instance, and the least), mean latencies (of the slowest instance). Null where nobody reported."""
-    wanted = asked.found.component(component)
-    question = TimelineRequest(wanted, float(interval), names_of(metricname), ranges=True)
-    answer: TimelineReply = await asked.master("Timeline", question)
-    shown = {"component": component, "instance": instance or None, **together(answer, instance)}
-    return asked.reply(shown)
+    wanted = tracked.topology.component(component)
+    question = TimelineRequest(wanted, float(interval), requested_metrics(metricname), ranges=True)
+    answer: TimelineReply = await tracked.master("Timeline", question)
+    shown = {"component": component, "instance": instance or None, **merge_instances(answer, instance)}
+    return tracked.respond(shown)
 
 
 @get(router, "/topology/exceptions")
 async def exceptions(
-    asked: Asked,
+    tracked: Tracked,
     component: Annotated[str, Query(max_length=256, description="of this one; of all if empty")] = "",
     instance: Annotated[str, Query(max_length=256, description="of this one")] = "",
 ) -> Response:
     """What user code raised, the most recent first; times in seconds since 1970."""
-    question = ExceptionsRequest(asked.found.component(component or "*"))
-    answer: ExceptionsReply = await asked.master("Exceptions", question)
+    question = ExceptionsRequest(tracked.topology.component(component or "*"))
+    answer: ExceptionsReply = await tracked.master("Exceptions", question)
     shown = [
         {**asdict(e), "traceback": e.traceback[-MAX_STACK:]}
         for e in reversed(answer.exceptions)
         if instance in ("", e.instance)
     ]
-    return asked.reply(shown)
+    return tracked.respond(shown)

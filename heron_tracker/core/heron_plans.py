@@ -1,4 +1,4 @@
-"""Packing plan and physical plan as Heron's tracker shows them, with Heron's ids (``stmgr-1``)."""
+"""The logical plan as Heron's tracker shows it: spouts and bolts by name, their streams, and how deep the graph is."""
 
 from __future__ import annotations
 
@@ -9,8 +9,86 @@ from urllib.parse import urlencode
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan, Resources
 from heron_runtime.model.stored import ContainerLocation, ExecutionState
-from heron_runtime.model.topology import TopologyDefinition
-from heron_tracker.core.plain import public_config
+from heron_runtime.model.topology import ComponentSpec, GroupingSpec, InputSpec, TopologyDefinition
+from heron_tracker.core.json_values import redact_config
+
+
+def logical_plan(definition: TopologyDefinition) -> dict[str, Any]:
+    """``{spouts, bolts, stages}``; ``stages`` is the number of edges of the longest path, plus one."""
+    spouts = {spec.name: _spout(spec) for spec in definition.components if spec.is_spout}
+    bolts = {spec.name: _bolt(spec) for spec in definition.components if not spec.is_spout}
+    depths = component_depths(definition)
+    return {"spouts": spouts, "bolts": bolts, "stages": max(depths.values(), default=-1) + 1}
+
+
+def component_depths(definition: TopologyDefinition) -> dict[str, int]:
+    """For each component the number of edges of the longest path to it; an edge that closes a circle does not count."""
+    inputs = {spec.name: [i.component for i in spec.inputs] for spec in definition.components}
+    depths: dict[str, int] = {}
+    for name in inputs:
+        _depth(name, inputs, depths)
+    return depths
+
+
+def _depth(name: str, inputs: dict[str, list[str]], depths: dict[str, int]) -> None:
+    """Depth first, without recursion: a chain may be longer than Python's stack."""
+    path: list[str] = [name]
+    open_now: set[str] = set()
+    while path:
+        here = path[-1]
+        if here in depths:
+            path.pop()
+            continue
+        open_now.add(here)
+        waiting = [s for s in inputs[here] if s in inputs and s not in depths and s not in open_now]
+        if waiting:
+            path.append(waiting[0])
+            continue
+        depths[here] = 1 + max((depths[s] for s in inputs[here] if s in depths), default=-1)
+        open_now.discard(here)
+        path.pop()
+
+
+def format_grouping(grouping: GroupingSpec) -> str:
+    """A grouping in Heron's words: ``SHUFFLE``, ``FIELDS(word)``."""
+    text = grouping.kind.value.upper()
+    return f"{text}({', '.join(grouping.fields)})" if grouping.fields else text
+
+
+def _spout(spec: ComponentSpec) -> dict[str, Any]:
+    config = redact_config(spec.config)
+    return {
+        "config": config,
+        "spout_type": str(config.get("spout.type", "default")),
+        "spout_source": str(config.get("spout.source", "NA")),
+        "version": str(config.get("spout.version", "NA")),
+        "outputs": _outputs(spec),
+        "parallelism": spec.parallelism,
+        "extra_links": [],
+    }
+
+
+def _bolt(spec: ComponentSpec) -> dict[str, Any]:
+    return {
+        "config": redact_config(spec.config),
+        "outputs": _outputs(spec),
+        "inputs": [_input(i) for i in spec.inputs],
+        "inputComponents": list(dict.fromkeys(i.component for i in spec.inputs)),
+        "input_components": list(dict.fromkeys(i.component for i in spec.inputs)),
+        "parallelism": spec.parallelism,
+    }
+
+
+def _outputs(spec: ComponentSpec) -> list[dict[str, Any]]:
+    return [{"stream_name": out.name, "fields": list(out.fields)} for out in spec.outputs]
+
+
+def _input(source: InputSpec) -> dict[str, str]:
+    return {
+        "stream_name": source.stream,
+        "component_name": source.component,
+        "grouping": format_grouping(source.grouping),
+    }
 
 
 def stream_manager_id(container: int) -> str:
@@ -88,8 +166,8 @@ def physical_plan(
         "stmgrs": _stream_managers(cluster, execution, plan, containers, groups),
         "spouts": {n: names for n, names in by_component.items() if n in components and components[n].is_spout},
         "bolts": {n: names for n, names in by_component.items() if n in components and not components[n].is_spout},
-        "config": public_config(plan.topology.config),
-        "components": {n: {"config": public_config(s.config)} for n, s in components.items()},
+        "config": redact_config(plan.topology.config),
+        "components": {n: {"config": redact_config(s.config)} for n, s in components.items()},
     }
 
 

@@ -17,32 +17,32 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Scope, Send
 
 from heron_runtime.failures import Unavailable
-from heron_tracker.shell.watch import Change
+from heron_tracker.cluster_watch import StoreChange
 
 MAX_LISTENERS = 200
 MAX_OF_ONE = 50  # a browser opens six connections to a server at most
 MAX_WAITING = 1000
 PING_SECONDS = 15.0
 RETRY_MILLISECONDS = 2000
-GRACE_SECONDS = 1.0  # in which ``Broadcast.close`` ends every stream, before the library cuts them
+GRACE_SECONDS = 1.0  # in which ``EventBroadcast.close`` ends every stream, before the library cuts them
 
 
 class TooManyListeners(Unavailable):
     """There are MAX_LISTENERS open streams, or MAX_OF_ONE from this address."""
 
 
-class Listener:
+class EventListener:
     """One open stream."""
 
-    def __init__(self, wanted: Callable[[Change], bool], client: str) -> None:
+    def __init__(self, wanted: Callable[[StoreChange], bool], client: str) -> None:
         self.client = client
         self._wanted = wanted
-        self._waiting: dict[tuple[str, str], Change] = {}
+        self._waiting: dict[tuple[str, str], StoreChange] = {}
         self._everything = False
         self._news = asyncio.Event()
         self._ended = False
 
-    def tell(self, change: Change) -> None:
+    def tell(self, change: StoreChange) -> None:
         """A change that may be of interest."""
         if not self._wanted(change):
             return
@@ -74,30 +74,30 @@ class Listener:
                 yield {"event": "topology" if change.topology else "cluster", "data": json.dumps(told)}
 
 
-class Broadcast:
+class EventBroadcast:
     """All open streams."""
 
     def __init__(self, counted: Callable[[int], None]) -> None:
-        self._listeners: set[Listener] = set()
+        self._listeners: set[EventListener] = set()
         self._counted = counted
         self._closed = False
 
-    def stream(self, wanted: Callable[[Change], bool], client: str = "") -> EventStream:
+    def stream(self, wanted: Callable[[StoreChange], bool], client: str = "") -> EventStream:
         """The answer to a new listener at the address ``client``. Raises TooManyListeners."""
         if self._closed or len(self._listeners) >= MAX_LISTENERS:
             raise TooManyListeners(f"{MAX_LISTENERS} event streams are open")
         if sum(listener.client == client for listener in self._listeners) >= MAX_OF_ONE:
             raise TooManyListeners(f"{MAX_OF_ONE} event streams are open from this address")
-        listener = Listener(wanted, client)
+        listener = EventListener(wanted, client)
         self._listeners.add(listener)
         self._counted(len(self._listeners))
         return EventStream(listener, self._leave)
 
-    def _leave(self, listener: Listener) -> None:
+    def _leave(self, listener: EventListener) -> None:
         self._listeners.discard(listener)
         self._counted(len(self._listeners))
 
-    def tell(self, change: Change) -> None:
+    def tell(self, change: StoreChange) -> None:
         """Tell everybody."""
         for listener in self._listeners:
             listener.tell(change)
@@ -112,7 +112,7 @@ class Broadcast:
 class EventStream(EventSourceResponse):
     """The changes that a listener is told, and a ping where there are none; ``ended`` is called however it ends."""
 
-    def __init__(self, listener: Listener, ended: Callable[[Listener], None]) -> None:
+    def __init__(self, listener: EventListener, ended: Callable[[EventListener], None]) -> None:
         super().__init__(
             listener.events(), sep="\n", ping=PING_SECONDS, shutdown_grace_period=GRACE_SECONDS,
             ping_message_factory=lambda: ServerSentEvent(comment="still there", sep="\n"),

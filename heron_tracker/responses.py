@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -15,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 
 from heron_control.web.statuses import RETRY, argument_faults
 from heron_runtime.failures import Failure
-from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
 from heronry.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,9 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 EnvelopeChoice = Annotated[bool, Query(alias="envelope", description="false: the bare result, as Heron 0.20.5 had it")]
 
 
-def reply(request: Request, result: Any, *, message: str = "", stale: str = "", tagged: bool = False) -> Response:
+def success_response(
+    request: Request, result: Any, *, message: str = "", stale: str = "", tagged: bool = False
+) -> Response:
     """A successful answer. ``stale`` names the cluster whose last known state this is."""
     headers = {}
     if stale:
@@ -66,38 +68,38 @@ def reply(request: Request, result: Any, *, message: str = "", stale: str = "", 
     return JSONResponse(content, headers=headers)
 
 
-def failure(request: Request, code: int, message: str, headers: Any = None) -> Response:
+def error_response(request: Request, code: int, message: str, headers: Any = None) -> Response:
     """An answer that is an error."""
     bare = f"request failed: {message}"
     content: Any = bare if _bare(request) else envelope(None, message, _seconds(request), VERSION, failed=True)
     return JSONResponse(content, status_code=code, headers=headers)
 
 
-def failure_body(message: str) -> bytes:
+def encode_error(message: str) -> bytes:
     """The JSON of an answer that is an error, for those who are not let in."""
     return json.dumps(envelope(None, message, 0.0, VERSION, failed=True)).encode()
 
 
-def install(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Make every error an answer of ours."""
 
     async def failed(request: Request, error: Exception) -> Response:
         assert isinstance(error, Failure)
         retry = RETRY if error.http_status == 503 else None
-        return failure(request, error.http_status, error.message, retry)
+        return error_response(request, error.http_status, error.message, retry)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         message = "there is no such path; see /docs" if error.status_code == 404 else str(error.detail)
-        return failure(request, error.status_code, message, error.headers)
+        return error_response(request, error.status_code, message, error.headers)
 
     async def bad_arguments(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return failure(request, 422, "; ".join(argument_faults(error)))
+        return error_response(request, 422, "; ".join(argument_faults(error)))
 
     async def fault(request: Request, error: Exception) -> Response:
         log.error("fault while answering %r", request.url.path, exc_info=error)
-        return failure(request, 500, f"fault in the tracker: {type(error).__name__}; its log says more")
+        return error_response(request, 500, f"fault in the tracker: {type(error).__name__}; its log says more")
 
     app.add_exception_handler(Failure, failed)
     app.add_exception_handler(HTTPException, http_error)
@@ -105,7 +107,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, fault)
 
 
-def bare_json(data: Any) -> Response:
+def plain_json(data: Any) -> Response:
     """JSON without envelope, for clients that know nothing of it (Prometheus)."""
     return Response(json.dumps(data), media_type="application/json")
 
@@ -121,3 +123,32 @@ def _seconds(request: Request) -> float:
 
 def _header(text: str) -> str:
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
+
+
+SUCCESS = "success"
+FAILURE = "failure"
+
+
+def envelope(result: Any, message: str, seconds: float, version: str, *, failed: bool = False) -> dict[str, Any]:
+    """An answer. ``seconds`` is how long it took."""
+    return {
+        "status": FAILURE if failed else SUCCESS,
+        "message": message,
+        "version": version,
+        "tracker_version": version,
+        "executiontime": seconds,
+        "result": result,
+    }
+
+
+def entity_tag(result: Any) -> str:
+    """A weak ETag of a result: the same for every replica, whatever the envelope says of time."""
+    text = json.dumps(result, sort_keys=True, separators=(",", ":"), default=str)
+    return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+
+
+def tag_matches(if_none_match: str, tag: str) -> bool:
+    """True if the client has this version already (weak comparison, as RFC 9110 wants it for GET)."""
+    given = [part.strip() for part in if_none_match.split(",")]
+    bare = tag.removeprefix("W/")
+    return "*" in given or any(part.removeprefix("W/") == bare for part in given)

@@ -13,18 +13,18 @@ from heron_runtime.process import set_up_process
 from heron_runtime.state.local import StoreAddress, local_store
 from heron_runtime.state.store import StoreError
 from heron_runtime.user_home import home_of_user
-from heron_tracker.shell.app import make_app
-from heron_tracker.shell.login import TokenFile
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.application import make_app
+from heron_tracker.login import TokenFile
+from heron_tracker.tracker import Tracker
 
-__all__ = ["Options", "StartError", "serve"]
+__all__ = ["StartError", "TrackerOptions", "serve"]
 
 STOP_SECONDS = 3
 log = logging.getLogger("heron_tracker")
 
 
 @dataclass(frozen=True)
-class Options:
+class TrackerOptions:
     """How the tracker is started. Without ``clusters`` it follows ``local`` in the home.
 
     ``home`` also has the folders of the topologies of every cluster.
@@ -41,7 +41,7 @@ class Options:
     history: Path | None = None  # where histories are kept, if not in the home
 
 
-def stores(options: Options) -> dict[str, StoreAddress]:
+def stores(options: TrackerOptions) -> dict[str, StoreAddress]:
     """Cluster → where its store is. Raises StartError."""
     files = {name: str(Path(file).expanduser().absolute()) for name, file in options.credentials}
     if options.clusters:
@@ -59,7 +59,7 @@ def stores(options: Options) -> dict[str, StoreAddress]:
         raise StartError(str(error)) from error
 
 
-def serve(options: Options) -> None:
+def serve(options: TrackerOptions) -> None:
     """Serve until SIGTERM or SIGINT. Raises StartError."""
     set_up_process("heron_tracker", "INFO")
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

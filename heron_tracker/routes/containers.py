@@ -30,10 +30,9 @@ from heron_runtime.wire.container import (
     Stacks,
     StacksRequest,
 )
-from heron_tracker.core.files import file_shape, path_below_logs, whole_characters
-from heron_tracker.shell.parameters import Container, FilePath, Instance
-from heron_tracker.shell.routing import Asked, TopologyRequest, get
-from heron_tracker.shell.tracker import Found
+from heron_tracker.core.heron_records import decode_whole_characters, describe_file, relative_log_path
+from heron_tracker.routing import Container, FilePath, Instance, Tracked, TrackedRequest, get
+from heron_tracker.tracker import TrackedTopology
 
 router = APIRouter(tags=["containers"])
 MAX_PART = 512 * 1024
@@ -41,14 +40,14 @@ CHUNK = 1024 * 1024
 MAX_OFFSET = 1 << 60
 
 
-async def _ask(asked: TopologyRequest, container: int, method: str, question: Any) -> Any:
+async def _ask(tracked: TrackedRequest, container: int, method: str, question: Any) -> Any:
     """What the container answers. Raises NotFound, UsageError, Unavailable."""
-    record = asked.found.record
+    record = tracked.topology.record
     known = containers_of(record.packing, record.definition.config)
     if container not in known:
-        raise NotFound(f"{asked.found.name} has no container {container}; it has {listed(known)}")
+        raise NotFound(f"{tracked.topology.name} has no container {container}; it has {listed(known)}")
     try:
-        return await asked.container(container, method, question)
+        return await tracked.container(container, method, question)
     except NoAnswer as error:
         raise _failure(error) from None
 
@@ -65,7 +64,7 @@ def _failure(error: NoAnswer) -> Failure:
 
 @get(router, "/topologies/container/filedata", "/topologies/containerfiledata")
 async def file_data(
-    asked: Asked,
+    tracked: Tracked,
     container: Container,
     path: FilePath,
     offset: Annotated[
@@ -75,24 +74,24 @@ async def file_data(
 ) -> Response:
     """A part of a log file: `{offset, length, data, size}`, at most 512 KiB. To follow it, ask from offset + length."""
     wanted = MAX_PART if length < 0 else min(length, MAX_PART)
-    question = ReadFile(path_below_logs(path), 0 if offset == -1 else offset, 0 if offset == -1 else wanted)
-    part: FileData = await _ask(asked, container, "ReadFile", question)
+    question = ReadFile(relative_log_path(path), 0 if offset == -1 else offset, 0 if offset == -1 else wanted)
+    part: FileData = await _ask(tracked, container, "ReadFile", question)
     begin = part.size_bytes if offset == -1 else part.offset
-    text, length = whole_characters(part.data, last=begin + len(part.data) >= part.size_bytes)
+    text, length = decode_whole_characters(part.data, last=begin + len(part.data) >= part.size_bytes)
     shown = {"offset": begin, "length": length, "data": text, "size": part.size_bytes}
-    return asked.reply(shown)
+    return tracked.respond(shown)
 
 
 @get(router, "/topologies/container/filestats", "/topologies/containerfilestats")
 async def file_stats(
-    asked: Asked,
+    tracked: Tracked,
     container: Container,
     path: Annotated[FilePath, Query(description="a folder below the log folder; empty is that folder")] = "",
 ) -> Response:
     """What is in a log folder: name → `{path, is_dir, size, modified, formatted_stat}`."""
-    listed: FileList = await _ask(asked, container, "ListFiles", ListFiles(path_below_logs(path)))
-    shown = {file.path.rpartition("/")[2]: file_shape(file) for file in listed.files}
-    return asked.reply(shown)
+    listed: FileList = await _ask(tracked, container, "ListFiles", ListFiles(relative_log_path(path)))
+    shown = {file.path.rpartition("/")[2]: describe_file(file) for file in listed.files}
+    return tracked.respond(shown)
 
 
 @router.get(
@@ -107,17 +106,17 @@ async def file_stats(
     },
 )
 @router.get("/topologies/containerfiledownload", include_in_schema=False)
-async def file_download(asked: Asked, container: Container, path: FilePath) -> Response:
+async def file_download(tracked: Tracked, container: Container, path: FilePath) -> Response:
     """The file as it is now, in a stream; what is appended meanwhile is not part of it."""
-    name = path_below_logs(path)
-    first: FileData = await _ask(asked, container, "ReadFile", ReadFile(name, 0, CHUNK))
+    name = relative_log_path(path)
+    first: FileData = await _ask(tracked, container, "ReadFile", ReadFile(name, 0, CHUNK))
 
     async def parts() -> AsyncIterator[bytes]:
         yield first.data
         at = len(first.data)
         while at < first.size_bytes:
             wanted = min(CHUNK, first.size_bytes - at)
-            part: FileData = await asked.container(container, "ReadFile", ReadFile(name, at, wanted))
+            part: FileData = await tracked.container(container, "ReadFile", ReadFile(name, at, wanted))
             if part.offset != at or not part.data:
                 return  # rotated under us: what came is what there is
             yield part.data
@@ -128,7 +127,7 @@ async def file_download(asked: Asked, container: Container, path: FilePath) -> R
     return StreamingResponse(parts(), media_type="application/octet-stream", headers=headers)
 
 
-def _container_of(found: Found, instance: str) -> int:
+def _container_of(found: TrackedTopology, instance: str) -> int:
     """The container of an instance that the packing plan has. Raises NotFound."""
     try:
         parse_instance_id(instance)
@@ -140,9 +139,9 @@ def _container_of(found: Found, instance: str) -> int:
     return container
 
 
-async def _process(asked: TopologyRequest, instance: str) -> ProcessStatus:
-    container = _container_of(asked.found, instance)
-    status: ContainerStatus = await _ask(asked, container, "Status", ContainerStatusRequest())
+async def _process(tracked: TrackedRequest, instance: str) -> ProcessStatus:
+    container = _container_of(tracked.topology, instance)
+    status: ContainerStatus = await _ask(tracked, container, "Status", ContainerStatusRequest())
     for process in status.processes:
         if process.name == instance:
             return process
@@ -150,19 +149,19 @@ async def _process(asked: TopologyRequest, instance: str) -> ProcessStatus:
 
 
 @get(router, "/topologies/pid")
-async def pid(asked: Asked, instance: Instance) -> Response:
+async def pid(tracked: Tracked, instance: Instance) -> Response:
     """The process id of an instance, in `stdout` as Heron has it; 404 while it does not live."""
-    process = await _process(asked, instance)
+    process = await _process(tracked, instance)
     if not process.pid:
         raise NotFound(f"{instance} does not live at this moment: it is {process.state}")
     shown = {"command": f"pid of {instance}", "stdout": f"{process.pid}\n", "stderr": "", "pid": process.pid}
-    return asked.reply(shown)
+    return tracked.respond(shown)
 
 
 @get(router, "/topologies/jstack", "/topologies/stacks")
-async def stacks(asked: Asked, instance: Instance) -> Response:
+async def stacks(tracked: Tracked, instance: Instance) -> Response:
     """The stack of every thread of an instance at this moment, in `stdout`."""
-    container = _container_of(asked.found, instance)
-    dump: Stacks = await _ask(asked, container, "Stacks", StacksRequest(instance))
+    container = _container_of(tracked.topology, instance)
+    dump: Stacks = await _ask(tracked, container, "Stacks", StacksRequest(instance))
     shown = {"command": f"stacks of {instance}", "stdout": dump.text, "stderr": "", "pid": dump.pid}
-    return asked.reply(shown)
+    return tracked.respond(shown)

@@ -10,18 +10,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from heron_control.web.guard import Guard
-from heron_tracker.shell import (
-    file_routes,
-    history_routes,
-    metric_routes,
-    page_routes,
-    replies,
-    self_routes,
-    topology_routes,
-    view_routes,
-)
-from heron_tracker.shell.login import Login, TokenFile
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.login import TokenFile, TokenMiddleware
+from heron_tracker.responses import Envelope, encode_error, install_error_handlers
+from heron_tracker.routes import containers, history, metrics, page, server, topologies, views
+from heron_tracker.tracker import Tracker
 from heronry.version import VERSION
 
 DESCRIPTION = """Everything about topologies that run. Answers come in an envelope (`status`, `message`, `result`,
@@ -45,22 +37,22 @@ def make_app(tracker: Tracker, hosts: Iterable[str] = (), tokens: TokenFile | No
     )  # fmt: skip
     app.state.tracker = tracker
     for module in (
-        topology_routes, metric_routes, history_routes, file_routes, view_routes, page_routes, self_routes,
+        topologies, metrics, history, containers, views, page, server,
     ):  # fmt: skip
         app.include_router(module.router)
-    replies.install(app)
+    install_error_handlers(app)
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = get_openapi(title=app.title, version=VERSION, description=DESCRIPTION, routes=app.routes)
-            schema["components"]["schemas"]["Envelope"] = replies.Envelope.model_json_schema()
+            schema["components"]["schemas"]["Envelope"] = Envelope.model_json_schema()
             app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the schema
     if tokens is not None:
-        app.add_middleware(Login, tokens=tokens)
+        app.add_middleware(TokenMiddleware, tokens=tokens)
     app.add_middleware(
-        Guard, hosts=tuple(hosts), who="this tracker", failure=replies.failure_body, observe=tracker.counters.request
+        Guard, hosts=tuple(hosts), who="this tracker", failure=encode_error, observe=tracker.metrics.request
     )
     return app

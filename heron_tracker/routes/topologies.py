@@ -12,14 +12,12 @@ from starlette.responses import Response
 from heron_control.inspection.questions import NoAnswer
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.wire.master import MasterStatus, StatusRequest
-from heron_tracker.core import records
-from heron_tracker.core.logical import logical_plan
-from heron_tracker.core.paging import page
-from heron_tracker.core.physical import packing_plan
-from heron_tracker.shell.parameters import Clusters, Cursor, Environs, Limit, Role, Topologies
-from heron_tracker.shell.replies import reply
-from heron_tracker.shell.routing import Asked, get, tracker_of
-from heron_tracker.shell.tracker import Found
+from heron_tracker.core import heron_records
+from heron_tracker.core.heron_plans import logical_plan, packing_plan
+from heron_tracker.core.paging import take_page
+from heron_tracker.responses import success_response
+from heron_tracker.routing import Clusters, Cursor, Environs, Limit, Role, Topologies, Tracked, get, tracker_of
+from heron_tracker.tracker import TrackedTopology
 
 router = APIRouter(tags=["topologies"])
 DEFAULT_LIMIT = 1000
@@ -28,7 +26,7 @@ DEFAULT_LIMIT = 1000
 @get(router, "/clusters")
 async def clusters(request: Request) -> Response:
     """Names of the clusters this tracker follows."""
-    return reply(request, list(tracker_of(request).watches))
+    return success_response(request, list(tracker_of(request).watches))
 
 
 @get(router, "/machines")
@@ -41,8 +39,8 @@ async def machines(request: Request, cluster: Clusters, environ: Environs, topol
     for item in tracker.topologies(cluster, environ):
         name, place = item.record.definition.name, item.record.execution.environ
         if not topology or name in topology:
-            found[item.cluster].setdefault(place, {})[name] = records.hosts(item.record)
-    return reply(request, found, stale=tracker.stale(cluster))
+            found[item.cluster].setdefault(place, {})[name] = heron_records.hosts(item.record)
+    return success_response(request, found, stale=tracker.stale(cluster))
 
 
 class _Listed:
@@ -59,15 +57,15 @@ class _Listed:
     ) -> None:
         self._request, self._cluster, self._of, self._page = request, cluster, (environ, role), (limit, cursor)
 
-    def reply(self, tell: Callable[[dict[str, Any], Found], None]) -> Response:
-        """Cluster → what ``tell`` adds to it for each topology; the other pages are in `Link`. Raises BadCursor."""
+    def respond(self, tell: Callable[[dict[str, Any], TrackedTopology], None]) -> Response:
+        """Cluster → what ``tell`` adds to it for each topology; the other pages are in `Link`. Raises InvalidCursor."""
         tracker = tracker_of(self._request)
         keyed = [(f.key, f) for f in tracker.topologies(self._cluster, *self._of)]
-        chosen = page(keyed, *self._page)
+        chosen = take_page(keyed, *self._page)
         found: dict[str, dict[str, Any]] = {name: {} for name in (self._cluster or tracker.watches)}
         for item in chosen.items:
             tell(found[item.cluster], item)
-        response = reply(self._request, found, stale=tracker.stale(self._cluster))
+        response = success_response(self._request, found, stale=tracker.stale(self._cluster))
         response.headers["x-total-count"] = str(chosen.total)
         if chosen.next:
             url = self._request.url.include_query_params(cursor=chosen.next)
@@ -82,84 +80,86 @@ Listed = Annotated[_Listed, Depends()]
 async def topologies(listed: Listed) -> Response:
     """Cluster → role → environment → names. Pages by `Link` and `X-Total-Count`."""
 
-    def tell(found: dict[str, Any], item: Found) -> None:
+    def tell(found: dict[str, Any], item: TrackedTopology) -> None:
         _, role, environ, topology = item.key
         found.setdefault(role, {}).setdefault(environ, []).append(topology)
 
-    return listed.reply(tell)
+    return listed.respond(tell)
 
 
 @get(router, "/topologies/states")
 async def states(listed: Listed) -> Response:
     """Cluster → environment → name → execution state. Pages as `/topologies`."""
 
-    def tell(found: dict[str, Any], item: Found) -> None:
+    def tell(found: dict[str, Any], item: TrackedTopology) -> None:
         _, _, environ, topology = item.key
-        found.setdefault(environ, {})[topology] = records.execution_state(item.cluster, item.record)
+        found.setdefault(environ, {})[topology] = heron_records.execution_state(item.cluster, item.record)
 
-    return listed.reply(tell)
+    return listed.respond(tell)
 
 
 @get(router, "/topologies/info")
-async def info(asked: Asked) -> Response:
+async def info(tracked: Tracked) -> Response:
     """Everything about a topology at once. Parts that do not exist at this moment are null."""
     status: MasterStatus | None = None
     with contextlib.suppress(NoAnswer):
-        status = await asked.master("Status", StatusRequest())
-    return asked.reply(records.info(asked.found.cluster, asked.found.record, status), tagged=True)
+        status = await tracked.master("Status", StatusRequest())
+    return tracked.respond(heron_records.info(tracked.topology.cluster, tracked.topology.record, status), tagged=True)
 
 
 @get(router, "/topologies/config")
-async def config(asked: Asked) -> Response:
+async def config(tracked: Tracked) -> Response:
     """The topology's configuration; values that look like secrets are hidden."""
-    return asked.reply(records.config(asked.found.record), tagged=True)
+    return tracked.respond(heron_records.config(tracked.topology.record), tagged=True)
 
 
 @get(router, "/topologies/logicalplan")
-async def logical(asked: Asked) -> Response:
+async def logical(tracked: Tracked) -> Response:
     """The logical plan: spouts, bolts, their streams."""
-    return asked.reply(logical_plan(asked.found.record.definition), tagged=True)
+    return tracked.respond(logical_plan(tracked.topology.record.definition), tagged=True)
 
 
 @get(router, "/topologies/physicalplan")
-async def physical(asked: Asked) -> Response:
+async def physical(tracked: Tracked) -> Response:
     """The physical plan: instances, containers, where each stream manager is."""
-    plan = records.plan_of(asked.found.cluster, asked.found.record)
+    plan = heron_records.optional_physical_plan(tracked.topology.cluster, tracked.topology.record)
     if plan is None:
-        raise NotFound(f"{asked.found.name} has no physical plan yet: not all of its stream managers have registered")
-    return asked.reply(plan, tagged=True)
+        raise NotFound(
+            f"{tracked.topology.name} has no physical plan yet: not all of its stream managers have registered"
+        )
+    return tracked.respond(plan, tagged=True)
 
 
 @get(router, "/topologies/packingplan")
-async def packing(asked: Asked) -> Response:
+async def packing(tracked: Tracked) -> Response:
     """The packing plan: which task is in which container, and what it needs."""
-    plan = packing_plan(asked.found.record.definition, asked.found.record.packing)
-    return asked.reply(plan, tagged=True)
+    plan = packing_plan(tracked.topology.record.definition, tracked.topology.record.packing)
+    return tracked.respond(plan, tagged=True)
 
 
 @get(router, "/topologies/executionstate", deprecated=True)
-async def execution_state(asked: Asked) -> Response:
+async def execution_state(tracked: Tracked) -> Response:
     """Metadata and state in one word."""
-    return asked.reply(records.execution_state(asked.found.cluster, asked.found.record))
+    return tracked.respond(heron_records.execution_state(tracked.topology.cluster, tracked.topology.record))
 
 
 @get(router, "/topologies/metadata")
-async def metadata(asked: Asked) -> Response:
+async def metadata(tracked: Tracked) -> Response:
     """Who submitted it, when, with which release."""
-    return asked.reply(records.metadata(asked.found.cluster, asked.found.record), tagged=True)
+    return tracked.respond(heron_records.metadata(tracked.topology.cluster, tracked.topology.record), tagged=True)
 
 
 @get(router, "/topologies/schedulerlocation")
-async def scheduler_location(asked: Asked) -> Response:
+async def scheduler_location(tracked: Tracked) -> Response:
     """Where the topology's scheduler listens."""
-    location = records.scheduler_location(asked.found.record)
+    location = heron_records.scheduler_location(tracked.topology.record)
     if location is None:
-        raise NotFound(f"{asked.found.name} has no scheduler at this moment")
-    return asked.reply(location)
+        raise NotFound(f"{tracked.topology.name} has no scheduler at this moment")
+    return tracked.respond(location)
 
 
 @get(router, "/topologies/runtimestate")
-async def runtime_state(asked: Asked) -> Response:
+async def runtime_state(tracked: Tracked) -> Response:
     """Which parts are there, and which stream managers are registered at the topology master."""
-    status = await asked.master("Status", StatusRequest())
-    return asked.reply(records.runtime_state(asked.found.record, status))
+    status = await tracked.master("Status", StatusRequest())
+    return tracked.respond(heron_records.runtime_state(tracked.topology.record, status))

@@ -17,7 +17,7 @@ MAX_DEPTH = 16
 MAX_TEXT = 4096  # characters of one value of a configuration
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def json_value(value: Any, depth: int = 0) -> Any:
     """``value`` as JSON can carry it: bytes as hexadecimal text, no NaN, no infinity; bounded depth."""
     if depth > MAX_DEPTH:
         return "…"
@@ -28,13 +28,13 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Mapping):
-        return {str(key): plain(item, depth + 1) for key, item in value.items()}
+        return {str(key): json_value(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item, depth + 1) for item in value]
+        return [json_value(item, depth + 1) for item in value]
     return str(value)
 
 
-def public_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def redact_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration as everybody may read it, in order of key."""
     return {str(key): _public(str(key), config[key]) for key in sorted(config, key=str)}
 
@@ -43,16 +43,16 @@ def _public(key: str, value: Any) -> Any:
     if is_secret(key) and value not in (None, "", True, False):
         return HIDDEN
     if isinstance(value, Mapping):
-        return public_config(value)
+        return redact_config(value)
     if isinstance(value, list | tuple):
         return [_public("", item) for item in value]
     if isinstance(value, str):
         shown = mask(value)
         return shown if len(shown) <= MAX_TEXT else shown[:MAX_TEXT] + "…"
-    return plain(value)
+    return json_value(value)
 
 
-def number(value: float) -> int | float | None:
+def json_number(value: float) -> int | float | None:
     """A whole number without its ``.0``; None for what JSON cannot carry."""
     if not math.isfinite(value):
         return None

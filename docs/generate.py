@@ -18,7 +18,7 @@ import typer.main
 
 from heron_apiserver.api_server import ApiServer
 from heron_apiserver.application import make_app as make_apiserver
-from heron_apiserver.server import ApiServerOptions, cluster_config, parts_of, prepare_home
+from heron_apiserver.server import ApiServerOptions, cluster_config, prepare_home, store_and_scheduler
 from heron_apiserver.tokens import TokenBook
 from heron_cli.main import make_app as make_command
 from heron_runtime import failures
@@ -240,7 +240,7 @@ def apiserver_schema() -> dict[str, Any]:
         home = prepare_home(Path(folder, "home"))
         options = ApiServerOptions(home, cluster="local")
         place = cluster_config(options, home)
-        store, scheduler = parts_of(options, place)
+        store, scheduler = store_and_scheduler(options, place)
         api = ApiServer(place, store, cast(Any, scheduler), "local", TokenBook(home))
         return make_apiserver(api).openapi()
 

@@ -1,6 +1,7 @@
-"""The api server: what requests share, and its life: recover once the store answers, then watch until the end.
+"""State shared by all requests, and its lifecycle: open the store, recover, then watch until the end.
 
-One of several (``replica``) is held while it does not know whether it still leads: it looks, and changes nothing.
+One of several API servers (``replica``) is paused while it does not know whether it still leads: it answers reads
+and refuses changes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """Of uploads: bytes as sent, what they may unpack to, how many at a time, seconds for one."""
+    """Limits of uploads.
+
+    Attributes:
+        package_bytes: largest package as sent, compressed.
+        unpacked: limits of the unpacked package.
+        uploads: uploads at a time.
+        upload_seconds: longest duration of one upload.
+        idle_seconds: longest pause within an upload.
+    """
 
     package_bytes: int = 512 << 20
     unpacked: ArchiveLimits = field(default_factory=lambda: LIMITS)
@@ -51,7 +60,7 @@ class UploadLimits:
 
 
 class ApiServer:
-    """``start`` and ``stop`` are called on the loop that serves."""
+    """Resources, readiness and background tasks. ``start`` and ``stop`` run on the event loop that serves."""
 
     def __init__(
         self,
@@ -60,29 +69,29 @@ class ApiServer:
         scheduler: Scheduler,
         scheduler_name: str,
         tokens: TokenBook,
-        bounds: UploadLimits | None = None,
+        upload_limits: UploadLimits | None = None,
         *,
         target: Target | None = None,
         advertise: str = "127.0.0.1",
         package_store: PackageStore | None = None,
     ) -> None:
-        self.bounds = bounds or UploadLimits()
+        self.upload_limits = upload_limits or UploadLimits()
         self.tokens = tokens
         self.scheduler_name = scheduler_name
         self.target = target or this_interpreter()
         self._store = store
         self._scheduler = scheduler
-        self.packages = PackageRepository(config.home, self.bounds.unpacked, package_store)
-        self.service = PlacedTopologies(config, store, scheduler, self.packages)
-        self.requests = RequestLog(config.home)
+        self.packages = PackageRepository(config.home, self.upload_limits.unpacked, package_store)
+        self.topologies = PlacedTopologies(config, store, scheduler, self.packages)
+        self.request_log = RequestLog(config.home)
         self.audit = AuditLog(config.home / "audit.jsonl")
         self.throttle = Throttle()
-        self.challenges = DownloadNonces(secrets.token_bytes(32))
-        self.counters = ApiServerMetrics()
+        self.download_nonces = DownloadNonces(secrets.token_bytes(32))
+        self.metrics = ApiServerMetrics()
         self.uploads = 0
         self._trouble = STARTING
-        self._held = ""
-        self._presence = SchedulerEndpoints(self.service, advertise)
+        self._paused = ""
+        self._endpoints = SchedulerEndpoints(self.topologies, advertise)
         self._task: asyncio.Task[Any] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._may_watch = asyncio.Event()
@@ -90,43 +99,43 @@ class ApiServer:
 
     @property
     def trouble(self) -> str:
-        """Why changes are not taken; "" if they are."""
-        return self._held or self._trouble
+        """Return the reason why changes are refused, or an empty string."""
+        return self._paused or self._trouble
 
     @property
     def ready(self) -> bool:
-        """True once the state store was read and what was left is settled."""
+        """Return True once the store has been read and recovery has finished."""
         return not self.trouble
 
     @property
     def starting(self) -> bool:
-        """True until what an earlier life left is settled, or that has failed once."""
+        """Return True until recovery has finished or failed once."""
         return self._trouble == STARTING
 
-    def hold(self, why: str) -> None:
-        """Take no changes, and start nothing again, until ``release``. Looking goes on."""
-        self._held = why
+    def pause(self, why: str) -> None:
+        """Refuse changes and start no containers until ``resume``. Reads are still answered."""
+        self._paused = why
         self._may_watch.clear()
         if self._watching is not None:
             self._watching.cancel()
 
-    def release(self) -> None:
-        """All is as before ``hold``."""
-        self._held = ""
+    def resume(self) -> None:
+        """End a pause."""
+        self._paused = ""
         self._may_watch.set()
 
     async def start(self) -> None:
-        """Begin; does not wait for the store."""
-        self.counters.lag.start()
+        """Start the background tasks without waiting for the store."""
+        self.metrics.lag.start()
         self._task = asyncio.create_task(self._live(), name="api-server")
 
     async def stop(self) -> None:
-        """End what runs beside the requests. Topologies run on."""
-        self.counters.lag.stop()
+        """Stop the background tasks. Topologies keep running."""
+        self.metrics.lag.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._presence.close()
+        await self._endpoints.close()
         close = getattr(self._scheduler, "close", None)
         if close is not None:
             await asyncio.to_thread(close)
@@ -158,23 +167,23 @@ class ApiServer:
         while True:
             try:
                 if not recovered:
-                    await asyncio.to_thread(recover, self.service, self.requests, self.audit)
-                    log.info("ready: %d topologies", len(self.service.launches))
+                    await asyncio.to_thread(recover, self.topologies, self.request_log, self.audit)
+                    log.info("ready: %d topologies", len(self.topologies.launches))
                     recovered = True
-                await self._presence.keep()
+                await self._endpoints.refresh()
                 self._trouble = ""
             except StoreError as error:
                 self._trouble = f"the state store does not answer: {error}"
                 log.warning("%s", self._trouble)
             except Exception as error:
-                self._trouble = f"fault in the api server: {type(error).__name__}; its log says more"
-                log.exception("fault while looking after the topologies")
-            self.counters.state(len(self.service.launches), self.ready)
-            await asyncio.to_thread(self.audit.settle)
+                self._trouble = f"internal error of the API server: {type(error).__name__}; see its log"
+                log.exception("failure while maintaining the topologies")
+            self.metrics.state(len(self.topologies.launches), self.ready)
+            await asyncio.to_thread(self.audit.flush_repeats)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _watch(self, scheduler: Watching) -> None:
-        """Run the scheduler's watch for ever: whatever ends it, it begins again after a growing pause."""
+        """Run the scheduler's watch indefinitely and restart it after a growing delay when it ends."""
         delay = RETRY_SECONDS
         while True:
             await self._may_watch.wait()
@@ -186,8 +195,8 @@ class ApiServer:
                 self._watching.cancel()
             if self._watching.cancelled():
                 continue  # held
-            log.error("the scheduler's watch failed; again in %g s", delay, exc_info=self._watching.exception())
-            self.counters.watch_failed()
+            log.error("the scheduler's watch failed; restarting in %g s", delay, exc_info=self._watching.exception())
+            self.metrics.watch_failed()
             if asyncio.get_running_loop().time() - began > LONGEST_RETRY_SECONDS:
                 delay = RETRY_SECONDS
             await asyncio.sleep(delay)
@@ -195,7 +204,7 @@ class ApiServer:
 
 
 class ApiServerMetrics(ServerMetrics):
-    """Uploads, topologies, the scheduler's watch."""
+    """Metrics of the API server: uploads, topologies, the scheduler's watch."""
 
     def __init__(self) -> None:
         super().__init__("heron_apiserver")
@@ -208,18 +217,18 @@ class ApiServerMetrics(ServerMetrics):
         )
 
     def upload(self, under_way: int) -> None:
-        """How many uploads are under way."""
+        """Set the number of uploads in progress."""
         self._uploads.set(under_way)
 
     def uploaded(self, size: int) -> None:
-        """A package of so many bytes came."""
+        """Count the bytes of a received package."""
         self._uploaded.inc(size)
 
     def state(self, topologies: int, ready: bool) -> None:
-        """What there is."""
+        """Set the number of topologies and the readiness."""
         self._topologies.set(topologies)
         self._ready.set(ready)
 
     def watch_failed(self) -> None:
-        """The scheduler's watch ended and is started again."""
+        """Count a restart of the scheduler's watch."""
         self._watch.inc()

@@ -1,4 +1,4 @@
-"""The application: paths, errors, the door, bounds of bodies, and the life of the api server behind them."""
+"""ASGI application of the API server: routes, error responses, request limits and lifespan."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from heron_control.web.guard import Guard
 from heronry.version import VERSION
 
 DESCRIPTION = (
-    "Takes topologies in, runs them, and answers for them. Every path but those about the api server itself needs a "
-    "token in the Authorization header (Bearer); a token anywhere else is not looked at. Errors are JSON with a "
-    "message and often a cure."
+    "Accepts topologies, runs them and reports on them. All paths except those about the API server itself require a "
+    "bearer token in the Authorization header. Errors are JSON with a message and often a cure."
 )
 SUBMIT_PATH = "/api/v1/topologies"
 SMALL_BODY_BYTES = 64 * 1024
@@ -26,7 +25,12 @@ FORM_BYTES = 8 << 20  # of a submit request beside the package
 
 
 def make_app(api: ApiServer, hosts: Iterable[str] = ()) -> FastAPI:
-    """The application around an api server. ``hosts`` are names it answers to beside localhost."""
+    """Return the application of an API server.
+
+    Args:
+        api: resources of the server.
+        hosts: host names that requests may use besides localhost.
+    """
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -43,7 +47,7 @@ def make_app(api: ApiServer, hosts: Iterable[str] = ()) -> FastAPI:
         app.include_router(module.router)
     install_error_handlers(app)
 
-    bounds = api.bounds
+    bounds = api.upload_limits
 
     def bounds_of(method: str, path: str) -> tuple[int, float]:
         if (method, path) == ("POST", SUBMIT_PATH):
@@ -52,7 +56,7 @@ def make_app(api: ApiServer, hosts: Iterable[str] = ()) -> FastAPI:
 
     app.add_middleware(BodyBounds, bounds=bounds_of, failure=encode_error, idle_seconds=bounds.idle_seconds)
     app.add_middleware(
-        Guard, hosts=tuple(hosts), who="this api server", failure=encode_error,
-        observe=api.counters.request,
+        Guard, hosts=tuple(hosts), who="this API server", failure=encode_error,
+        observe=api.metrics.request,
     )  # fmt: skip
     return app

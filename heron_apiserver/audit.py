@@ -1,7 +1,7 @@
-"""The record of who did what: one JSON object a line in ``audit.jsonl``, rotated, never a secret.
+"""Audit log: one JSON object per line in ``audit.jsonl``, rotated, without secrets.
 
-Refusals of others than an administrator are counted where they repeat themselves (``heron_control/web/repeats.py``):
-a line with ``repeats`` follows the first when the minute is over.
+Repeated refusals of callers other than administrators are counted instead of written
+(``heron_control/web/repeats.py``). A line with ``repeats`` follows the first one when the minute is over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """Appends lines. Thread-safe. A disk that is full costs lines, which is said in the log."""
+    """Appends lines to the audit file. Thread-safe. Lines lost to a full disk are reported in the process log."""
 
     def __init__(self, path: Path) -> None:
         self._file = RotatingFile(path, MAX_BYTES, FILES)
@@ -33,28 +33,35 @@ class AuditLog:
         self._lock = threading.Lock()
 
     def write(self, what: str, *, who: str, source: str, result: int | str, **more: Any) -> None:
-        """One line, unless it is a refusal like another one just before. ``source`` is the address it came from;
-        ``more`` that is None or empty is left out."""
+        """Write one line, unless it repeats a recent refusal.
+
+        Args:
+            what: operation.
+            who: caller.
+            source: address of the client.
+            result: HTTP status or a word.
+            more: further fields; None and empty strings are omitted.
+        """
         now = time.monotonic()
         refused = isinstance(result, int) and result >= 400 and who.partition(":")[0] != CallerRole.ADMIN
         with self._lock:
-            self._settle(now)
+            self._flush_repeats(now)
             if refused and not self._repeats.first(Kind(who, source, int(result)), now):
                 return
             self._line(what, who, source, result, more)
 
-    def settle(self) -> None:
-        """Write down what was counted. Call now and then."""
+    def flush_repeats(self) -> None:
+        """Write the counts of repeated refusals whose minute is over. Call periodically."""
         with self._lock:
-            self._settle(time.monotonic())
+            self._flush_repeats(time.monotonic())
 
     def close(self) -> None:
-        """Close the file."""
+        """Write the remaining counts and close the file."""
         with self._lock:
-            self._settle(float("inf"))
+            self._flush_repeats(float("inf"))
             self._file.close()
 
-    def _settle(self, now: float) -> None:
+    def _flush_repeats(self, now: float) -> None:
         for kind, count in self._repeats.take(now):
             self._line("refused", kind.who, kind.source, kind.result, {"repeats": count})
 
@@ -68,7 +75,7 @@ class AuditLog:
             **{key: _short(value) for key, value in more.items() if value not in (None, "")},
         }
         if not self._file.write((json.dumps(line) + "\n").encode()):
-            log.error("the audit file takes no lines: %s", line)
+            log.error("cannot write to the audit file: %s", line)
 
 
 def _short(value: Any) -> Any:

@@ -1,19 +1,18 @@
-"""Which of several api servers leads, as one of them sees it: a state machine over what the store says.
+"""Leader election as seen by one API server: a state machine over what the state store reports.
 
 ::
 
-    STANDBY ──nobody leads──▶ CANDIDATE ──────told how it ended────▶ STANDBY ──the node is mine──▶ LEADING
-                                                                                  still mine ▲      │ suspended
-                                                                                             └── SUSPENDED
-    from everywhere: session lost; from LEADING and SUSPENDED: the node is not mine ──▶ OVER
+    STANDBY ──no leader──▶ CANDIDATE ──claim finished──▶ STANDBY ──the node has my claim──▶ LEADING
+                                                                              still mine ▲      │ suspended
+                                                                                         └── SUSPENDED
+    from any state: session lost; from LEADING and SUSPENDED: the node has another claim ──▶ OVER
 
-To stand is to make the ephemeral node of the cluster, with a claim that nobody else makes. Whether that succeeded is
-told by the next look alone: so it does not matter whether the store's answer was lost. A claim counts for one session
-only: who loses its session is OVER, and begins anew as another process, so nothing that is still under way in this one
-is ever mixed with a second term.
+A candidate creates the ephemeral node of the cluster with a claim that no other process uses. Only the next read of
+the node tells whether the claim won, so a lost answer of the store does no harm. A claim is valid for one session. A
+process that loses its session is OVER and restarts, so its unfinished work never mixes with a second term.
 
-Being LEADING is a belief, and harmless where it is wrong: each transaction checks the node (``FencedStore``). What no
-transaction decides, which containers are started again, stands still while the session is SUSPENDED.
+LEADING is a belief, and harmless where it is wrong: each transaction checks the node (``FencedStore``). Actions
+without a transaction, such as starting containers again, stop while the session is SUSPENDED.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from enum import Enum
 
 
 class LeadershipRole(Enum):
-    """What this process is."""
+    """Role of this process in the election."""
 
     STANDBY = "standby"
     CANDIDATE = "candidate"
@@ -32,7 +31,7 @@ class LeadershipRole(Enum):
 
 
 class LeadershipStep(Enum):
-    """What the shell is to do."""
+    """Action for the shell."""
 
     LOOK = "look"  # read the node, then ``on_node_read``
     STAND = "stand"  # make the node with ``claim``, then ``on_claim_finished``, however it ended
@@ -43,7 +42,11 @@ class LeadershipStep(Enum):
 
 
 class Leadership:
-    """One process's part. ``claim`` is this process's, and no other's that ever was."""
+    """State machine of one process.
+
+    Args:
+        claim: identifier of this process, unique among all processes that ever ran.
+    """
 
     def __init__(self, claim: str) -> None:
         self.claim = claim
@@ -52,11 +55,11 @@ class Leadership:
 
     @property
     def acting(self) -> bool:
-        """True from LEAD to END."""
+        """Return True between LEAD and END."""
         return self.role in (LeadershipRole.LEADING, LeadershipRole.SUSPENDED)
 
     def on_node_read(self, holder: str) -> list[LeadershipStep]:
-        """The node was read: the claim in it, "" if there is none."""
+        """Handle the content of the node: ``holder`` is the claim in it, empty without a node."""
         if self.role in (LeadershipRole.OVER, LeadershipRole.CANDIDATE) or not self._connected:
             return []  # who is told that the store answers again looks again
         if holder == self.claim:
@@ -73,14 +76,14 @@ class Leadership:
         return [LeadershipStep.STAND]
 
     def on_claim_finished(self) -> list[LeadershipStep]:
-        """The transaction ended: done, refused, or nobody knows."""
+        """Handle the end of the claim transaction: committed, refused or unknown."""
         if self.role is not LeadershipRole.CANDIDATE:
             return []
         self.role = LeadershipRole.STANDBY
         return [LeadershipStep.LOOK]
 
     def suspended(self) -> list[LeadershipStep]:
-        """The store does not answer; the session may still stand."""
+        """Handle a store that does not answer while the session may still be alive."""
         self._connected = False
         if self.role is not LeadershipRole.LEADING:
             return []
@@ -88,16 +91,16 @@ class Leadership:
         return [LeadershipStep.PAUSE]
 
     def connected(self) -> list[LeadershipStep]:
-        """The store answers, and the session is the one it was."""
+        """Handle a store that answers again in the same session."""
         self._connected = True
         return [] if self.role is LeadershipRole.OVER else [LeadershipStep.LOOK]
 
     def changed(self) -> list[LeadershipStep]:
-        """Something may have changed."""
+        """Handle a possible change of the node."""
         return [] if self.role is LeadershipRole.OVER else [LeadershipStep.LOOK]
 
     def lost(self) -> list[LeadershipStep]:
-        """The session is over, and with it every node that it owned."""
+        """Handle the end of the session and of every node it owned."""
         return self._end()
 
     def _end(self) -> list[LeadershipStep]:

@@ -1,11 +1,14 @@
-"""Stores of packages by digest: a folder of this machine (or NFS), or a URL that fsspec knows.
+"""Package stores by digest: a local or NFS folder, or any URL that fsspec supports.
 
-All keep the same promises (``PackageStore``, one contract test): what is kept appears whole, keeping twice is keeping
-once, what is read has the SHA-256 that it is named by, and nothing but a digest becomes a part of a path.
+All stores give the same guarantees (``PackageStore``, one contract test): a package appears whole, storing is
+idempotent, a package that is read has the SHA-256 it is named by, and only digests become parts of a path.
 
-A URL is spoken to by processes (``package_transfer``), each for one operation with a bound of time. What came from it,
-or was sent to it, stays as a copy in the home, COPIES of them at most: so a topology's containers do not fetch the
-same bytes from the store one after another. The credentials of the store stay here; containers ask the api server.
+Each operation on a URL runs in a process with a time limit (``package_transfer``). Packages sent to or fetched from
+a URL stay as copies in the home, at most ``COPIES``, so the containers of a topology do not fetch the same bytes one
+after another. Only the API server has the credentials of the store; containers ask the API server.
+
+A URL and its options may contain credentials (``heron_runtime/model/file_urls.py``): only the results of
+``PackageLocation.display_name`` and ``PackageLocation.redact`` may be printed.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from heron_apiserver.package_transfer import INCOMING, SUFFIX, TransferRequest, file_name
+from heron_apiserver.package_transfer import INCOMING, SUFFIX, TransferRequest, package_file_name
 from heron_control.packaging.shipping import digest_of, is_digest
 from heron_runtime.commands import child_environment, python_command
 from heron_runtime.failures import NotAllowed, Unavailable, UsageError, one_line
@@ -43,29 +46,32 @@ WAIT_SECONDS = 1.0
 
 
 class PackageStoreError(Unavailable):
-    """The store of packages does not do what was asked; nothing is left half done."""
+    """The package store failed; the operation left nothing half done."""
 
     cure = "Look at the store and its credentials (--packages, --packages-options of the api server), and try again."
 
 
 class PackageStore(Protocol):
-    """Every method may block, is thread-safe, and raises PackageStoreError or OSError. ``keep`` and ``remove`` raise
-    ValueError for what is no digest, and there is never a package of such a name."""
+    """Storage of packages by digest.
+
+    Every method may block, is thread-safe, and raises PackageStoreError or OSError. ``keep`` and ``remove`` raise
+    ValueError for an invalid digest.
+    """
 
     def keep(self, digest: str, file: Path) -> None:
-        """Take the file, whose SHA-256 this is; it is gone afterwards. Whole or not at all; idempotent."""
+        """Move the file with this SHA-256 into the store. Atomic and idempotent."""
 
     def has(self, digest: str) -> bool:
-        """Is a package of this name here?"""
+        """Return True if the package exists."""
 
     def path(self, digest: str) -> Path | None:
-        """A file of this machine with exactly these bytes; None if there is no such package."""
+        """Return a local file with exactly the bytes of the package, or None if it does not exist."""
 
     def digests(self) -> list[str]:
-        """All that are here. Removes what never came through; nothing may be on its way meanwhile."""
+        """Return all digests and remove incomplete packages. Not to be called during uploads."""
 
     def remove(self, digest: str) -> None:
-        """Idempotent."""
+        """Delete a package. Idempotent."""
 
 
 def _damaged(digest: str, found: str, where: str) -> PackageStoreError:
@@ -76,7 +82,7 @@ def _damaged(digest: str, found: str, where: str) -> PackageStoreError:
 
 
 class FolderPackageStore:
-    """PackageRepository in a folder: by a rename, from wherever they come."""
+    """Packages in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -84,10 +90,10 @@ class FolderPackageStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _file(self, digest: str) -> Path:
-        return self._folder / file_name(digest)
+        return self._folder / package_file_name(digest)
 
     def keep(self, digest: str, file: Path) -> None:
-        """A rename; from another disk a copy under a temporary name first, then a rename."""
+        """Rename the file; copy it under a temporary name first if it is on another disk."""
         try:
             os.replace(file, self._file(digest))
             return
@@ -110,7 +116,7 @@ class FolderPackageStore:
         return is_digest(digest) and self._file(digest).is_file()
 
     def path(self, digest: str) -> Path | None:
-        """The file itself; it is read once for its SHA-256, and again when it has changed."""
+        """Return the file itself. Its SHA-256 is checked once, and again after a change."""
         if not self.has(digest):
             return None
         path = self._file(digest)
@@ -138,7 +144,15 @@ class FolderPackageStore:
 
 
 class RemotePackageStore:
-    """PackageRepository below ``URL/SPACE``. ``copies`` is a folder of this store alone; what lies there is removed."""
+    """Packages at a URL, in the folder ``space`` below it.
+
+    Args:
+        location: URL and options.
+        space: folder below the URL.
+        copies: local folder for copies, owned by this store and emptied at the start.
+        look_seconds: time limit of short operations.
+        transfer_seconds: time limit of transfers.
+    """
 
     def __init__(
         self, place: PackageLocation, space: str, copies: Path, *,
@@ -157,9 +171,9 @@ class RemotePackageStore:
         copies.mkdir(mode=0o700, parents=True)
 
     def keep(self, digest: str, file: Path) -> None:
-        """See PackageStore; the file becomes the copy."""
-        file_name(digest)
-        self._ask("keep", self._transfer_seconds, digest, file)
+        """Upload the file, which becomes the local copy."""
+        package_file_name(digest)
+        self._transfer("keep", self._transfer_seconds, digest, file)
         copy = self._folder / secrets.token_hex(16)
         os.replace(file, copy)
         self._add(digest, copy)
@@ -169,10 +183,10 @@ class RemotePackageStore:
         if not is_digest(digest):
             return False
         with self._turn():
-            return self._ask("has", self._look_seconds, digest) is True
+            return self._transfer("has", self._look_seconds, digest) is True
 
     def path(self, digest: str) -> Path | None:
-        """A copy. One that the store does not give in time is asked for again by whoever comes next."""
+        """Return a local copy. After a timeout the next caller fetches the package again."""
         if not is_digest(digest):
             return None
         if (copy := self._copy(digest)) is not None:
@@ -182,26 +196,26 @@ class RemotePackageStore:
 
     def digests(self) -> list[str]:
         """See PackageStore."""
-        found = self._ask("digests", self._transfer_seconds)
+        found = self._transfer("digests", self._transfer_seconds)
         return [digest for digest in found or () if is_digest(digest)]
 
     def remove(self, digest: str) -> None:
         """See PackageStore."""
-        file_name(digest)
+        package_file_name(digest)
         with self._lock:
             copy = self._copies.pop(digest, None)
         if copy is not None:
             copy.unlink(missing_ok=True)
-        self._ask("remove", self._look_seconds, digest)
+        self._transfer("remove", self._look_seconds, digest)
 
     def _fetch(self, digest: str) -> Path | None:
         copy = self._folder / secrets.token_hex(16)
         try:
-            found = self._ask("fetch", self._transfer_seconds, digest, copy)
+            found = self._transfer("fetch", self._transfer_seconds, digest, copy)
             if found is None:
                 return None
             if found != digest:
-                raise _damaged(digest, found, f"{self._place.shown}/{self._space}")
+                raise _damaged(digest, found, f"{self._place.display_name}/{self._space}")
             self._add(digest, copy)
             return copy
         finally:
@@ -220,7 +234,7 @@ class RemotePackageStore:
             self._copies[digest] = copy
             while len(self._copies) > COPIES:
                 gone.append(self._copies.popitem(last=False)[1])
-        for path in gone:  # whoever reads one has it open
+        for path in gone:  # a reader has its file open
             path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -234,17 +248,17 @@ class RemotePackageStore:
         finally:
             self._turns.release()
 
-    def _ask(self, operation: str, seconds: float, digest: str = "", file: Path | None = None) -> Any:
-        """The result; None for what is not there. Raises PackageStoreError."""
+    def _transfer(self, operation: str, seconds: float, digest: str = "", file: Path | None = None) -> Any:
+        """Run one transfer and return its result, or None for a missing package. Raises PackageStoreError."""
         order = TransferRequest(
             operation, self._place.url, dict(self._place.options), self._space, seconds, MOST_BYTES, digest,
             str(file or ""),
         )  # fmt: skip
-        return ask(self._place, order)
+        return run_transfer(self._place, order)
 
 
-def ask(place: PackageLocation, order: TransferRequest) -> Any:
-    """Have a process do it; the result, or None for what is not there. Raises PackageStoreError."""
+def run_transfer(place: PackageLocation, order: TransferRequest) -> Any:
+    """Run one transfer in a process and return its result, None for a missing package. Raises PackageStoreError."""
     try:
         done = subprocess.run(
             python_command("heron_apiserver.package_transfer"), input=json.dumps(asdict(order)).encode(),
@@ -263,24 +277,31 @@ def ask(place: PackageLocation, order: TransferRequest) -> Any:
 
 def _trouble(place: PackageLocation, what: str, cure: str = "") -> PackageStoreError:
     said = one_line(place.redact(what)).strip() or HIDDEN
-    return PackageStoreError(f"the store of packages {place.shown} {said}", place.redact(cure))
+    return PackageStoreError(f"the store of packages {place.display_name} {said}", place.redact(cure))
 
 
 def load_package_location(text: str, options_file: str = "") -> PackageLocation:
-    """``--packages`` and ``--packages-options``, with the libraries that it takes. Asks no store.
+    """Parse ``--packages`` and ``--packages-options`` and check that the library of the URL is installed.
 
-    Raises UsageError, PackageStoreError.
+    Does not connect to the store.
+
+    Raises:
+        UsageError: the options are invalid.
+        PackageStoreError: the library is missing.
     """
     place = parse_package_location(text, options_in(Path(options_file), "--packages-options") if options_file else None)
     if place.url:
-        ask(place, TransferRequest("load", place.url, {}, "", LOOK_SECONDS, 0))
+        run_transfer(place, TransferRequest("load", place.url, {}, "", LOOK_SECONDS, 0))
     return place
 
 
 def open_package_store(place: PackageLocation, home: Path, home_id: Callable[[Path], str]) -> PackageStore | None:
-    """The store of this home, in a folder by the home's id: several homes may share a place. None for the home itself.
+    """Return the package store of this home, or None for the default in the home itself.
 
-    Raises NotAllowed.
+    Each home has a folder of its own in the store, named by its id, so that several homes may share a location.
+
+    Raises:
+        NotAllowed: the folder is not writable.
     """
     if place == PackageLocation():
         return None
@@ -289,7 +310,9 @@ def open_package_store(place: PackageLocation, home: Path, home_id: Callable[[Pa
             return RemotePackageStore(place, home_id(home), home / "copies")
         return FolderPackageStore(Path(place.folder, home_id(home)))
     except OSError as error:
-        raise NotAllowed(f"{place.shown}: {error.strerror}", "Make it writable, or give another --packages.") from None
+        raise NotAllowed(
+            f"{place.display_name}: {error.strerror}", "Make it writable, or give another --packages."
+        ) from None
 
 
 NOT_KEPT = frozenset({"memory", "data", "http", "https", "zip", "tar", "filecache", "simplecache", "blockcache"})
@@ -298,7 +321,7 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PackageLocation:
-    """``url`` is empty for a folder, ``folder`` for a URL; with neither the packages lie in the home."""
+    """Parsed value of ``--packages``: a folder, a URL with options, or (both empty) the home."""
 
     folder: str = ""
     url: str = field(default="", repr=False)
@@ -306,47 +329,47 @@ class PackageLocation:
 
     @property
     def scheme(self) -> str:
-        """Of the URL."""
+        """Return the scheme of the URL."""
         return scheme_of(self.url)
 
     @property
-    def shown(self) -> str:
-        """As people may see it: no user, no password, no query."""
+    def display_name(self) -> str:
+        """Return the location without user, password and query."""
         return shown_url(self.url) if self.url else self.folder or "the home"
 
     def redact(self, text: str) -> str:
-        """Foreign text without what is secret here."""
+        """Remove the credentials of this location from a text."""
         return redacted(text, self.url, self.options)
 
 
 def parse_package_location(text: str, options: Mapping[str, Any] | None = None) -> PackageLocation:
-    """What ``--packages`` means. Raises UsageError, which shows no more of the text than its scheme."""
+    """Parse ``--packages``. Raises UsageError, whose message shows only the scheme of the text."""
     given = dict(options or {})
     if not text:
         if given:
-            raise UsageError("--packages-options is for a --packages URL", "Give --packages, or leave it out.")
+            raise UsageError("--packages-options: requires a URL in --packages", "Give --packages, or omit it.")
         return PackageLocation()
     scheme = _URL.match(text)
     if scheme is None:
         if "://" in text or "::" in text:
-            raise UsageError("--packages is no URL of a store", "Give SCHEME://…, or a folder's path.")
+            raise UsageError("--packages: not a URL of a store", "Give SCHEME://…, or a folder's path.")
         if given:
-            raise UsageError("--packages-options is for a --packages URL", "A folder takes none; leave it out.")
+            raise UsageError("--packages-options: requires a URL in --packages", "Omit it for a folder.")
         if not text.startswith("/") or "\0" in text:
-            raise UsageError("--packages is no absolute path and no URL", "Give /a/folder, or s3://bucket/prefix.")
+            raise UsageError("--packages: neither an absolute path nor a URL", "Give /a/folder, or s3://bucket/prefix.")
         return PackageLocation(folder=text)
     name = scheme[1]
     if name in NOT_KEPT:
         raise UsageError(
-            f"--packages {name}://… keeps nothing that another api server, or the next one, could read",
+            f"--packages: {name}://… does not keep files for other or later API servers",
             "Give a store that keeps files: a folder, s3://, gs://, hdfs://, sftp://, file://.",
         )
     try:
         urlsplit(text)
     except ValueError:
-        raise UsageError(f"--packages {name}://… is no URL", "Look at its host and its brackets.") from None
+        raise UsageError(f"--packages: invalid URL {name}://…", "Check its host and its brackets.") from None
     if "::" in text or not text[scheme.end() :].strip("/") or any(part == ".." for part in text.split("/")):
         raise UsageError(
-            f"--packages {name}://… names no place", "Give SCHEME://HOST-OR-BUCKET/FOLDER, without '::' and '..'."
+            f"--packages: {name}://… has no folder", "Give SCHEME://HOST-OR-BUCKET/FOLDER, without '::' and '..'."
         )
     return PackageLocation(url=text, options=given)

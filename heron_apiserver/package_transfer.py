@@ -1,11 +1,11 @@
-"""``python -m heron_apiserver.package_transfer``: one operation on a store of packages, in a process of its own.
+"""One operation on a remote package store, run as ``python -m heron_apiserver.package_transfer``.
 
-The libraries of the stores have threads, loops and retries of their own, and few a bound of time. So each operation is
-a process, which whoever asked for it can end; and which ends itself, should nobody be left to. The order comes as JSON
-by stdin (it may hold credentials), the answer is the last line of stdout, as JSON.
+The libraries of the stores have their own threads, event loops and retries, and few have time limits. So each
+operation is a process that the caller can kill, and that ends itself if the caller is gone. The request arrives as
+JSON on stdin (it may contain credentials); the answer is the last line of stdout, as JSON.
 
-What is written appears whole: on an object store (``OBJECT_STORES``) a put shows nothing before its end; elsewhere the
-file goes to ``.incoming-…`` beside its place, its size is looked at, and a move gives it its name.
+A package appears whole: an object store (``OBJECT_STORES``) shows nothing before a put has finished. Elsewhere the
+file is uploaded as ``.incoming-…``, its size is checked, and a move gives it its name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ GRACE_SECONDS = 5
 
 @dataclass(frozen=True)
 class TransferRequest:
-    """``space`` is the folder below the URL; ``file`` the one to send, or to write what comes to."""
+    """Operation to execute.
+
+    Attributes:
+        space: folder below the URL.
+        file: file to upload, or to write a download to.
+    """
 
     operation: str
     url: str = field(repr=False)
@@ -45,23 +50,23 @@ class TransferRequest:
 
 
 class TransferError(Exception):
-    """It cannot be done; the text says why, and the second one perhaps what to do."""
+    """The operation failed: reason and, optionally, a hint."""
 
 
-def file_name(digest: str) -> str:
-    """Of a package. Raises ValueError for what is no digest: nothing else becomes a part of a path."""
+def package_file_name(digest: str) -> str:
+    """Return the file name of a package. Raises ValueError for an invalid digest."""
     if not is_digest(digest):
-        raise ValueError("that is no SHA-256 in hex")
+        raise ValueError("not a SHA-256 in hex")
     return f"{digest}{SUFFIX}"
 
 
 def install_command(scheme: str, distribution: str = "") -> str:
-    """What to type for a store's library."""
+    """Return the command that installs the library of a store."""
     return f"pip install 'heronry[uploaders]' {distribution or DISTRIBUTIONS.get(scheme, '')}".rstrip()
 
 
 def load(scheme: str) -> None:
-    """Raises TransferError with the line that installs what is missing."""
+    """Load the library of a store. Raises TransferError with the command that installs it."""
     try:
         store_class(scheme)
     except LibraryMissing as error:
@@ -69,26 +74,26 @@ def load(scheme: str) -> None:
         raise TransferError(str(error), cure) from None
 
 
-class Store:
-    """The packages below one folder of a store."""
+class TransferStore:
+    """Packages below one folder of a remote store."""
 
-    def __init__(self, order: TransferRequest) -> None:
-        scheme = scheme_of(order.url)
+    def __init__(self, request: TransferRequest) -> None:
+        scheme = scheme_of(request.url)
         load(scheme)
-        self._store = OpenStore(order.url, order.options)
+        self._store = OpenStore(request.url, request.options)
         self._files = self._store.files
-        self._folder = f"{self._store.root.rstrip('/')}/{order.space}"
+        self._folder = f"{self._store.root.rstrip('/')}/{request.space}"
         self._whole = scheme in OBJECT_STORES
 
     def _path(self, digest: str) -> str:
-        return f"{self._folder}/{file_name(digest)}"
+        return f"{self._folder}/{package_file_name(digest)}"
 
     def has(self, digest: str) -> bool:
-        """Is it here?"""
+        """Return True if the package exists."""
         return bool(self._files.exists(self._path(digest)))
 
     def keep(self, digest: str, file: str) -> None:
-        """Send the file, unless the same bytes are here."""
+        """Upload the file, unless the same bytes are stored already."""
         path, size = self._path(digest), Path(file).stat().st_size
         if self._holds(path, digest, size):
             return
@@ -104,7 +109,9 @@ class Store:
             try:
                 self._files.mv(under_way, path)
             except Exception:
-                if not self._holds(path, digest, size):  # where a move does not replace, somebody was faster
+                if not self._holds(
+                    path, digest, size
+                ):  # a move does not replace everywhere, and another upload was faster
                     raise
         finally:
             with contextlib.suppress(Exception):  # after the move there is none; else the next start removes it
@@ -123,7 +130,7 @@ class Store:
             raise TransferError(f"only {found} of {size} bytes were kept", "Look whether the store is full.")
 
     def fetch(self, digest: str, file: str, most_bytes: int) -> str:
-        """Write it to ``file``; returns the SHA-256 of what came."""
+        """Download a package to ``file`` and return the SHA-256 of the received bytes."""
         with open(file, "xb") as target:
             return self._pour(self._path(digest), target, most_bytes)
 
@@ -140,7 +147,7 @@ class Store:
         return hashed.hexdigest()
 
     def digests(self) -> list[str]:
-        """All that are here; what never came through is removed. Only who leads asks."""
+        """Return all digests and remove incomplete uploads. Called by the leader only."""
         try:
             found = self._files.ls(self._folder, detail=False)
         except FileNotFoundError:
@@ -153,37 +160,37 @@ class Store:
         return sorted(filter(is_digest, kept))
 
     def remove(self, digest: str) -> None:
-        """Idempotent."""
+        """Delete a package. Idempotent."""
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._path(digest))
 
 
-def execute_transfer(order: TransferRequest) -> Any:
-    """Do it. Raises TransferError, FileNotFoundError, and what the store's library raises."""
-    if order.operation == "load":
-        load(scheme_of(order.url))
+def execute_transfer(request: TransferRequest) -> Any:
+    """Execute a request. Raises TransferError, FileNotFoundError and errors of the store's library."""
+    if request.operation == "load":
+        load(scheme_of(request.url))
         return None
-    store = Store(order)
-    match order.operation:
+    store = TransferStore(request)
+    match request.operation:
         case "has":
-            return store.has(order.digest)
+            return store.has(request.digest)
         case "keep":
-            return store.keep(order.digest, order.file)
+            return store.keep(request.digest, request.file)
         case "fetch":
-            return store.fetch(order.digest, order.file, order.most_bytes)
+            return store.fetch(request.digest, request.file, request.most_bytes)
         case "digests":
             return store.digests()
         case "remove":
-            return store.remove(order.digest)
-    raise TransferError(f"no operation {order.operation!r}")
+            return store.remove(request.digest)
+    raise TransferError(f"no operation {request.operation!r}")
 
 
 def main() -> int:
-    """Read the order, answer; 0 even for trouble, which the answer tells."""
-    order = TransferRequest(**json.load(sys.stdin))
-    signal.alarm(int(order.seconds) + GRACE_SECONDS)
+    """Execute the request on stdin and print the answer. Returns 0 for reported errors as well."""
+    request = TransferRequest(**json.load(sys.stdin))
+    signal.alarm(int(request.seconds) + GRACE_SECONDS)
     try:
-        answer = {"result": execute_transfer(order)}
+        answer = {"result": execute_transfer(request)}
     except FileNotFoundError as error:
         answer = {"absent": str(error)}
     except TransferError as trouble:

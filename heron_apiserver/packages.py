@@ -1,9 +1,9 @@
-"""PackageRepository by the digest of their bytes, from uploads that are checked before they count.
+"""Packages by digest, and the uploads that become packages once they are checked.
 
-An upload is written to ``uploads/`` under a name drawn here, hashed on the way, and becomes a package when the store
-(``package_store``) has taken it whole; by default that is the folder ``packages/``, where it takes a rename.
-Whatever lies in ``uploads/`` at a start is the rest of an upload that did not come through. A package that no topology
-refers to goes; a request that is about to refer to one holds it, and waits if it is just going.
+An upload is written to ``uploads/`` under a random name and hashed on the way. It becomes a package when the store
+(``package_store``) has taken it whole. Files found in ``uploads/`` at a start are incomplete uploads and are
+deleted. A package that no topology refers to is deleted. A request that is about to refer to one holds it, and waits
+for a deletion in progress.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class IncomingPackage:
-    """A file on its way. ``write`` may be called from any one thread at a time."""
+    """Upload in progress. ``write`` may be called from one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,13 +37,13 @@ class IncomingPackage:
         self._file = os.fdopen(descriptor, "wb", buffering=1 << 20)
 
     def write(self, data: bytes) -> None:
-        """Append. Raises OSError."""
+        """Append data. Raises OSError."""
         self._file.write(data)
         self._hash.update(data)
         self.size += len(data)
 
     def finish(self) -> str:
-        """All of it is on disk; returns the digest. Idempotent. Raises OSError."""
+        """Write everything to disk and return the digest. Idempotent. Raises OSError."""
         if not self._file.closed:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -51,14 +51,14 @@ class IncomingPackage:
         return self._hash.hexdigest()
 
     def discard(self) -> None:
-        """Remove it, unless it has become a package. Idempotent."""
+        """Delete the file, unless it has become a package. Idempotent."""
         with contextlib.suppress(OSError):  # what it could not write at close is thrown away anyhow
             self._file.close()
         self.path.unlink(missing_ok=True)
 
 
 class PackageRepository:
-    """The packages of one home. Thread-safe."""
+    """Packages of one home. Thread-safe."""
 
     def __init__(self, home: Path, limits: ArchiveLimits = LIMITS, store: PackageStore | None = None) -> None:
         self._store = store or FolderPackageStore(home / "packages")
@@ -72,28 +72,28 @@ class PackageRepository:
             rest.unlink()
 
     def incoming(self) -> IncomingPackage:
-        """A new file to write an upload to. Raises OSError."""
+        """Create a file for an upload. Raises OSError."""
         return IncomingPackage(self._uploads / secrets.token_hex(16))
 
     def has(self, digest: str) -> bool:
-        """Is it here? Raises PackageStoreError."""
+        """Return True if the package exists. Raises PackageStoreError."""
         return is_digest(digest) and self._store.has(digest)
 
     def path(self, digest: str) -> Path | None:
-        """A file with exactly its bytes; None if it is not here. Raises PackageStoreError, OSError."""
+        """Return a file with exactly the bytes of the package, or None. Raises PackageStoreError, OSError."""
         return self._store.path(digest) if is_digest(digest) else None
 
     def accept(self, incoming: IncomingPackage) -> str:
-        """Check what came and keep it; returns its digest. Raises PackageError, PackageStoreError, OSError."""
+        """Check an upload, store it and return its digest. Raises PackageError, PackageStoreError, OSError."""
         digest = incoming.finish()
         check_apart(incoming.path, self._limits)
-        with self.held(digest):
+        with self.hold(digest):
             self._store.keep(digest, incoming.path)
         return digest
 
     @contextlib.contextmanager
-    def held(self, digest: str) -> Iterator[None]:
-        """Within, the package does not go for want of a topology that refers to it. Waits while it goes."""
+    def hold(self, digest: str) -> Iterator[None]:
+        """Protect a package from deletion within the context. Waits for a deletion in progress."""
         with self._changed:
             self._held[digest] += 1
             self._changed.wait_for(lambda: digest not in self._going)
@@ -106,11 +106,15 @@ class PackageRepository:
                     del self._held[digest]
 
     def digests(self) -> list[str]:
-        """All that are here. Raises PackageStoreError, OSError."""
+        """Return the digests of all packages. Raises PackageStoreError, OSError."""
         return self._store.digests()
 
     def remove_unless_held(self, digest: str) -> bool:
-        """Remove one; False if a request holds it, or the store does not do it: then the next start does."""
+        """Delete a package.
+
+        Returns:
+            False if a request holds it or the store fails; the next start deletes it then.
+        """
         if not is_digest(digest):
             return False  # whatever a submit has named: there is none
         with self._changed:
@@ -120,7 +124,7 @@ class PackageRepository:
         try:
             self._store.remove(digest)
         except PackageStoreError as trouble:
-            log.warning("a package that nobody needs stays until the next start: %s", trouble)
+            log.warning("unused package stays until the next start: %s", trouble)
             return False
         finally:
             with self._changed:

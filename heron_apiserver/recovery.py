@@ -1,8 +1,8 @@
-"""What to do at the start with what an earlier life of the api server left in its home: a pure decision.
+"""Recovery at the start: finish or remove what an earlier process left, then delete unused packages.
 
-The state store decides: a folder whose submission stands there is finished (it takes its place, the scheduler is told
-to start it, which is harmless if it runs), any other is the rest of a submit that did not come through, or of a kill
-that was interrupted, and goes.
+The state store decides. A folder whose submission is stored is finished: it takes its place, and the scheduler is
+told to start it, which is idempotent. Any other folder belongs to an incomplete submit or an interrupted kill and is
+removed. ``decide`` and ``unused`` are pure functions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heron_runtime.state import paths, topologies
 
 
 class RecoveryStep(StrEnum):
-    """What to do with a folder."""
+    """Action for one folder."""
 
     FINISH_SUBMIT = "finish submit"  # staged, and the store has it
     START = "start"  # in its place, and the store has it
@@ -36,7 +36,7 @@ class RecoveryStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A topology's folder in the home. ``topology_id`` is "" where there is no launch file that can be read."""
+    """A topology's folder in the home. ``topology_id`` is empty without a readable launch file."""
 
     path: str
     topology: str
@@ -45,12 +45,15 @@ class Folder:
     package: str = ""
 
 
-def decide(
+def plan_recovery(
     folders: Collection[Folder], stored: Mapping[str, str], unreadable: Collection[str] = ()
 ) -> list[tuple[Folder, RecoveryStep]]:
-    """One step for each folder. ``stored``: topology to the id of the submission that stands in the store.
+    """Return one step for each folder.
 
-    ``unreadable`` are topologies of which the store has something that cannot be read: nothing of theirs is touched.
+    Args:
+        folders: folders of the home.
+        stored: submission id of each topology in the store.
+        unreadable: topologies whose records cannot be read; nothing of theirs is touched.
     """
     steps = []
     for folder in sorted(folders, key=lambda f: (not f.staged, f.path)):
@@ -67,8 +70,8 @@ def decide(
     return steps
 
 
-def unused(packages: Collection[str], folders: Collection[Folder], held: Collection[str] = ()) -> list[str]:
-    """The digests that no folder refers to and no request holds, sorted."""
+def unused_packages(packages: Collection[str], folders: Collection[Folder], held: Collection[str] = ()) -> list[str]:
+    """Return the sorted digests that no folder refers to and no request holds."""
     used = {folder.package for folder in folders} | set(held)
     return sorted(set(packages) - used)
 
@@ -77,18 +80,21 @@ log = logging.getLogger(__name__)
 
 
 def recover(service: PlacedTopologies, requests: RequestLog, audit: AuditLog) -> None:
-    """Do it. Blocks; may be called again. Raises StoreError while the store does not answer.
+    """Recover all topologies of the home. Blocks; may be called again.
 
-    What cannot be finished with one topology is logged and does not keep the others waiting.
+    A failure with one topology is logged and does not delay the others.
+
+    Raises:
+        StoreError: the store does not answer.
     """
     states = {s.topology: s for s in topologies.list_topologies(service.submissions.store)}
     stored = {name: state.topology_id for name, state in states.items()}
     unreadable = set(service.submissions.store.children(paths.EXECUTION_STATES)) - set(states)
-    for folder, step in decide(list(_folders(service.config.home / TOPOLOGIES)), stored, unreadable):
+    for folder, step in plan_recovery(list(_folders(service.config.home / TOPOLOGIES)), stored, unreadable):
         try:
             _carry_out(service, folder, step)
         except Exception:
-            log.exception("%s of %s failed; it is tried again at the next start", step, folder.path)
+            log.exception("%s of %s failed; will retry at the next start", step, folder.path)
             continue
         if step is not RecoveryStep.LEAVE:
             log.info("%s: %s", step, folder.path)
@@ -105,9 +111,9 @@ def recover(service: PlacedTopologies, requests: RequestLog, audit: AuditLog) ->
     try:
         kept = service.packages.digests()
     except PackageStoreError as trouble:
-        log.warning("packages that nobody needs stay until the next start: %s", trouble)
+        log.warning("unused packages stay until the next start: %s", trouble)
         return
-    for digest in unused(kept, list(_folders(service.config.home / TOPOLOGIES))):
+    for digest in unused_packages(kept, list(_folders(service.config.home / TOPOLOGIES))):
         service.packages.remove_unless_held(digest)
 
 

@@ -1,10 +1,10 @@
-"""One of several api servers of a cluster: stands by until it leads, then serves as a single one does.
+"""One of several API servers of a cluster: stands by until it leads, then serves like a single one.
 
-A standby has read nothing and holds nothing but its place in the queue: it answers every request with 503 and says who
-leads (``/leader`` and ``/healthz`` are for balancers and supervisors). The one that wins the node in the state store
-(``core/leadership``) takes up the home as after a crash of its own; from then on all that it writes to the store goes
-through the fence (``heron_runtime.state.fenced``). Who can lead no longer ends as a process, and what was under way
-with it; whoever started it starts it again, and it stands by.
+A standby has read nothing and owns nothing but its place in the queue. It answers every request with 503 and names
+the leader; ``/leader`` and ``/healthz`` serve load balancers and supervisors. The process that wins the node in the
+state store (``leadership``) takes over the home as after a crash of its own. From then on all its writes to the
+store are fenced (``heron_runtime.state.fenced``). A process that can no longer lead ends, together with its
+unfinished work; its supervisor restarts it as a standby.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from heron_apiserver.api_server import ApiServer
 from heron_apiserver.leadership import Leadership, LeadershipStep
-from heron_apiserver.responses import problem
+from heron_apiserver.responses import error_response
 from heron_apiserver.routes.server import Ready
 from heron_control.web.names import UNDONE_HEADER
 from heron_runtime.failures import Failure
@@ -38,24 +38,30 @@ log = logging.getLogger("heron_apiserver")
 
 @dataclass(frozen=True, slots=True)
 class LeaderRecord:
-    """What stands in the node. ``home`` is drawn for each home, ``claim`` for each process; ``where`` is for people."""
+    """Content of the leader node.
+
+    Attributes:
+        claim: random identifier of the process.
+        home: random identifier of the home.
+        where: address, for messages.
+    """
 
     claim: str
     home: str
     where: str
 
     @classmethod
-    def of(cls, home: Path, where: str) -> LeaderRecord:
-        """Of this process. Raises OSError."""
+    def create(cls, home: Path, where: str) -> LeaderRecord:
+        """Return the record of this process. Raises OSError."""
         return cls(secrets.token_hex(16), home_id(home), where)
 
     def encode(self) -> bytes:
-        """As it stands in the store."""
+        """Return the JSON for the store."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> LeaderRecord:
-        """Of any process; what cannot be read is somebody."""
+        """Parse a record of any process. Unreadable data counts as another leader."""
         try:
             found = json.loads(data)
             return cls(str(found["claim"]), str(found["home"]), str(found["where"]))
@@ -64,7 +70,7 @@ class LeaderRecord:
 
 
 def home_id(home: Path) -> str:
-    """What tells this home from every other; drawn by whoever comes first. Raises OSError."""
+    """Return the identifier of the home, which the first process creates. Raises OSError."""
     made = home / f".{HOME_ID}.{secrets.token_hex(4)}"
     made.write_text(secrets.token_hex(16))
     try:
@@ -76,7 +82,15 @@ def home_id(home: Path) -> str:
 
 
 class Replica:
-    """An ASGI application. ``lead`` makes what serves, from the home as it is then; ``end`` ends the process."""
+    """ASGI application that serves once it leads.
+
+    Args:
+        store: state store of the cluster.
+        node: path of the leader node.
+        leader: record of this process.
+        lead: makes the API server from the home as it is at that time.
+        end: ends the process.
+    """
 
     def __init__(
         self, store: StateStore, node: str, leader: LeaderRecord, lead: Callable[[], tuple[ApiServer, FastAPI]],
@@ -97,7 +111,7 @@ class Replica:
         self._life = contextlib.AsyncExitStack()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Whoever leads answers; a standby says that it is one."""
+        """Pass the request to the API server if this process leads; answer as a standby otherwise."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif self._serving is not None:
@@ -111,9 +125,9 @@ class Replica:
         if path == "/readyz":
             return JSONResponse(Ready(ready=False, trouble="standby", topologies=0).model_dump(), 503)
         leader = self._seen
-        why = f"{leader.where} leads" if leader else self._trouble or "nobody leads at this moment"
-        return problem(
-            503, f"this api server stands by: {why}", "Try again in a few seconds, or ask that one.",
+        why = f"{leader.where} leads" if leader else self._trouble or "no API server leads at this moment"
+        return error_response(
+            503, f"this API server is a standby: {why}", "Try again in a few seconds, or use the leader.",
             headers={UNDONE_HEADER: "standby"},
         )  # fmt: skip
 
@@ -138,8 +152,8 @@ class Replica:
         except Failure as error:  # of the start that a single one would not have made, either
             self._end(f"{error}. {error.cure}" if error.cure else str(error))
         except Exception as error:
-            log.exception("fault in the election")
-            self._end(f"fault in the election: {type(error).__name__}")
+            log.exception("failure in the election")
+            self._end(f"failure in the election: {type(error).__name__}")
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -187,9 +201,9 @@ class Replica:
                 await self._life.enter_async_context(app.router.lifespan_context(app))
                 self._serving = api, app
             case LeadershipStep.PAUSE | LeadershipStep.RESUME:
-                self._hold(paused=step is LeadershipStep.PAUSE)
+                self._pause_or_resume(paused=step is LeadershipStep.PAUSE)
             case LeadershipStep.END:
-                self._end("its session with the state store is over, and another api server may lead")
+                self._end("the session with the state store has ended, and another API server may lead")
 
     async def _look(self) -> None:
         try:
@@ -202,18 +216,18 @@ class Replica:
         self._seen = None if node is None else LeaderRecord.decode(node.data)
         if self._seen is not None and self._seen.home != self._mine.home:
             self._end(
-                f"the api server that leads, {self._seen.where}, works in another home; api servers of one cluster "
-                "share theirs: give both the same folder, on a disk that both see"
+                f"the leading API server, {self._seen.where}, uses another home; all API servers of a cluster "
+                "must share one: give both the same folder on a shared disk"
             )
             return
         holder = self._seen.claim if self._seen else ""
         self._inbox.put_nowait(lambda: self._core.on_node_read(holder))
 
-    def _hold(self, *, paused: bool) -> None:
+    def _pause_or_resume(self, *, paused: bool) -> None:
         assert self._serving is not None
         if paused:
-            log.warning("the state store does not answer: changing nothing until it does")
-            self._serving[0].hold("the state store does not answer, so another api server may lead")
+            log.warning("the state store does not answer: refusing changes until it does")
+            self._serving[0].pause("the state store does not answer, so another API server may lead")
         else:
             log.info("still leading")
-            self._serving[0].release()
+            self._serving[0].resume()

@@ -1,8 +1,9 @@
-"""What was answered to which request id, so that a request that is sent again is not done again.
+"""Answers by request id, on disk, so that a repeated request is not executed twice.
 
-A client that lost the answer sends the same request with the same id. While the first is under way the second is told
-so; once it has succeeded, the second gets the same answer. A failure is forgotten: it left nothing behind, so the same
-id may try again. One id with another request is a fault of the client.
+A client that lost the answer sends the same request with the same id. While the first one is in progress the second
+one is told so; after it succeeded, the second one receives the same answer. A failed request is forgotten, because
+it left nothing behind, so the same id may be used again. One id with two different requests is an error of the
+client.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ MAX_ID_CHARACTERS = 128
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request. ``answer`` is None while it is under way. ``at`` is when it began (seconds since 1970)."""
+    """One request.
+
+    Attributes:
+        at: start in seconds since 1970.
+        answer: None while the request is in progress.
+    """
 
     request_id: str
     fingerprint: str
@@ -37,15 +43,15 @@ class RequestRecord:
 
 
 class RequestIdReused(ValueError):
-    """The id was used for another request."""
+    """The request id was used for another request."""
 
 
 class RequestInProgress(Exception):
-    """The same request is being done at this moment."""
+    """The same request is in progress."""
 
 
 class RequestTable:
-    """The entries, oldest first."""
+    """Records of requests in memory, oldest first."""
 
     def __init__(self, entries: Iterable[RequestRecord] = ()) -> None:
         by_age = sorted(entries, key=lambda entry: entry.at)
@@ -64,23 +70,23 @@ class RequestTable:
             return None
         if known.fingerprint != entry.fingerprint:
             raise RequestIdReused(
-                f"request id {entry.request_id!r} belongs to another request; draw a new one for each"
+                f"request id {entry.request_id!r} was used for another request; use a new one for each"
             )
         if known.answer is None:
-            raise RequestInProgress(f"request {entry.request_id!r} is being done at this moment")
+            raise RequestInProgress(f"request {entry.request_id!r} is in progress")
         return known.answer
 
     def succeeded(self, entry: RequestRecord) -> None:
-        """Remember the answer."""
+        """Store the answer of a request."""
         self._entries[entry.request_id] = entry
         self.check()
 
     def failed(self, request_id: str) -> None:
-        """Forget it."""
+        """Forget a failed request."""
         self._entries.pop(request_id, None)
 
     def expire(self, now: float) -> list[str]:
-        """Forget what is too old or too much, but nothing that is under way; returns the ids."""
+        """Forget finished requests that are too old or too many, and return their ids."""
         done = [e for e in self._entries.values() if e.answer is not None]
         over = max(0, len(done) - MAX_ENTRIES)
         gone = [e.request_id for number, e in enumerate(done) if number < over or now - e.at > MAX_AGE_SECONDS]
@@ -92,12 +98,12 @@ class RequestTable:
         return iter(self._entries.values())
 
     def check(self) -> None:
-        """Assert what always holds."""
+        """Assert the invariants."""
         assert all(request_id == entry.request_id for request_id, entry in self._entries.items())
 
 
 def is_request_id(text: str) -> bool:
-    """True for one that may stand in logs and files."""
+    """Return True if the text is safe for logs and files."""
     return 0 < len(text) <= MAX_ID_CHARACTERS and text.isascii() and text.isprintable()
 
 
@@ -105,7 +111,7 @@ log = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """The book of one home. Thread-safe."""
+    """Records of the requests of one home, in ``requests/``, one file per id. Thread-safe."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "requests"
@@ -114,7 +120,7 @@ class RequestLog:
         self._book = RequestTable(self._read())
 
     def begin(self, entry: RequestRecord) -> str | None:
-        """See ``RequestTable.begin``; the beginning is on disk when this returns. Raises OSError, too."""
+        """Like ``RequestTable.begin``; the record is on disk when this returns. Also raises OSError."""
         with self._lock:
             answer = self._book.begin(entry)
             if answer is None:
@@ -128,25 +134,27 @@ class RequestLog:
             return answer
 
     def succeeded(self, entry: RequestRecord, answer: str) -> None:
-        """Remember what was answered; a disk that is full forgets it, which is said in the log."""
+        """Store the answer of a request. A full disk loses it, which is logged."""
         done = replace(entry, answer=answer)
         with self._lock:
             self._book.succeeded(done)
             try:
                 self._write(done)
             except OSError as error:
-                log.error("request %r is not remembered: %s", entry.request_id, error)
+                log.error("answer of request %r is not stored: %s", entry.request_id, error)
 
     def failed(self, request_id: str) -> None:
-        """The request left nothing behind."""
+        """Forget a failed request."""
         with self._lock:
             self._book.failed(request_id)
             self._path(request_id).unlink(missing_ok=True)
 
     def settle(self, stored: Mapping[str, str], answer_of: Mapping[str, str]) -> None:
-        """At the start: what was under way has succeeded if its submission stands in the store, else it has failed.
+        """Settle requests in progress at the start: they succeeded if the store has their submission.
 
-        ``stored``: topology to submission id; ``answer_of``: submission id to the answer.
+        Args:
+            stored: submission id of each topology in the store.
+            answer_of: answer by submission id.
         """
         for entry in [entry for entry in self._book if entry.answer is None]:
             if stored.get(entry.topology) == entry.topology_id:

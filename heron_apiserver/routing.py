@@ -1,8 +1,8 @@
-"""How a function becomes a path: who may call it, how its errors become answers, and how a change is written down.
+"""Routes of the API server: permission checks, error responses and the audit of changes.
 
 A path declares the permission it requires (``requires``) or is listed in ``OPEN_PATHS``. A path that does neither
-cannot be created. ``AuthorizedRoute`` checks the token before it reads anything else, so the body of an unknown client
-is never parsed.
+cannot be created. ``AuthorizedRoute`` checks the token before it reads anything else, so the body of an unknown
+client is never parsed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,24 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
-from heron_apiserver.access import PERMISSIONS, SCOPES, Caller, CallerRole, Permission, parse_bearer_token, parts_of
+from heron_apiserver.access import (
+    PERMISSIONS,
+    SCOPES,
+    Caller,
+    CallerRole,
+    Permission,
+    parse_bearer_token,
+    parse_proof_header,
+)
 from heron_apiserver.api_server import ApiServer
-from heron_apiserver.responses import error_response_for, failures
+from heron_apiserver.responses import documented_errors, error_response_for
 from heron_control.web.names import UNDONE_HEADER
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.record import TopologyRecord
 
 log = logging.getLogger(__name__)
-_SCHEME = Depends(HTTPBearer(auto_error=False, description="a token of the scope that the path needs"))
+_SCHEME = Depends(HTTPBearer(auto_error=False, description="a token of a scope that the path accepts"))
 TOPOLOGY_HEADER, NONCE_HEADER = "heronry-topology", "heronry-nonce"
 MAX_NAME = 128
 OPEN_PATHS = ("/api/v1/version", "/healthz", "/readyz", "/leader", "/metrics", "/docs")  # need no token
@@ -34,36 +42,36 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class WrongToken(Failure):
-    """401."""
+    """The request has no token, an unknown token or an expired one."""
 
 
 class ProofRequired(Failure):
-    """401, with a nonce: a container is asked for its proof."""
+    """A container must prove that it belongs to its topology; the response carries a nonce."""
 
     def __init__(self, nonce: str) -> None:
-        super().__init__("prove that you are of this topology", "See docs/how-to/apiserver.md.")
+        super().__init__("prove that the container belongs to this topology", "See docs/how-to/apiserver.md.")
         self.nonce = nonce
 
 
 class TooManyWrongTokens(Failure):
-    """429."""
+    """The address sent too many wrong tokens."""
 
 
 class NotReady(Unavailable):
-    """503, before anything was done. ``soon``: whoever waits for it does not wait long."""
+    """The server refuses changes; nothing was done. ``soon`` means that the wait is short."""
 
     def __init__(self, trouble: str, *, soon: bool) -> None:
-        super().__init__(f"the api server is not ready: {trouble}", "Try again in a few seconds.")
+        super().__init__(f"the API server is not ready: {trouble}", "Try again in a few seconds.")
         self.soon = soon
 
 
 def api_server_of(request: Request) -> ApiServer:
-    """The api server that answers this request."""
+    """Return the API server of a request."""
     return cast(ApiServer, request.app.state.api)
 
 
 def client_address(request: Request) -> str:
-    """The address a request came from: the connection's, never what a header says."""
+    """Return the address of the connection, regardless of headers."""
     return request.client.host if request.client else ""
 
 
@@ -74,16 +82,24 @@ class PermissionRequirement:
         self.right = right
 
     async def __call__(self, _: Any = _SCHEME) -> None:
-        """The caller was let in before."""
+        """Do nothing: the caller was authorized before."""
 
 
 def requires(right: Permission) -> Any:
-    """Among the dependencies of a path: who calls it has this right. Everybody else is refused."""
+    """Return the dependency that declares the permission of a path."""
     return Depends(PermissionRequirement(right))
 
 
 def authorize(request: Request, right: Permission) -> None:
-    """Note who calls. Raises WrongToken, TooManyWrongTokens, NotAllowed, Unavailable; reads nothing but headers."""
+    """Authenticate the caller from the headers and check its permission.
+
+    Raises:
+        WrongToken: the token is missing, unknown or expired.
+        ProofRequired: a container must send a proof.
+        TooManyWrongTokens: the address is throttled.
+        NotAllowed: the caller lacks the permission.
+        NotReady: the server refuses changes.
+    """
     api = api_server_of(request)
     request.state.caller = None
     headers = request.headers.getlist("authorization")
@@ -94,25 +110,25 @@ def authorize(request: Request, right: Permission) -> None:
     if caller is not None and late:
         request.state.caller = caller
         if not api.throttle.wrong(client_address(request), time.monotonic()):
-            raise TooManyWrongTokens("too many wrong tokens came from this address", "Wait a few seconds.")
+            raise TooManyWrongTokens("too many wrong tokens from this address", "Wait a few seconds.")
         raise WrongToken(
-            f"the token {caller.token!r} has expired", "An administrator makes another: heron token create."
+            f"the token {caller.token!r} has expired", "Ask an administrator for a new one (heron token create)."
         )
-    unasked = not headers or (parts_of(given)[0] and not _answers_ours(request, given))
+    unasked = not headers or (parse_proof_header(given)[0] and not _answers_ours(request, given))
     if caller is None and right is Permission.CODE and topology_id and unasked:
-        raise ProofRequired(api.challenges.nonce(int(time.time()), topology_id, client_address(request)))
+        raise ProofRequired(api.download_nonces.create(int(time.time()), topology_id, client_address(request)))
     if caller is None:
         if not api.throttle.wrong(client_address(request), time.monotonic()):
-            raise TooManyWrongTokens("too many wrong tokens came from this address", "Wait a few seconds.")
+            raise TooManyWrongTokens("too many wrong tokens from this address", "Wait a few seconds.")
         raise WrongToken(
-            "the token is wrong" if token else "there is no token in the Authorization header",
-            f"`heron login {api.service.config.cluster} --api URL` stores the right one.",
+            "the token is wrong" if token else "the Authorization header is missing or has an invalid form",
+            f"`heron login {api.topologies.config.cluster} --api URL` stores the right one.",
         )
     request.state.caller = caller
-    if not caller.may(right):
+    if not caller.has_permission(right):
         wanted = ", ".join(scope for scope in SCOPES if right in PERMISSIONS[scope])
         raise NotAllowed(
-            f"a token of scope {caller.role} does not give the right to {right}", f"Use one of scope {wanted}."
+            f"a token of scope {caller.role} does not permit to {right}", f"Use a token of scope {wanted}."
         )
     if right is Permission.CHANGE and not api.ready:
         raise NotReady(api.trouble, soon=api.starting)
@@ -120,31 +136,33 @@ def authorize(request: Request, right: Permission) -> None:
 
 def _caller(request: Request, token: str, topology_id: str, given: str) -> Caller | None:
     api = api_server_of(request)
-    found = api.tokens.known(token)
+    found = api.tokens.find(token)
     if found is not None:
         return Caller(CallerRole(found.scope), token=found.name, expires=found.expires)
     if _answers_ours(request, given):
-        nonce, proof = parts_of(given)
+        nonce, proof = parse_proof_header(given)
         digest = request.path_params.get("digest", "")
         return (
             Caller(CallerRole.TOPOLOGY, topology_id)
-            if api.service.verify_download_proof(topology_id, digest, nonce, proof)
+            if api.topologies.verify_download_proof(topology_id, digest, nonce, proof)
             else None
         )
     return None
 
 
 def _answers_ours(request: Request, given: str) -> bool:
-    """True if the header holds a nonce that this server gave this caller. Behind a balancer, what another one gave may
-    come here: then the caller is asked anew, which tells it as much as when it asked without."""
+    """Return True if the header has a nonce that this server issued to this caller.
+
+    Behind a load balancer a nonce of another server may arrive; the caller then receives a new one.
+    """
     topology_id = request.headers.get(TOPOLOGY_HEADER, "")
-    return api_server_of(request).challenges.accepts(
-        parts_of(given)[0], int(time.time()), topology_id, client_address(request)
+    return api_server_of(request).download_nonces.accepts(
+        parse_proof_header(given)[0], int(time.time()), topology_id, client_address(request)
     )
 
 
 class AuthorizedRoute(APIRoute):
-    """A path whose errors are answers of ours, and whose changes and refusals are in the audit file."""
+    """Route that authorizes its callers, formats errors and audits changes and refusals."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         asked = [
@@ -158,7 +176,7 @@ class AuthorizedRoute(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Around FastAPI's own."""
+        """Wrap the handler of FastAPI."""
         original: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
         right = self.right
 
@@ -203,47 +221,46 @@ def _name(what: str) -> Any:
 
 
 class TopologyTarget:
-    """A request about one topology. Its names are looked at when they are used, after the other arguments."""
+    """Topology that a request names. Its names are checked when used, after the other arguments."""
 
     def __init__(
         self,
         request: Request,
-        cluster: Annotated[str, _name("this server's cluster")],
+        cluster: Annotated[str, _name("cluster of this server")],
         role: Annotated[str, _name("role")],
         environ: Annotated[str, _name("environment")],
         name: Annotated[str, _name("name of the topology")],
     ) -> None:
-        self.service = api_server_of(request).service
+        self.topologies = api_server_of(request).topologies
         self.name = name
         self._cluster = cluster
-        self._place = (name, role, environ)
+        self._names = (name, role, environ)
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """Name, role and environment. Raises NotFound for another cluster, and for what can be no name: it never comes
-        near a path."""
-        mine = self.service.config.cluster
+    def names(self) -> tuple[str, str, str]:
+        """Return name, role and environment. Raises NotFound for another cluster and for unsafe names."""
+        mine = self.topologies.config.cluster
         if self._cluster != mine:
-            raise NotFound(f"this is the api server of cluster {mine!r}, not {self._cluster[:64]!r}")
-        for name in self._place:
+            raise NotFound(f"this API server serves cluster {mine!r}, not {self._cluster[:64]!r}")
+        for name in self._names:
             if not is_safe_name(name):
-                raise NotFound(f"{name[:64]!r} is no name of a role, environment or topology")
-        return self._place
+                raise NotFound(f"invalid name {name[:64]!r} of a role, environment or topology")
+        return self._names
 
     @property
     def record(self) -> TopologyRecord:
-        """What the state store knows of it. Raises NotFound."""
-        return self.service.inspector.find(*self.place)
+        """Return the record in the state store. Raises NotFound."""
+        return self.topologies.inspector.find(*self.names)
 
 
 Target = Annotated[TopologyTarget, Depends()]
 
 
-def serve(
+def topology_route(
     router: APIRouter, method: str, tail: str, summary: str, model: Any, **more: Any
 ) -> Callable[[Handler], Handler]:
-    """Serve a path about one topology: who asks by GET needs the right to look, anybody else that to change."""
-    options: dict[str, Any] = {"responses": failures(401, 404), **more}
+    """Register a path of one topology. GET requires permission to look, other methods to change."""
+    options: dict[str, Any] = {"responses": documented_errors(401, 404), **more}
     right = Permission.LOOK if method == "GET" else Permission.CHANGE
     return router.api_route(
         "/topologies/{cluster}/{role}/{environ}/{name}" + tail, methods=[method], summary=summary, response_model=model,

@@ -1,7 +1,8 @@
-"""For schedulers without a process of their own per topology: this process is it, and says so where others ask.
+"""gRPC endpoints for schedulers without a process per topology.
 
-Trackers and ``heron status`` find a topology's scheduler at ``/schedulers/<topology>/acting`` and ask it over gRPC with
-the topology's key. So there is one small server for each topology, and its ephemeral node, kept every few seconds.
+Trackers and ``heron status`` find a topology's scheduler at ``/schedulers/<topology>/acting`` and call it over gRPC
+with the topology's key. So there is one small server and one ephemeral node for each topology, refreshed every few
+seconds.
 """
 
 from __future__ import annotations
@@ -41,15 +42,20 @@ class _Served:
 
 
 class SchedulerEndpoints:
-    """Belongs to one loop. ``advertise`` is the host under which others reach this process."""
+    """Endpoints of all topologies. Belongs to one event loop.
+
+    Args:
+        topologies: topologies of the cluster.
+        advertise: host under which other processes reach this one.
+    """
 
     def __init__(self, service: PlacedTopologies, advertise: str) -> None:
         self._service = service
         self._advertise = advertise
         self._served: dict[str, _Served] = {}
 
-    async def keep(self) -> None:
-        """Serve every topology that is there, and none that is not. Raises StoreError."""
+    async def refresh(self) -> None:
+        """Serve exactly the topologies that are placed. Raises StoreError."""
         launches = self._service.launches
         for topology_id in [known for known in self._served if known not in launches]:
             await self._leave(topology_id)
@@ -64,20 +70,20 @@ class SchedulerEndpoints:
             await asyncio.to_thread(self._served[topology_id].presence.keep)
 
     async def close(self) -> None:
-        """Stop all servers; the nodes go with the store's session."""
+        """Stop all servers. Their nodes end with the store's session."""
         served, self._served = self._served, {}
         for one in served.values():
             one.store.detach()
         await asyncio.gather(*(one.server.stop(0.2) for one in served.values()))
 
     async def _leave(self, topology_id: str) -> None:
-        """The session lives on, so the node has to go: the next submission of this name needs the place."""
+        """Withdraw the node, since the session lives on and the next submission needs the place."""
         served = self._served[topology_id]
         served.store.detach()  # before the node goes, which ends what the server of a store watches for us
         await asyncio.to_thread(served.presence.withdraw)
         await asyncio.to_thread(
             self._service.submissions.clear_if_gone, served.topology
-        )  # its folder, if we made it anew
+        )  # the folder, if this process recreated it
         del self._served[topology_id]
         await served.server.stop(0.2)
 
@@ -92,7 +98,7 @@ class SchedulerEndpoints:
         async def answer(_: SchedulerStatusRequest, context: grpc.aio.ServicerContext) -> SchedulerStatus:
             status = await asyncio.to_thread(self._status, launch)
             if status is None:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "the scheduler knows nothing at this moment")
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the scheduler has no status at this moment")
             assert status is not None
             return status
 

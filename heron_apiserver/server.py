@@ -1,6 +1,7 @@
-"""ApiServerOptions, home, lock, token files; then binds the port and serves until SIGTERM or SIGINT.
+"""Start of the API server: options, home, lock and tokens, then serve until SIGTERM or SIGINT.
 
-A single api server has its home for itself. With ``--elect`` several share one, and one of them leads (``replica``).
+A single API server owns its home exclusively. With ``--elect`` several share one, and one of them leads
+(``replica``).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ log = logging.getLogger("heron_apiserver")
 
 @dataclass(frozen=True)
 class ApiServerOptions:
-    """How the api server is started. ``public``: it may listen where other machines reach it."""
+    """Command-line options. ``public`` allows an address that other machines reach."""
 
     home: Path
     host: str = "127.0.0.1"
@@ -55,7 +56,7 @@ class ApiServerOptions:
     public: bool = False
     allowed_hosts: tuple[str, ...] = ()
     advertise: str = ""
-    bounds: UploadLimits = field(default_factory=UploadLimits)
+    upload_limits: UploadLimits = field(default_factory=UploadLimits)
     quota: Quota = field(default_factory=Quota)
     elect: bool = False
     packages: str = field(default="", repr=False)  # by default a folder in the home; may hold credentials
@@ -69,43 +70,43 @@ def serve(options: ApiServerOptions) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     if not is_loopback(options.host) and not options.public:
         raise StartError(
-            f"{options.host} can be reached from other machines, and tokens would travel there in clear. Listen on "
-            "127.0.0.1 behind a proxy with TLS, or say --public if something else keeps strangers away"
+            f"{options.host} can be reached from other machines, which would send tokens in clear text. Listen on "
+            "127.0.0.1 behind a TLS proxy, or pass --public if access is restricted by other means"
         )
     os.umask(0o077)
     home = prepare_home(options.home)
     lock = HostLock(home / "heron_apiserver.lock")
     if not lock.acquire("heron_apiserver", shared=options.elect):
         raise StartError(
-            f"another api server works in {home}; give each a --home of its own, or start all of them with --elect"
+            f"{home} is in use by another API server; give each its own --home, or start all of them with --elect"
         )
     config = cluster_config(options, home)
-    store, make = parts_of(options, config)
-    place = package_place(options)
-    single = None if options.elect else lead(options, config, store, make, place)
+    store, make = store_and_scheduler(options, config)
+    place = package_location(options)
+    single = None if options.elect else make_server(options, config, store, make, place)
     listener = bind(options.host, options.port, "api server")
     url = url_of(options.host, listener)
-    app: Any = single[1] if single else replica(options, config, store, make, place, listener.getsockname()[1])
+    app: Any = single[1] if single else make_replica(options, config, store, make, place, listener.getsockname()[1])
     served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
     log.info("log in with: heron login %s --api %s", config.cluster, url.rstrip("/"))
     Server(served).serve_on(listener, url)
 
 
-def lead(
+def make_server(
     options: ApiServerOptions, config: ClusterConfig, store: StateStore, make: SchedulerMaker, place: PackageLocation
 ) -> tuple[ApiServer, FastAPI]:
-    """What works in the home from now on. Raises StartError, SchedulerError."""
+    """Return the API server that owns the home from now on. Raises StartError, SchedulerError."""
     tokens = TokenBook(config.home)
     scheduler = make(SchedulerContext(config.cluster, store, os.environ, config.homes))
     api = ApiServer(
-        config, store, scheduler, options.scheduler, tokens, options.bounds,
+        config, store, scheduler, options.scheduler, tokens, options.upload_limits,
         advertise=options.advertise or options.host, package_store=open_package_store(place, config.home, home_id),
     )  # fmt: skip
-    _say_how(config.home, made=bool(tokens.made))
+    _log_token_files(config.home, made=bool(tokens.created_files))
     return api, make_app(api, hosts_of(options.host, options.allowed_hosts))
 
 
-def replica(
+def make_replica(
     options: ApiServerOptions,
     config: ClusterConfig,
     store: StateStore,
@@ -113,47 +114,47 @@ def replica(
     place: PackageLocation,
     listens: int,
 ) -> Replica:
-    """One of several. Raises StartError."""
+    """Return one of several API servers. Raises StartError."""
     node = paths.api_server(config.cluster)
     try:
-        mine = LeaderRecord.of(config.home, f"{options.advertise or options.host}:{listens}")
+        mine = LeaderRecord.create(config.home, f"{options.advertise or options.host}:{listens}")
     except OSError as error:
         raise StartError(f"{config.home}: {error.strerror}") from error
-    return Replica(store, node, mine, partial(lead, options, config, fenced(store, node), make, place), _end)
+    return Replica(store, node, mine, partial(make_server, options, config, fenced(store, node), make, place), _end)
 
 
 def _end(why: str) -> None:
-    """At once: what is under way in other threads must not go on."""
+    """End the process immediately, so that no other thread continues."""
     log.error("%s; ending", why)
     logging.shutdown()
     os._exit(Unavailable.exit_code)
 
 
 def prepare_home(home: Path) -> Path:
-    """Make the folder (0700). Raises StartError."""
+    """Create the home folder with mode 0700. Raises StartError."""
     home = home.expanduser().absolute()
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = home.stat()
         if found.st_uid != os.geteuid():
-            raise StartError(f"{home} belongs to another user; give a --home of your own")
+            raise StartError(f"{home} belongs to another user; choose another --home")
         home.chmod(0o700)
     except OSError as error:
-        raise StartError(f"{home}: {error.strerror}; give another --home") from error
+        raise StartError(f"{home}: {error.strerror}; choose another --home") from error
     return home
 
 
 def cluster_config(options: ApiServerOptions, home: Path) -> ClusterConfig:
-    """Where it works. Raises StartError."""
+    """Return the configuration of the cluster. Raises StartError."""
     cluster = options.cluster or options.scheduler
     if not is_safe_name(cluster):
-        raise StartError(f"{cluster!r} is no name of a cluster; use letters, digits, '_', '-' and '.'")
+        raise StartError(f"invalid cluster name {cluster!r}: use letters, digits, '_', '-' and '.'")
     state_url = options.state_url or (home / "state").as_uri().replace("file:", "files:", 1)
     return ClusterConfig(home, cluster, StoreAddress(state_url, options.state_credential), quota=options.quota)
 
 
-def parts_of(options: ApiServerOptions, config: ClusterConfig) -> tuple[StateStore, SchedulerMaker]:
-    """The state store, not yet open, and what makes the scheduler. Raises StartError."""
+def store_and_scheduler(options: ApiServerOptions, config: ClusterConfig) -> tuple[StateStore, SchedulerMaker]:
+    """Return the unopened state store and the factory of the scheduler. Raises StartError."""
     try:
         store = open_address(config.store)
     except StoreError as error:
@@ -164,21 +165,21 @@ def parts_of(options: ApiServerOptions, config: ClusterConfig) -> tuple[StateSto
         raise StartError(error.line()) from error
 
 
-def package_place(options: ApiServerOptions) -> PackageLocation:
-    """Where packages are kept, with the libraries it takes. Raises StartError."""
+def package_location(options: ApiServerOptions) -> PackageLocation:
+    """Return the package location and check its libraries. Raises StartError."""
     try:
         place = load_package_location(options.packages, options.packages_options)
     except Failure as error:
         raise StartError(f"{error}. {error.cure}" if error.cure else str(error)) from None
     if place != PackageLocation():
-        log.info("packages are kept in %s", place.shown)
+        log.info("packages are stored in %s", place.display_name)
     return place
 
 
-def _say_how(home: Path, *, made: bool) -> None:
-    """Where the token is; the token itself never goes to a log."""
+def _log_token_files(home: Path, *, made: bool) -> None:
+    """Log where the initial token is. The token itself is never logged."""
     token = home / INITIAL_TOKEN_FILES[CallerRole.ADMIN]
     if made:
-        log.info("drew the first tokens of this api server: %s, and read-token beside it to look only", token)
+        log.info("created the initial tokens: %s, and read-token beside it for read access", token)
     if token.exists():
-        log.info("the first token is in %s; remove that file once you are logged in: it holds without it", token)
+        log.info("the initial token is in %s; delete the file after login, the token stays valid", token)

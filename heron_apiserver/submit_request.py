@@ -1,6 +1,6 @@
-"""From the fields of a submit request to what is to be run, or to every fault found in them.
+"""Validation of submit requests: from form fields to a checked request, with every fault reported.
 
-The definition was computed by the client; nothing in it is trusted and nothing it names is imported. It is checked by
+The client computed the definition. The server trusts nothing in it and imports nothing it names. It is checked by
 the same rules as on the client, and the packing plan is made here.
 """
 
@@ -35,7 +35,7 @@ DRAIN_SECONDS, MAX_DRAIN_SECONDS = 120.0, 1800.0  # what is replaced may take so
 
 
 class SubmitRejected(ValueError):
-    """The request makes no sense. ``problems`` are sentences, ``missing`` the names of fields."""
+    """The request is invalid. ``problems`` are sentences, ``missing`` the names of fields."""
 
     def __init__(self, problems: Collection[str], missing: Collection[str] = ()) -> None:
         super().__init__("; ".join(problems))
@@ -45,8 +45,12 @@ class SubmitRejected(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
-    """The text fields, checked. ``package`` is the digest of one that is at the api server already, or "";
-    ``timeout_seconds`` what a topology that is replaced, and keeps state, may take to be drained."""
+    """Checked text fields of a submit request.
+
+    Attributes:
+        package: digest of a package that is stored already, or empty.
+        timeout_seconds: longest drain of a topology that is replaced and keeps state.
+    """
 
     name: str
     cluster: str
@@ -65,25 +69,27 @@ class SubmitRequest:
 
 
 def parse_fields(fields: Mapping[str, str], files: Collection[str], cluster: str) -> SubmitRequest:
-    """Check the text fields of a request to the api server of ``cluster``. Raises SubmitRejected with every fault."""
-    problems = [f"there is no field {name!r}" for name in sorted(set(fields) - {*REQUIRED_FIELDS, *OPTIONAL_FIELDS})]
-    problems += [f"there is no file {name!r}" for name in sorted(set(files) - set(FILES))]
+    """Parse the text fields of a request to the API server of ``cluster``. Raises SubmitRejected."""
+    problems = [f"unknown field {name!r}" for name in sorted(set(fields) - {*REQUIRED_FIELDS, *OPTIONAL_FIELDS})]
+    problems += [f"unknown file {name!r}" for name in sorted(set(files) - set(FILES))]
     missing = [name for name in REQUIRED_FIELDS if not fields.get(name)]
     missing += [] if "definition" in files else ["definition"]
     missing += [] if ("topology" in files) != bool(fields.get("package")) else ["topology"]
     if missing:
         problems.append(
             f"missing: {', '.join(missing)}"
-            + (" (a file, or the field package with its digest; not both)" if "topology" in missing else "")
+            + (" (send the file, or its digest in the field package, but not both)" if "topology" in missing else "")
         )
     for name in (n for n in REQUIRED_FIELDS if fields.get(n)):
         if not is_safe_name(fields[name]):
-            problems.append(f"{name} {fields[name][:64]!r} is no name: letters, digits, '_', '-', '.', a letter first")
+            problems.append(
+                f"invalid {name} {fields[name][:64]!r}: use letters, digits, '_', '-', '.', and a letter first"
+            )
     if fields.get("cluster", cluster) != cluster:
-        problems.append(f"this is the api server of cluster {cluster!r}")
+        problems.append(f"this API server serves cluster {cluster!r}")
     state = fields.get("state") or TopologyState.RUNNING
     if state not in (TopologyState.RUNNING, TopologyState.PAUSED):
-        problems.append("state is running or paused")
+        problems.append("state must be running or paused")
     settings, faults = _settings(fields.get("settings", ""))
     replace, dry_run, dropped, without = (
         _flag(fields, name, faults) for name in ("replace", "dry_run", "allow_dropped_state", "without_state")
@@ -91,7 +97,7 @@ def parse_fields(fields: Mapping[str, str], files: Collection[str], cluster: str
     seconds = _seconds(fields.get("timeout_seconds", ""), faults)
     user = fields.get("user", "")
     if len(user) > 128 or not user.isprintable():
-        faults.append("user is a short printable text")
+        faults.append("user must be printable and at most 128 characters long")
     if problems + faults:
         raise SubmitRejected(problems + faults, missing)
     return SubmitRequest(
@@ -102,14 +108,14 @@ def parse_fields(fields: Mapping[str, str], files: Collection[str], cluster: str
 
 
 def check_definition(definition: TopologyDefinition, fields: SubmitRequest) -> PackingPlan:
-    """Check a definition and return its packing plan. Raises SubmitRejected with every fault found."""
+    """Check a definition and return its packing plan. Raises SubmitRejected."""
     if len(definition.components) > MAX_COMPONENTS:
         raise SubmitRejected(
-            [f"a topology has at most {MAX_COMPONENTS} components, this one {len(definition.components)}"]
+            [f"too many components: {len(definition.components)}, at most {MAX_COMPONENTS} are allowed"]
         )
     problems = problems_of(definition)
     if definition.name != fields.name:
-        problems.append(f"the definition is of {definition.name!r}, the request of {fields.name!r}")
+        problems.append(f"the definition is named {definition.name!r}, the request {fields.name!r}")
     if not is_safe_name(definition.id) or not definition.id.startswith(definition.name):
         problems.append(f"the definition's id {definition.id[:64]!r} does not begin with its name")
     plain = {key: value for key, value in definition.config.items() if key not in OF_SUBMIT}
@@ -125,7 +131,7 @@ def check_definition(definition: TopologyDefinition, fields: SubmitRequest) -> P
 
 
 def fingerprint(fields: SubmitRequest, definition: bytes, package: str) -> str:
-    """What tells two requests apart."""
+    """Return a digest that differs between different requests."""
     parts = (
         fields.name, fields.cluster, fields.role, fields.environ, fields.state, str(fields.replace), package,
         fields.from_checkpoint, str(fields.allow_dropped_state), str(fields.without_state),
@@ -140,11 +146,13 @@ def _settings(text: str) -> tuple[dict[str, Any], list[str]]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        return {}, ["settings is no JSON"]
+        return {}, ["settings is not JSON"]
     if not isinstance(found, dict) or len(found) > MAX_SETTINGS:
-        return {}, ["settings is a JSON object of heron.* keys"]
-    problems = [f"settings holds heron.* keys only, not {key[:64]!r}" for key in found if not key.startswith("heron.")]
-    problems += [f"{key} is the cluster's own" for key in FORBIDDEN_SETTINGS if key in found]
+        return {}, ["settings must be a JSON object of heron.* keys"]
+    problems = [
+        f"settings may contain heron.* keys only, not {key[:64]!r}" for key in found if not key.startswith("heron.")
+    ]
+    problems += [f"{key} can only be set for the cluster" for key in FORBIDDEN_SETTINGS if key in found]
     plain, faults = examine({k: v for k, v in found.items() if k.startswith("heron.")}, component=False)
     return plain, problems + faults
 
@@ -152,7 +160,7 @@ def _settings(text: str) -> tuple[dict[str, Any], list[str]]:
 def _flag(fields: Mapping[str, str], name: str, problems: list[str]) -> bool:
     text = fields.get(name, "").lower()
     if text not in ("", "true", "false"):
-        problems.append(f"{name} is true or false")
+        problems.append(f"{name} must be true or false")
     return text == "true"
 
 
@@ -162,5 +170,5 @@ def _seconds(text: str, problems: list[str]) -> float:
     except ValueError:
         found = 0.0
     if not 1 <= found <= MAX_DRAIN_SECONDS:
-        problems.append(f"timeout_seconds is a number from 1 to {MAX_DRAIN_SECONDS:g}")
+        problems.append(f"timeout_seconds must be a number from 1 to {MAX_DRAIN_SECONDS:g}")
     return found

@@ -1,7 +1,7 @@
-"""What the api server knows of the topologies of its cluster, around submit and kill (``heron_control.submission``).
+"""Placed topologies of the cluster, around submit and kill (``heron_control.submission``).
 
-It keeps the launch and the secret of each that stands in its place, since a container shows the secret to fetch its
-code, and lets packages go that no topology refers to.
+The API server remembers launch and secret of each placed topology, because containers prove the secret to fetch
+their code, and deletes packages that no topology refers to.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PlacedTopology:
-    """A topology that stands in its place, the secret that lets its containers fetch its code, and its key."""
+    """A running topology: launch, secret for package downloads, and key."""
 
     launch: Launch
     secret: str = field(repr=False)
@@ -39,7 +39,7 @@ class PlacedTopology:
 
 
 class PlacedTopologies:
-    """The topologies of one cluster. Thread-safe."""
+    """Topologies of one cluster. Thread-safe."""
 
     def __init__(
         self, config: ClusterConfig, store: StateStore, scheduler: Scheduler, packages: PackageRepository
@@ -51,14 +51,24 @@ class PlacedTopologies:
         self._residents: dict[str, PlacedTopology] = {}  # by topology id
 
     def submit(self, fields: SubmitRequest, definition: TopologyDefinition, packing: PackingPlan, package: str) -> bool:
-        """Run it; False if this very submission runs already. All or nothing.
+        """Submit a topology. Atomic.
 
-        ``package`` is the digest of its code, which the caller holds. See ``SubmissionService.submit`` for what it
-        raises.
+        Args:
+            fields: checked fields of the request.
+            definition: definition of the topology.
+            packing: packing plan of the definition.
+            package: digest of the code, held by the caller.
+
+        Returns:
+            False if this very submission is running already.
+
+        Raises:
+            NotFound: the package does not exist.
+            Failure: see ``SubmissionService.submit``.
         """
         path = self.packages.path(package)
         if path is None:
-            raise NotFound(f"there is no package {package}", "Send it with the request, as the file topology.")
+            raise NotFound(f"package {package}: not found", "Send it with the request as the file `topology`.")
         submission = Submission(
             definition, packing, path, fields.role, fields.environ, fields.user or fields.role, fields.state,
             fields.settings, package,
@@ -72,28 +82,28 @@ class PlacedTopologies:
         return self.submissions.submit(submission, replace=fields.replace, note=note) is not None
 
     def release(self, package: str) -> None:
-        """Remove a package, unless a topology refers to it or a request holds it."""
+        """Delete a package, unless a topology refers to it or a request holds it."""
         if package and not any(launch.package_digest == package for launch in self.launches.values()):
             self.packages.remove_unless_held(package)
 
     @property
     def launches(self) -> dict[str, Launch]:
-        """By topology id, of those that stand in their place at this moment."""
+        """Return the launches of all placed topologies by topology id."""
         return {key: resident.launch for key, resident in self._residents.copy().items()}
 
     def verify_download_proof(self, topology_id: str, digest: str, nonce: str, proof: str) -> bool:
-        """True if who made this proof knows the topology's secret. Takes as long where there is no such topology."""
+        """Check a proof of the topology's secret, in equal time for unknown topologies."""
         resident = self._residents.get(topology_id)
         expected = prove_download(resident.secret if resident else "0" * 64, topology_id, digest, nonce)
         return secrets_equal(proof, expected) and resident is not None
 
     def find_package_digest(self, topology_id: str) -> str:
-        """The digest of a topology's code; "" if there is no such topology."""
+        """Return the digest of a topology's code, or an empty string."""
         resident = self._residents.get(topology_id)
         return resident.launch.package_digest if resident else ""
 
     def find_identity(self, topology_id: str) -> Identity | None:
-        """A topology's key; None if there is no such topology."""
+        """Return a topology's key, or None."""
         resident = self._residents.get(topology_id)
         return resident.identity if resident else None
 

@@ -1,8 +1,7 @@
-"""A submit request as it comes in: text fields and the definition into memory, the package straight to disk.
+"""Parser of submit requests: fields and definition into memory, the package straight to disk.
 
-multipart/form-data, as Heron's clients send it, is parsed while it arrives. Everything has a bound: the number of
-parts, each text, the definition, the package, the time without a byte, the time in all. File names that clients give
-are never looked at.
+The multipart/form-data body is parsed while it arrives. Everything is limited: the number of parts, each text, the
+definition, the package, the time without a byte and the total time. File names sent by clients are ignored.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ PACKAGE, DEFINITION = "topology", "definition"
 
 
 @dataclass
-class Form:
-    """What came. ``package`` is on disk; whoever has the form discards it."""
+class SubmitForm:
+    """Parsed request. ``package`` is on disk; the owner of the form discards it."""
 
     fields: dict[str, str] = field(default_factory=dict)
     definition: bytes | None = None
@@ -38,24 +37,24 @@ class Form:
 
     @property
     def files(self) -> set[str]:
-        """Names of the files."""
+        """Return the names of the files received."""
         found = {DEFINITION} if self.definition is not None else set()
         return found | ({PACKAGE} if self.package is not None else set())
 
     def discard(self) -> None:
-        """Remove the package from the uploads, if it is still there."""
+        """Delete the package from the uploads, if it is still there."""
         if self.package is not None:
             self.package.discard()
 
 
-async def receive(
-    request: Request, form: Form, incoming: Callable[[], IncomingPackage], max_package_bytes: int
+async def receive_form(
+    request: Request, form: SubmitForm, incoming: Callable[[], IncomingPackage], max_package_bytes: int
 ) -> None:
-    """Read the whole body into ``form``. Raises InvalidTopology, TooLarge, OSError and what the stream raises."""
+    """Read the whole body into ``form``. Raises InvalidTopology, TooLarge, OSError and errors of the stream."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary", b"")
     if kind != b"multipart/form-data" or not 0 < len(boundary) <= 200:
-        raise InvalidTopology("a submit request is multipart/form-data", "See /docs; `heron submit` does it for you.")
+        raise InvalidTopology("a submit request must be multipart/form-data", "See /docs, or use `heron submit`.")
     reader = _Reader(form, incoming, max_package_bytes)
     parser = MultipartParser(boundary, reader.callbacks())  # type: ignore[arg-type]  # a plain dict of its callbacks
     try:
@@ -64,7 +63,7 @@ async def receive(
             await run_in_threadpool(parser.write, chunk)
         parser.finalize()
     except FormParserError as error:
-        raise InvalidTopology(f"the body is no multipart/form-data: {error}") from None
+        raise InvalidTopology(f"the body is not multipart/form-data: {error}") from None
     if not reader.complete:
         raise InvalidTopology("the body ends in the middle of a part")
 
@@ -76,9 +75,9 @@ async def _chunks(request: Request) -> AsyncIterator[bytes]:
 
 
 class _Reader:
-    """The parser's callbacks: decides for each part where its bytes go."""
+    """Callbacks of the multipart parser: decide for each part where its bytes go."""
 
-    def __init__(self, form: Form, incoming: Callable[[], IncomingPackage], max_package_bytes: int) -> None:
+    def __init__(self, form: SubmitForm, incoming: Callable[[], IncomingPackage], max_package_bytes: int) -> None:
         self._form = form
         self._incoming = incoming
         self._max_package_bytes = max_package_bytes
@@ -92,7 +91,7 @@ class _Reader:
         self.complete = False
 
     def callbacks(self) -> dict[str, Callable[..., None]]:
-        """By the parser's names."""
+        """Return the callbacks by their names in the parser."""
         return {
             "on_part_begin": self._begin,
             "on_header_field": lambda data, start, end: self._grow(self._header, data[start:end]),
@@ -126,9 +125,9 @@ class _Reader:
 
     def _headers_finished(self) -> None:
         if not self._name or len(self._name) > MAX_NAME_BYTES:
-            raise InvalidTopology("a part of the request has no name, or a long one")
+            raise InvalidTopology("the name of a part is missing or too long")
         if self._name in self._seen:
-            raise InvalidTopology(f"the field {self._name!r} stands twice in the request")
+            raise InvalidTopology(f"duplicate field {self._name!r}")
         self._seen.add(self._name)
         if self._name == PACKAGE:
             self._form.package = self._incoming()

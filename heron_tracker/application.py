@@ -1,4 +1,4 @@
-"""The application: routes, errors, the door, and the life of the tracker behind them."""
+"""ASGI application of the tracker: routes, error responses, request checks and lifespan."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from heron_tracker.routes import containers, history, metrics, page, server, top
 from heron_tracker.tracker import Tracker
 from heronry.version import VERSION
 
-DESCRIPTION = """Everything about topologies that run. Answers come in an envelope (`status`, `message`, `result`,
-`executiontime`, `version`, `tracker_version`) unless `envelope=false` asks for the bare result; errors have the same
-envelope. While the state store of a cluster does not answer, its last known state is served with the header
+DESCRIPTION = """Read-only information about running topologies. Responses have an envelope (`status`, `message`,
+`result`, `executiontime`, `version`, `tracker_version`) unless `envelope=false` requests the bare result; errors have
+the same envelope. While the state store of a cluster does not answer, its last known state is served with the header
 `x-heronry-stale` and a message."""
 
 
 def make_app(tracker: Tracker, hosts: Iterable[str] = (), tokens: TokenFile | None = None) -> FastAPI:
-    """The application around a tracker. ``hosts`` are names it answers to beside localhost, ``tokens`` its login."""
+    """Return the application of a tracker.
+
+    Args:
+        tracker: state shared by all requests.
+        hosts: host names that requests may use besides localhost.
+        tokens: tokens that give access; None allows everyone.
+    """
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:

@@ -1,13 +1,13 @@
-"""Follows the state store of one cluster, and remembers what stood there last.
+"""Follows the state store of one cluster and keeps its last known state.
 
-Theory of operation: watches on the folders of the tree and of each topology only say that something changed; then
-everything is read again (a store of a thousand topologies reads in a fraction of a second, and changes are rare, since
-neither metrics nor heartbeats go through it). What was read is an immutable ``ClusterSnapshot`` that replaces the one
-before, so requests never see half a change and never wait for the store. When the store does not answer, the last state
-stays and is marked stale; the watcher goes on trying and reads everything once it is back. A look every
-``CHECK_SECONDS`` finds a store that went away silently.
+Watches on the folders of the tree and of each topology only report that something changed. Then everything is read
+again: a store of a thousand topologies reads in a fraction of a second, and changes are rare, since neither metrics
+nor heartbeats go through it. Each reading is an immutable ``ClusterSnapshot`` that replaces the one before, so
+requests never see half a change and never wait for the store. When the store does not answer, the last snapshot
+stays and is marked stale, and the watch retries until it can read everything again. A check every ``CHECK_SECONDS``
+detects a store that disappeared silently.
 
-Store calls run in threads of this watcher's own, so a store that hangs holds up its own cluster only.
+Store calls run in threads of this watch, so a store that hangs blocks its own cluster only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class StoreChange:
-    """A topology was ``added``, ``changed`` or ``removed``; or the cluster's store went ``stale`` or came ``back``."""
+    """A topology was ``added``, ``changed`` or ``removed``, or the cluster's store is ``stale`` or ``back``."""
 
     cluster: str
     topology: str
@@ -50,7 +50,7 @@ class StoreChange:
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """What is known of a cluster. ``read_at`` (seconds since 1970) is 0 before the first reading."""
+    """Known state of a cluster. ``read_at`` (seconds since 1970) is 0 before the first reading."""
 
     name: str
     topologies: Mapping[str, TopologyRecord] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class ClusterSnapshot:
 
 
 class ClusterWatch:
-    """One cluster. ``state`` is always there; ``changed`` is called on the loop after each change."""
+    """Watch of one cluster. ``state`` always has a snapshot; ``changed`` is called on the loop after each change."""
 
     def __init__(self, address: StoreAddress, homes: Homes, changed: Callable[[StoreChange], None]) -> None:
         self.name = homes.cluster
@@ -77,11 +77,11 @@ class ClusterWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start to follow the store."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"watch {self.name}")
 
     async def stop(self) -> None:
-        """End. Idempotent."""
+        """Stop. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -147,7 +147,7 @@ class ClusterWatch:
             await asyncio.sleep(SETTLE_SECONDS)
 
     def _watch_folders(self, store: StateStore) -> None:
-        """Watch what the processes of each topology write. A watch comes before the reading that it guards."""
+        """Watch the folders of each topology. A watch precedes the reading that it guards."""
         there = set(store.children(paths.EXECUTION_STATES))
         for topology in self._undo.keys() - there:
             for undo in self._undo.pop(topology):
@@ -162,7 +162,7 @@ class ClusterWatch:
                 await self._in_thread(store.close)
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
-        """Run it in a thread of this watcher. Raises TimeoutError when it takes too long; the thread is left alone."""
+        """Run a function in a thread of this watch. Raises TimeoutError and abandons the thread after a timeout."""
         loop = asyncio.get_running_loop()
         call = loop.run_in_executor(self._threads, lambda: function(*arguments))
         try:
@@ -197,7 +197,10 @@ class ClusterWatch:
 
 
 def _read_all(store: StateStore, homes: Homes) -> ClusterSnapshot:
-    """Raises StoreError. What a record says of its home is not believed: user code may be able to write there."""
+    """Read all topologies. Raises StoreError.
+
+    The home in a record is not trusted, because user code may be able to write it.
+    """
     found: dict[str, TopologyRecord] = {}
     unreadable: dict[str, str] = {}
     for topology in store.children(paths.EXECUTION_STATES):

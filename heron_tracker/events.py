@@ -1,8 +1,9 @@
-"""Server-sent events: which topology has changed, told to every open page.
+"""Server-sent events: tell every open page which topology has changed.
 
-An event says *that* something changed, not what it is now: whoever listens asks for what it shows. So a listener that
-is slow loses nothing when its changes are merged: its queue holds each topology once. Bounds: MAX_LISTENERS streams, of
-them MAX_OF_ONE from one address (a proxy is one), MAX_WAITING changes each; beyond that one event says ``everything``.
+An event says *that* something changed, not what it is now: the page requests what it shows. A slow listener loses
+nothing when its changes are merged, because its queue holds each topology once. Limits: ``MAX_LISTENERS`` streams,
+``MAX_OF_ONE`` per client address (a proxy is one), ``MAX_WAITING`` changes per stream; beyond that one event says
+``everything``.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ GRACE_SECONDS = 1.0  # in which ``EventBroadcast.close`` ends every stream, befo
 
 
 class TooManyListeners(Unavailable):
-    """There are MAX_LISTENERS open streams, or MAX_OF_ONE from this address."""
+    """``MAX_LISTENERS`` streams are open, or ``MAX_OF_ONE`` from this address."""
 
 
 class EventListener:
-    """One open stream."""
+    """Queue of one open stream."""
 
     def __init__(self, wanted: Callable[[StoreChange], bool], client: str) -> None:
         self.client = client
@@ -43,7 +44,7 @@ class EventListener:
         self._ended = False
 
     def tell(self, change: StoreChange) -> None:
-        """A change that may be of interest."""
+        """Queue a change, if it passes the filter."""
         if not self._wanted(change):
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -55,12 +56,12 @@ class EventListener:
         self._news.set()
 
     def end(self) -> None:
-        """Close the stream."""
+        """End the stream."""
         self._ended = True
         self._news.set()
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """What the stream says, until ``end``."""
+        """Yield events until ``end``."""
         yield {"event": "hello", "data": "{}", "retry": RETRY_MILLISECONDS}
         while not self._ended:
             await self._news.wait()
@@ -83,7 +84,7 @@ class EventBroadcast:
         self._closed = False
 
     def stream(self, wanted: Callable[[StoreChange], bool], client: str = "") -> EventStream:
-        """The answer to a new listener at the address ``client``. Raises TooManyListeners."""
+        """Return the response for a new listener at the address ``client``. Raises TooManyListeners."""
         if self._closed or len(self._listeners) >= MAX_LISTENERS:
             raise TooManyListeners(f"{MAX_LISTENERS} event streams are open")
         if sum(listener.client == client for listener in self._listeners) >= MAX_OF_ONE:
@@ -98,19 +99,19 @@ class EventBroadcast:
         self._counted(len(self._listeners))
 
     def tell(self, change: StoreChange) -> None:
-        """Tell everybody."""
+        """Queue a change for all listeners."""
         for listener in self._listeners:
             listener.tell(change)
 
     def close(self) -> None:
-        """End all streams, and take no more."""
+        """End all streams and refuse new ones."""
         self._closed = True
         for listener in self._listeners:
             listener.end()
 
 
 class EventStream(EventSourceResponse):
-    """The changes that a listener is told, and a ping where there are none; ``ended`` is called however it ends."""
+    """Response that sends the events of a listener, and pings in between."""
 
     def __init__(self, listener: EventListener, ended: Callable[[EventListener], None]) -> None:
         super().__init__(
@@ -120,7 +121,7 @@ class EventStream(EventSourceResponse):
         self._ended = partial(ended, listener)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until one of the two sides ends it."""
+        """Send until either side ends the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -1,9 +1,9 @@
-"""The tracker's login: tokens that give the right to look, as there is no other right.
+"""Token check of the tracker. Every token gives read access; there are no other permissions.
 
-One comes as ``Authorization: Bearer TOKEN`` from programs, or as the password of HTTP's own login, under any user name:
-so a browser asks for it by itself and sends it with every request of the page. Without it are heard: whether the
-tracker lives and is ready, its own metrics, and the targets for Prometheus (hosts and ports, where another
-key is wanted). Refusals are in the log: the first of an address, then how many came in the minute after it.
+Programs send ``Authorization: Bearer TOKEN``. Browsers send the token as the password of HTTP Basic authentication
+under any user name, so they ask for it themselves and send it with every request of the page. Health, readiness,
+metrics and the Prometheus targets (hosts and ports, which require another key) are open. Refusals are logged: the
+first of an address, then the number of those in the following minute.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class TokenMiddleware:
-    """ASGI middleware: who shows no token that holds is answered 401, or 429 when he tries many."""
+    """ASGI middleware that answers requests without a valid token with 401, or with 429 after many wrong tokens."""
 
     def __init__(self, app: ASGIApp, tokens: TokenFile) -> None:
         self._app = app
@@ -42,61 +42,61 @@ class TokenMiddleware:
         self._repeats = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, or refuse."""
+        """Pass the request on, or refuse it."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        shown = self._tokens.known(_token_in(given[0])) if len(given) == 1 else None
+        shown = self._tokens.find(_token_in(given[0])) if len(given) == 1 else None
         if shown is not None and not shown.expired(time.time()):
             await self._app(scope, receive, send)
             return
         source = scope["client"][0] if scope.get("client") else ""
-        # A browser's first request has no token; to ask it for one is no refusal of anybody.
+        # The first request of a browser has no token; the challenge is not a refusal.
         heard = not given or self._throttle.wrong(source, time.monotonic())
         code = 401 if heard else 429
         words = (
-            "this tracker wants a token: send it as a password or a bearer"
+            "this tracker requires a token: send it as a password or a bearer token"
             if shown is None
             else "the token has expired"
         )
         if given:
             self._note(source, code, words)
-        text = words if heard else "too many wrong tokens came from this address; wait a few seconds"
+        text = words if heard else "too many wrong tokens from this address; wait a few seconds"
         await refuse(send, code, encode_error(text), *((CHALLENGE,) if heard else ()))
 
     def _note(self, source: str, code: int, words: str) -> None:
         now = time.monotonic()
         for kind, count in self._repeats.take(now):
-            log.warning("refused %s %d times more: %d", kind.source, count, kind.result)
-        if self._repeats.first(Kind("nobody", source, code), now):
+            log.warning("refused %s %d more times: %d", kind.source, count, kind.result)
+        if self._repeats.first(Kind("", source, code), now):
             log.warning("refused %s: %d, %s", source, code, words)
 
 
 class TokenFile:
-    """The tokens in a file, read again when it changes.
+    """Tokens of a file, read again when it changes.
 
-    A file that cannot be read changes nothing, and the log says so. One that holds no token any more revokes all.
+    An unreadable file changes nothing and is logged. A file without tokens revokes all.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises StartError."""
+        """Read the tokens. Raises StartError."""
         self._path = path
         self._seen, self._tokens = self._read()
         if not self._tokens:
-            raise StartError(f"{path} holds no token; write one of at least 16 random characters")
+            raise StartError(f"{path}: contains no token; write one of at least 16 random characters")
         self._look_at = time.monotonic() + LOOK_SECONDS
 
-    def known(self, text: str) -> Token | None:
-        """The token that was shown, expired or not."""
+    def find(self, text: str) -> Token | None:
+        """Return the token with this text, expired or not, or None."""
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
             try:
                 if _mark(self._path) != self._seen:
                     self._seen, self._tokens = self._read()
-                    log.info("%s has changed: %d tokens hold", self._path, len(self._tokens))
+                    log.info("%s has changed: %d valid tokens", self._path, len(self._tokens))
             except (OSError, StartError) as error:
-                log.error("the tokens stay as they were: %s", error)
+                log.error("cannot reload the tokens, keeping the old ones: %s", error)
         return known(text, self._tokens)
 
     def _read(self) -> tuple[tuple[int, int], list[Token]]:
@@ -104,15 +104,18 @@ class TokenFile:
             mark, text = _mark(self._path), self._path.read_text()
             mode = self._path.stat().st_mode
         except (OSError, UnicodeDecodeError) as error:
-            raise StartError(f"{self._path}: the tracker's tokens cannot be read: {error}") from error
+            raise StartError(f"{self._path}: cannot read the tracker's tokens: {error}") from error
         if mode & 0o077:
-            raise StartError(f"{self._path}: other users may read the tracker's tokens; chmod 0400 {self._path}")
+            raise StartError(f"{self._path}: readable by other users; run chmod 0400 {self._path}")
         return mark, parse_tokens(text, self._path)
 
 
 def parse_tokens(text: str, path: Path) -> list[Token]:
-    """Return the tokens of a file: one a line, or ``sha256:`` and its digest in hex; then, if it ends, a space and a
-    time of ISO 8601. Raises StartError."""
+    """Parse a token file. Raises StartError.
+
+    Each line has a token, or ``sha256:`` and its digest in hex, optionally followed by a space and its end in ISO
+    8601.
+    """
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -121,18 +124,18 @@ def parse_tokens(text: str, path: Path) -> list[Token]:
         fault = "" if said.startswith("sha256:") else fault_of(said)
         digest = said.removeprefix("sha256:") if said.startswith("sha256:") else digest_of(said)
         if not re.fullmatch(rf"[0-9a-f]{{{DIGEST_CHARACTERS}}}", digest):
-            fault = "what follows sha256: is no digest in hex"
+            fault = "invalid digest after sha256: (64 hex digits expected)"
         try:
             end = datetime.fromisoformat(until.strip()) if until else None
         except ValueError:
-            fault, end = "what follows the token is no time; write 2030-01-31T12:00:00Z", None
+            fault, end = "invalid time after the token; write 2030-01-31T12:00:00Z", None
         if fault:
             raise StartError(f"{path}, line {number}: {fault}")
         if end is not None and end.tzinfo is None:
             end = end.replace(tzinfo=UTC)
         found.append(Token(f"line {number}", "read", digest, None if end is None else end.timestamp()))
     if len(found) > MAX_TOKENS:
-        raise StartError(f"{path} holds {len(found)} tokens; {MAX_TOKENS} are the most")
+        raise StartError(f"{path}: contains {len(found)} tokens, at most {MAX_TOKENS} are allowed")
     return found
 
 

@@ -1,11 +1,10 @@
-"""Questions to the processes of topologies: topology masters, schedulers, ``heron_container``.
+"""Queries to the processes of topologies: topology masters, schedulers and ``heron_container``.
 
-Every call has a deadline. Answers are kept for a second, so a hundred open pages cost a master no more than one, and a
-process that did not answer is not asked again for a few seconds: a dead master delays one request, not every one. Calls
-that are under way are shared. Channels are kept per topology and address, and closed when they have not been used for
-a while.
+Every call has a deadline. Answers are kept for a second, so a hundred open pages cost a master as much as one, and
+calls in progress are shared. A process that did not answer is not asked again for a few seconds, so a dead master
+delays one request and not all. Channels are kept per topology and address, and closed when idle.
 
-Bounds: MAX_ANSWERS kept answers, MAX_CHANNELS channels, MAX_CALLS calls at a time.
+Limits: ``MAX_ANSWERS`` kept answers, ``MAX_CHANNELS`` channels, ``MAX_CALLS`` calls at a time.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Address = tuple[str, str]  # id of the topology, host and port: no channel of on
 
 
 class SharedProcessClient:
-    """Asks on behalf of all requests. Belongs to one loop."""
+    """Client of all processes, shared by all requests. Belongs to one event loop."""
 
     def __init__(self, counters: TrackerMetrics, deadline_seconds: float = DEADLINE_SECS) -> None:
         self._counters = counters
@@ -71,18 +70,18 @@ class SharedProcessClient:
         return await self._shared(record, to_master(record, method, request))
 
     async def container(self, record: TopologyRecord, container: int, method: str, request: Hashable) -> Any:
-        """Ask a container's ``heron_container``; never from memory, since logs grow. Raises NoAnswer."""
+        """Ask a container's ``heron_container``, without the cache, since logs grow. Raises NoAnswer."""
         return await self._call(record, to_container(record, container, method, request))
 
     async def ask_all(self, record: TopologyRecord, *, exceptions: bool = False) -> Answers:
-        """The status of scheduler, containers and master, as far as they answer within the deadline."""
+        """Ask scheduler, containers and master for their status, and return the answers within the deadline."""
         questions = status_questions(record, exceptions=exceptions)
         asked = (self._shared(record, question) for question in questions.values())
         replies = await asyncio.gather(*asked, return_exceptions=True)
         return answers_of(record, dict(zip(questions, replies, strict=True)))
 
     async def _shared(self, record: TopologyRecord, question: Question) -> Any:
-        """One call for all who ask the same at the same time; its answer is kept for FRESH_SECONDS. Raises NoAnswer."""
+        """Share one call among equal questions and keep its answer for FRESH_SECONDS. Raises NoAnswer."""
         key = (record.definition.id, question.address, question.service.name, question.method, question.request)
         kept = self._answers.get(key)
         if kept is not None and time.monotonic() - kept[0] < FRESH_SECONDS:
@@ -144,7 +143,7 @@ class SharedProcessClient:
 
 
 async def _identity(record: TopologyRecord) -> Identity:
-    """The topology's own key. Raises NoAnswer."""
+    """Return the topology's key. Raises NoAnswer."""
     name, user = record.definition.name, record.execution.submission_user
     try:
         return await asyncio.to_thread(identity_of_record, record)

@@ -1,4 +1,4 @@
-"""Answers: in the envelope (or bare with ``?envelope=false``), with an ETag where it is worth it, and errors alike."""
+"""Responses of the tracker: Heron's envelope (or bare with ``?envelope=false``), ETags, and uniform errors."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ STALE_HEADER = "x-heronry-stale"
 
 
 class Envelope(BaseModel):
-    """What every answer is wrapped in, unless ``envelope=false`` asks for the bare result."""
+    """Wrapper of every response, unless ``envelope=false`` requests the bare result."""
 
     status: str = Field(description="success or failure")
-    message: str = Field(description="why it failed; on success a remark, as that the state is stale; else empty")
+    message: str = Field(description="error; on success a remark, such as a stale state, or empty")
     version: str
     tracker_version: str
     executiontime: float = Field(description="seconds")
-    result: Any = Field(default=None, description="the answer itself; null on failure")
+    result: Any = Field(default=None, description="result; null on failure")
 
 
 BARE = {
-    "description": "The answer in the envelope; with `envelope=false` the result alone.",
+    "description": "The result in the envelope, or bare with `envelope=false`.",
     "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/Envelope"}, {}]}}},
 }
 FAILURES: dict[int | str, dict[str, Any]] = {
@@ -43,18 +43,18 @@ FAILURES: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": {"schema": {"anyOf": [{"$ref": "#/components/schemas/Envelope"}, {}]}}},
     }
     for code, why in (
-        (404, "What was asked for is not there."),
-        (422, "An argument makes no sense."),
+        (404, "The requested object does not exist."),
+        (422, "An argument is invalid."),
         (503, "A process or the state store does not answer."),
     )
 }
-EnvelopeChoice = Annotated[bool, Query(alias="envelope", description="false: the bare result, as Heron 0.20.5 had it")]
+EnvelopeChoice = Annotated[bool, Query(alias="envelope", description="false: the bare result, as in Heron 0.20.5")]
 
 
 def success_response(
     request: Request, result: Any, *, message: str = "", stale: str = "", tagged: bool = False
 ) -> Response:
-    """A successful answer. ``stale`` names the cluster whose last known state this is."""
+    """Return a successful response. ``stale`` names the cluster whose last known state this is."""
     headers = {}
     if stale:
         message = message or f"the state store of {stale} does not answer; this is its last known state"
@@ -69,19 +69,19 @@ def success_response(
 
 
 def error_response(request: Request, code: int, message: str, headers: Any = None) -> Response:
-    """An answer that is an error."""
+    """Return an error response."""
     bare = f"request failed: {message}"
     content: Any = bare if _bare(request) else envelope(None, message, _seconds(request), VERSION, failed=True)
     return JSONResponse(content, status_code=code, headers=headers)
 
 
 def encode_error(message: str) -> bytes:
-    """The JSON of an answer that is an error, for those who are not let in."""
+    """Return the JSON of an error, for refused requests."""
     return json.dumps(envelope(None, message, 0.0, VERSION, failed=True)).encode()
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Make every error an answer of ours."""
+    """Install handlers that format every error."""
 
     async def failed(request: Request, error: Exception) -> Response:
         assert isinstance(error, Failure)
@@ -90,7 +90,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        message = "there is no such path; see /docs" if error.status_code == 404 else str(error.detail)
+        message = "path not found; see /docs" if error.status_code == 404 else str(error.detail)
         return error_response(request, error.status_code, message, error.headers)
 
     async def bad_arguments(request: Request, error: Exception) -> Response:
@@ -98,8 +98,8 @@ def install_error_handlers(app: FastAPI) -> None:
         return error_response(request, 422, "; ".join(argument_faults(error)))
 
     async def fault(request: Request, error: Exception) -> Response:
-        log.error("fault while answering %r", request.url.path, exc_info=error)
-        return error_response(request, 500, f"fault in the tracker: {type(error).__name__}; its log says more")
+        log.error("failure while answering %r", request.url.path, exc_info=error)
+        return error_response(request, 500, f"internal error of the tracker: {type(error).__name__}; see its log")
 
     app.add_exception_handler(Failure, failed)
     app.add_exception_handler(HTTPException, http_error)
@@ -108,7 +108,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def plain_json(data: Any) -> Response:
-    """JSON without envelope, for clients that know nothing of it (Prometheus)."""
+    """Return JSON without envelope, for clients such as Prometheus."""
     return Response(json.dumps(data), media_type="application/json")
 
 
@@ -130,7 +130,7 @@ FAILURE = "failure"
 
 
 def envelope(result: Any, message: str, seconds: float, version: str, *, failed: bool = False) -> dict[str, Any]:
-    """An answer. ``seconds`` is how long it took."""
+    """Wrap a result in Heron's envelope, with its fields before and after 0.20.5. ``seconds`` is the duration."""
     return {
         "status": FAILURE if failed else SUCCESS,
         "message": message,
@@ -142,13 +142,13 @@ def envelope(result: Any, message: str, seconds: float, version: str, *, failed:
 
 
 def entity_tag(result: Any) -> str:
-    """A weak ETag of a result: the same for every replica, whatever the envelope says of time."""
+    """Return a weak ETag of a result, equal on all replicas and independent of the time in the envelope."""
     text = json.dumps(result, sort_keys=True, separators=(",", ":"), default=str)
     return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 
 def tag_matches(if_none_match: str, tag: str) -> bool:
-    """True if the client has this version already (weak comparison, as RFC 9110 wants it for GET)."""
+    """Return True if the client has this version (weak comparison of RFC 9110)."""
     given = [part.strip() for part in if_none_match.split(",")]
     bare = tag.removeprefix("W/")
     return "*" in given or any(part.removeprefix("W/") == bare for part in given)

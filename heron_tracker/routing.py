@@ -1,4 +1,4 @@
-"""How a function becomes a path: one decorator for all routes, so that all are documented and fail alike."""
+"""Route registration, the topology of a request, and query parameters shared by several routes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from heron_tracker.responses import BARE, FAILURES, EnvelopeChoice, success_resp
 from heron_tracker.tracker import TrackedTopology, Tracker
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
-TAGGED = {304: {"description": "As `If-None-Match` says."}}
+TAGGED = {304: {"description": "Unchanged since the version in `If-None-Match`."}}
 
 
 def tracker_of(request: Request) -> Tracker:
-    """The tracker that serves this request."""
+    """Return the tracker of a request."""
     return cast(Tracker, request.app.state.tracker)
 
 
 class TrackedRequest:
-    """A request about one topology. What uses ``found`` raises NotFound and Unavailable."""
+    """Request about one topology. Using ``topology`` raises NotFound and Unavailable."""
 
     def __init__(self, request: Request, named: tuple[str, str, str, str | None]) -> None:
         self._request = request
@@ -33,19 +33,19 @@ class TrackedRequest:
 
     @cached_property
     def topology(self) -> TrackedTopology:
-        """The topology. It is looked up when first used, so that arguments are checked first."""
+        """Return the topology. It is looked up on first use, after the other arguments are checked."""
         return self.tracker.find(*self._named)
 
     async def master(self, method: str, question: Hashable) -> Any:
-        """What its topology master answers."""
+        """Ask the topology master."""
         return await self.tracker.processes.master(self.topology.record, method, question)
 
     async def container(self, number: int, method: str, question: Hashable) -> Any:
-        """What the ``heron_container`` of this container answers."""
+        """Ask the ``heron_container`` of a container."""
         return await self.tracker.processes.container(self.topology.record, number, method, question)
 
     def respond(self, result: Any, *, tagged: bool = False) -> Response:
-        """A successful answer; it says if this is the last known state."""
+        """Return a successful response, marked if the state is stale."""
         return success_response(self._request, result, stale=self.topology.stale, tagged=tagged)
 
 
@@ -63,7 +63,7 @@ async def _envelope(envelope: EnvelopeChoice = True) -> bool:
 
 
 def get(router: APIRouter, path: str, *older: str, deprecated: bool = False) -> Callable[[Handler], Handler]:
-    """Serve GET at ``path``, and at ``older`` paths, which the documentation marks as such."""
+    """Register a handler for GET at ``path``, and at ``older`` paths, which are documented as deprecated."""
 
     def register(handler: Handler) -> Handler:
         text = (handler.__doc__ or "").strip()
@@ -89,14 +89,14 @@ MAX_LIST = 200
 MAX_TIME = 4_102_444_800  # the year 2100
 
 Text = Annotated[str, Query(max_length=MAX_NAME)]
-Cluster = Annotated[str, Query(description="cluster, as /clusters names it", min_length=1, max_length=MAX_NAME)]
+Cluster = Annotated[str, Query(description="name of the cluster, see /clusters", min_length=1, max_length=MAX_NAME)]
 Environ = Annotated[str, Query(description="environment", min_length=1, max_length=MAX_NAME)]
 Topology = Annotated[str, Query(description="name of the topology", min_length=1, max_length=MAX_NAME)]
-Role = Annotated[str | None, Query(description="role; may be left out", max_length=MAX_NAME)]
+Role = Annotated[str | None, Query(description="role; optional", max_length=MAX_NAME)]
 Component = Annotated[
     str, Query(description="component, __stmgr__, __tmanager__, …; * for all", min_length=1, max_length=MAX_NAME)
 ]
-Instance = Annotated[str, Query(description="instance, as container_1_word_3", min_length=1, max_length=MAX_NAME)]
+Instance = Annotated[str, Query(description="instance, such as container_1_word_3", min_length=1, max_length=MAX_NAME)]
 
 
 def _repeated(alias: str, description: str) -> Any:
@@ -105,17 +105,17 @@ def _repeated(alias: str, description: str) -> Any:
 
 Clusters = Annotated[list[Text], _repeated("cluster", "only these")]
 Environs = Annotated[list[Text], _repeated("environ", "only these")]
-Topologies = Annotated[list[Text], _repeated("topology", "only these; needs cluster and environ")]
+Topologies = Annotated[list[Text], _repeated("topology", "only these; requires cluster and environ")]
 Instances = Annotated[list[Text], _repeated("instance", "only these")]
 MetricNames = Annotated[list[Text], _repeated("metricname", "Heron names, with or without key")]
-Interval = Annotated[int, Query(description="of the last seconds; -1: since the start", ge=-1, le=LONGEST_RANGE)]
+Interval = Annotated[int, Query(description="length in seconds; -1: since the start", ge=-1, le=LONGEST_RANGE)]
 Time = Annotated[int, Query(description="seconds since 1970, UTC", ge=0, le=MAX_TIME)]
-Limit = Annotated[int, Query(description="at most so many", ge=1, le=1000)]
-Cursor = Annotated[str | None, Query(description="`next` of the page before", max_length=2048)]
+Limit = Annotated[int, Query(description="maximum number of results", ge=1, le=1000)]
+Cursor = Annotated[str | None, Query(description="`next` of the previous page", max_length=2048)]
 Container = Annotated[int, Query(description="number of the container", ge=0, le=LAST_STANDBY)]
-FilePath = Annotated[str, Query(description="below the container's log folder", max_length=1024)]
+FilePath = Annotated[str, Query(description="path relative to the container's log folder", max_length=1024)]
 
 
 def requested_metrics(metricname: list[str]) -> tuple[str, ...]:
-    """The metrics to ask a topology master for: a name without key may end in a slash."""
+    """Return the metric names for a topology master. A name without key may end in a slash."""
     return tuple(bare for name in metricname if (bare := name.rstrip("/")))

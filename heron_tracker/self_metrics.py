@@ -1,4 +1,4 @@
-"""What the tracker counts about itself, beside what every server of ours does."""
+"""Metrics of the tracker itself, besides those common to all servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heron_control.web.self_metrics import ServerMetrics
 
 
 class TrackerMetrics(ServerMetrics):
-    """Clusters, calls to processes of topologies, event streams."""
+    """Metrics of clusters, calls to processes of topologies, and event streams."""
 
     def __init__(self) -> None:
         super().__init__("heron_tracker")
@@ -26,14 +26,14 @@ class TrackerMetrics(ServerMetrics):
         self._listeners = Gauge("heron_tracker_event_listeners", "open event streams", registry=self.registry)
 
     def call_failed(self, service: str, method: str) -> None:
-        """A process did not answer."""
+        """Count a call without an answer."""
         self._failed_calls.labels(service, method).inc()
 
     def cluster(self, name: str, topologies: int, stale: bool) -> None:
-        """What is known of a cluster."""
+        """Set the state of a cluster."""
         self._topologies.labels(name).set(topologies)
         self._stale.labels(name).set(stale)
 
     def listeners(self, count: int) -> None:
-        """How many event streams are open."""
+        """Set the number of open event streams."""
         self._listeners.set(count)

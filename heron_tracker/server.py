@@ -1,4 +1,4 @@
-"""Binds the port and runs the application until SIGTERM or SIGINT."""
+"""Start of the tracker: bind the port and serve until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("heron_tracker")
 
 @dataclass(frozen=True)
 class TrackerOptions:
-    """How the tracker is started. Without ``clusters`` it follows ``local`` in the home.
+    """Options of the tracker. Without ``clusters`` it follows ``local`` in the home.
 
     ``home`` also has the folders of the topologies of every cluster.
     """
@@ -42,17 +42,17 @@ class TrackerOptions:
 
 
 def stores(options: TrackerOptions) -> dict[str, StoreAddress]:
-    """Cluster → where its store is. Raises StartError."""
+    """Return the store address of each cluster. Raises StartError."""
     files = {name: str(Path(file).expanduser().absolute()) for name, file in options.credentials}
     if options.clusters:
         urls = dict(options.clusters)
         if len(urls) < len(options.clusters):
             raise StartError("two clusters have the same name")
         if strangers := sorted(files.keys() - urls.keys()):
-            raise StartError(f"there is a store credential for {strangers[0]}, but no such cluster; see --cluster")
+            raise StartError(f"store credential for unknown cluster {strangers[0]}; see --cluster")
         return {name: StoreAddress(url, files.get(name, "")) for name, url in urls.items()}
     if files:
-        raise StartError("a store credential is for a cluster given with --cluster; that of local is in config.yaml")
+        raise StartError("a store credential requires a cluster given with --cluster; that of local is in config.yaml")
     try:
         return {"local": local_store((options.home or home_of_user()).absolute())}
     except StoreError as error:
@@ -70,7 +70,7 @@ def serve(options: TrackerOptions) -> None:
     hosts = hosts_of(options.host, options.allowed_hosts)
     tokens = None if options.token_file is None else TokenFile(options.token_file)
     if options.host not in ALWAYS_ALLOWED and tokens is None:
-        log.warning("listening beyond this machine: whoever reaches the port reads everything, logs included")
+        log.warning("listening beyond this machine without tokens: every client can read everything, including logs")
     for name, address in clusters.items():
         log.info("cluster %s: %s", name, address.url)
     config = config_of(make_app(tracker, hosts, tokens), access_log=options.verbose, stop_seconds=STOP_SECONDS)

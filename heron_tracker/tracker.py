@@ -1,4 +1,4 @@
-"""The tracker: the clusters it follows, and how a request finds a topology in them."""
+"""State shared by all requests: the clusters, the lookup of topologies, and a bounded pool for queries."""
 
 from __future__ import annotations
 
@@ -36,41 +36,44 @@ class TrackedTopology:
 
     @property
     def name(self) -> str:
-        """The topology's name."""
+        """Return the name of the topology."""
         return self.record.definition.name
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Cluster, role, environment, name."""
+        """Return cluster, role, environment and name."""
         execution = self.record.execution
         return (self.cluster, execution.role, execution.environ, execution.topology)
 
     @property
     def components(self) -> dict[str, bool]:
-        """Component → is it a spout, in the order of the definition."""
+        """Return whether each component is a spout, in the order of the definition."""
         return {spec.name: spec.is_spout for spec in self.record.definition.components}
 
     @property
     def instances(self) -> dict[str, int]:
-        """Instance → its container, as the packing plan has them."""
+        """Return the container of each instance in the packing plan."""
         plans = self.record.packing.containers
         return {instance_id(p.container, i.component, i.task): p.container for p in plans for i in p.instances}
 
     def component(self, name: str) -> str:
-        """The name as a topology master wants it: ``*`` is all. Raises NotFound for one that is not there."""
+        """Return a component's name for the topology master, empty for ``*``. Raises NotFound."""
         if name == "*":
             return ""
         if name not in self.components and not name.startswith("__"):
             known = ", ".join(self.components)
-            raise NotFound(f"{self.name} has no component {name!r}; it has {known}")
+            raise NotFound(f"{self.name} has no component {name!r}; its components are {known}")
         return name
 
 
 class Tracker:
-    """Everything that requests share. ``start`` and ``stop`` are called on the loop that serves.
+    """Clusters, process client, event streams and query pool. ``start`` and ``stop`` run on the loop that serves.
 
-    ``home`` is where the folders of all topologies are, with the keys by which their processes can be asked;
-    ``history`` where histories are kept, by default in it.
+    Args:
+        clusters: store address of each cluster.
+        home: folders of all topologies, with the keys for calls to their processes.
+        deadline_seconds: deadline of a call.
+        history: folder of histories, by default in the home.
     """
 
     def __init__(
@@ -89,10 +92,13 @@ class Tracker:
         self._queries = 0
 
     async def run_query(self, compute: Callable[[], T]) -> T:
-        """What ``compute`` returns, on a thread of its own, one after the other, so that the loop goes on answering.
-        Raises what it raises, and Unavailable while MAX_QUERIES wait."""
+        """Run a function on the query thread, one after the other, and return its result.
+
+        Raises:
+            Unavailable: ``MAX_QUERIES`` are waiting.
+        """
         if self._queries >= MAX_QUERIES:
-            raise Unavailable(f"{MAX_QUERIES} queries are being answered, which is the most")
+            raise Unavailable(f"{MAX_QUERIES} queries are in progress, the maximum")
         self._queries += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, compute)
@@ -100,13 +106,13 @@ class Tracker:
             self._queries -= 1
 
     async def start(self) -> None:
-        """Begin to follow the clusters; does not wait for them."""
+        """Start to follow the clusters without waiting for them."""
         self.metrics.lag.start()
         for watch in self.watches.values():
             watch.start()
 
     async def stop(self) -> None:
-        """End. Idempotent."""
+        """Stop. Idempotent."""
         self.metrics.lag.stop()
         self.events.close()
         await asyncio.gather(*(watch.stop() for watch in self.watches.values()))
@@ -119,7 +125,7 @@ class Tracker:
         self.events.tell(change)
 
     def clusters(self, names: Iterable[str] = ()) -> list[ClusterSnapshot]:
-        """These clusters, or all. Raises NotFound, and Unavailable while one has never been read."""
+        """Return these clusters, or all. Raises NotFound, and Unavailable if one has never been read."""
         asked = tuple(names)
         for name in asked:
             self._cluster(name)
@@ -130,13 +136,13 @@ class Tracker:
         return states
 
     def stale(self, names: Iterable[str] = ()) -> str:
-        """The stale ones among these clusters, or all, in words; empty if there is none."""
+        """Return the names of the stale clusters among these, or among all; empty if none is stale."""
         return ", ".join(state.name for state in self.clusters(names) if state.stale)
 
     def topologies(
         self, clusters: Iterable[str] = (), environs: Iterable[str] = (), role: str | None = None
     ) -> list[TrackedTopology]:
-        """Those that run there, in order of cluster, role, environment and name. Raises NotFound, Unavailable."""
+        """Return the topologies, sorted by cluster, role, environment and name. Raises NotFound, Unavailable."""
         found = list(self._all(self.clusters(clusters)))
         wanted = frozenset(environs)
         chosen = [
@@ -147,17 +153,17 @@ class Tracker:
         return sorted(chosen, key=lambda f: f.key)
 
     def find(self, cluster: str, environ: str, topology: str, role: str | None = None) -> TrackedTopology:
-        """One topology. Raises NotFound, which proposes the nearest name, and Unavailable."""
+        """Return one topology. Raises NotFound, which suggests the nearest name, and Unavailable."""
         (state,) = self.clusters((cluster,))
         record = state.topologies.get(topology)
         if record is None:
             if topology in state.unreadable:
                 raise Unavailable(state.unreadable[topology])
             hint = did_you_mean(topology, state.topologies)
-            raise NotFound(f"there is no topology {topology!r} in {cluster}{hint}")
+            raise NotFound(f"topology {topology!r} not found in {cluster}{hint}")
         place = record.execution
         if place.environ != environ or role not in (None, place.role):
-            raise NotFound(f"{topology!r} is not there but at {cluster}/{place.role}/{place.environ}")
+            raise NotFound(f"{topology!r} runs in {cluster}/{place.role}/{place.environ}")
         return TrackedTopology(cluster, record, state.name if state.stale else "")
 
     def _all(self, states: Iterable[ClusterSnapshot]) -> Iterator[TrackedTopology]:
@@ -168,5 +174,5 @@ class Tracker:
     def _cluster(self, name: str) -> ClusterWatch:
         watch = self.watches.get(name)
         if watch is None:
-            raise NotFound(f"this tracker knows no cluster {name!r}; it knows {', '.join(self.watches) or 'none'}")
+            raise NotFound(f"unknown cluster {name!r}; this tracker follows {', '.join(self.watches) or 'none'}")
         return watch

@@ -1,4 +1,4 @@
-"""``POST /api/v1/topologies``: a topology comes in, in one request."""
+"""Route for submits: ``POST /api/v1/topologies``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from starlette.responses import JSONResponse, Response
 from heron_apiserver.access import Permission
 from heron_apiserver.api_server import ApiServer
 from heron_apiserver.request_log import RequestRecord, is_request_id
-from heron_apiserver.responses import failures, submitted_document
+from heron_apiserver.responses import documented_errors, submitted_document
 from heron_apiserver.routing import AuthorizedRoute, api_server_of, requires
 from heron_apiserver.submit_request import SubmitRequest, check_definition, fingerprint, parse_fields
-from heron_apiserver.upload import Form, receive
+from heron_apiserver.upload import SubmitForm, receive_form
 from heron_control.packing import describe
 from heron_runtime.failures import InvalidTopology, Unavailable
 from heron_runtime.model.plan import PackingPlan
@@ -29,17 +29,17 @@ router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=Authorized
 
 
 class Submitted(BaseModel):
-    """A topology that was submitted."""
+    """Identity of a submitted topology."""
 
     cluster: str
     role: str
     environ: str
-    environment: str = Field(description="the same, under Heron's name")
+    environment: str = Field(description="the environment under Heron's name")
     name: str
 
 
 class DryRun(BaseModel):
-    """A packing plan, and nothing was changed."""
+    """Packing plan of a dry run."""
 
     response: dict[str, Any]
 
@@ -54,21 +54,21 @@ FORM: dict[str, Any] = {
     "properties": {
         "name": _text("name of the topology, as in its definition"),
         "cluster": _text("this server's cluster"),
-        "role": _text("for whom"),
-        "environment": _text("as default"),
-        "user": _text("who submits, as the client says"),
+        "role": _text("role that the topology runs for"),
+        "environment": _text("such as default"),
+        "user": _text("user name as stated by the client"),
         "state": _text("running (default), or paused", enum=["running", "paused"]),
         "settings": _text("JSON object of heron.* keys"),
         "replace": _text(
-            "kill a topology of this name first; if it keeps state, the new one goes on with that",
+            "kill a topology of this name first and continue with its state",
             enum=["true", "false"],
         ),
-        "without_state": _text("with replace: begin anew", enum=["true", "false"]),
-        "timeout_seconds": _text("with replace, so long what keeps state may take to be drained: 1 to 1800 (120)"),
-        "dry_run": _text("answer with the packing plan and change nothing", enum=["true", "false"]),
-        "from_checkpoint": _text("begin with this state: CLUSTER/ROLE/ENV/TOPOLOGY, and perhaps @NUMBER or @NAME"),
-        "allow_dropped_state": _text("leave state behind that has no place", enum=["true", "false"]),
-        "package": _text("SHA-256 of a package that is here already; in place of the file topology"),
+        "without_state": _text("with replace: start without the old state", enum=["true", "false"]),
+        "timeout_seconds": _text("with replace: seconds to drain the old topology, 1 to 1800 (default 120)"),
+        "dry_run": _text("return the packing plan without submitting", enum=["true", "false"]),
+        "from_checkpoint": _text("start with this state: CLUSTER/ROLE/ENV/TOPOLOGY, optionally @NUMBER or @NAME"),
+        "allow_dropped_state": _text("drop state without a matching component", enum=["true", "false"]),
+        "package": _text("SHA-256 of a stored package, instead of the file topology"),
         "definition": _text("the topology's definition, protobuf heronry.v1.Topology", format="binary"),
         "topology": _text("the code: a tar.gz of files and folders", format="binary"),
     },
@@ -79,86 +79,88 @@ BODY = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
 @router.post(
     "/topologies", status_code=201, response_model=Submitted, summary="Submit a topology",
     openapi_extra={"requestBody": BODY}, dependencies=[requires(Permission.CHANGE)],
-    responses={200: {"model": Submitted | DryRun, "description": "It runs already; or dry_run"},
-               **failures(401, 404, 409, 507)},
+    responses={200: {"model": Submitted | DryRun, "description": "Running already, or dry_run."},
+               **documented_errors(401, 404, 409, 507)},
 )  # fmt: skip
 async def submit(
     request: Request,
     idempotency_key: Annotated[
-        str | None, Header(description="a request that is sent again with the same id is not done again")
+        str | None, Header(description="id of the request; a repeated request with the same id is executed once")
     ] = None,
 ) -> Response:
-    """201 when its containers are being started; what becomes of them is in `status`. A request without
-    `Idempotency-Key` has the definition's id for one."""
+    """Submit a topology and return 201 when its containers are being started.
+
+    `status` tells how they proceed. Without `Idempotency-Key` the id of the definition identifies the request.
+    """
     api = api_server_of(request)
     if idempotency_key is not None and not is_request_id(idempotency_key):
-        raise InvalidTopology("Idempotency-Key is printable ASCII of at most 128 characters")
-    if api.uploads >= api.bounds.uploads:
-        raise Unavailable(f"{api.uploads} uploads are under way, which is the most", "Try again in a few seconds.")
+        raise InvalidTopology("Idempotency-Key must be printable ASCII of at most 128 characters")
+    if api.uploads >= api.upload_limits.uploads:
+        raise Unavailable(f"the limit of {api.uploads} uploads at a time is reached", "Try again in a few seconds.")
     api.uploads += 1
-    api.counters.upload(api.uploads)
-    form = Form()
+    api.metrics.upload(api.uploads)
+    form = SubmitForm()
     try:
-        await receive(request, form, api.packages.incoming, api.bounds.package_bytes)
-        _name_it(request, form, idempotency_key)
+        await receive_form(request, form, api.packages.incoming, api.upload_limits.package_bytes)
+        _name_for_audit(request, form, idempotency_key)
         return await run_in_threadpool(_submit, api, form, idempotency_key)
     finally:
         api.uploads -= 1
-        api.counters.upload(api.uploads)
+        api.metrics.upload(api.uploads)
         await run_in_threadpool(form.discard)
 
 
-def _name_it(request: Request, form: Form, request_id: str | None) -> None:
-    """For the audit file."""
+def _name_for_audit(request: Request, form: SubmitForm, request_id: str | None) -> None:
+    """Name the topology of the request for the audit log."""
     parts = (form.fields.get(key, "?")[:128] for key in ("cluster", "role", "environment", "name"))
     request.state.topology = "/".join(parts)
     request.state.user = form.fields.get("user", "")
     request.state.request_id = request_id or ""
 
 
-def _submit(api: ApiServer, form: Form, request_id: str | None) -> Response:
-    """On a thread. Raises everything that ``error_response_for`` knows."""
-    fields = parse_fields(form.fields, form.files, api.service.config.cluster)
+def _submit(api: ApiServer, form: SubmitForm, request_id: str | None) -> Response:
+    """Check the form and run it. Called on a thread. Raises everything that ``error_response_for`` handles."""
+    fields = parse_fields(form.fields, form.files, api.topologies.config.cluster)
     assert form.definition is not None
     try:
         definition = codec.TOPOLOGY.decode_strictly(form.definition)
     except MalformedMessage as error:
-        raise InvalidTopology(f"the definition cannot be read: {error}") from None
+        raise InvalidTopology(f"invalid definition: {error}") from None
     packing = check_definition(definition, fields)
     if fields.dry_run:
         return JSONResponse({"response": describe(packing, definition.config)})
     package = fields.package if form.package is None else form.package.finish()
     try:
-        with api.packages.held(package):  # from before it is kept: the end of another of the same code must not take it
+        with api.packages.hold(package):  # from before it is kept: the end of another of the same code must not take it
             if form.package is not None:
-                api.counters.uploaded(form.package.size)
+                api.metrics.uploaded(form.package.size)
                 api.packages.accept(form.package)
             return _run(api, form, fields, definition, packing, package, request_id)
     finally:
-        api.service.release(package)  # of a submit that failed, or was done before
+        api.topologies.release(package)  # of a submit that failed, or was done before
 
 
 def _run(
     api: ApiServer,
-    form: Form,
+    form: SubmitForm,
     fields: SubmitRequest,
     definition: TopologyDefinition,
     packing: PackingPlan,
     package: str,
     request_id: str | None,
 ) -> Response:
-    """Once for each request id."""
+    """Run a request once per request id."""
     assert form.definition is not None
     mark = fingerprint(fields, form.definition, package)
     entry = RequestRecord(request_id or definition.id, mark, definition.name, definition.id, time.time())
-    answer = api.requests.begin(entry)
+    answer = api.request_log.begin(entry)
     if answer is not None:
         return JSONResponse(json.loads(answer), 201, {"idempotency-replayed": "true"})
     try:
-        done = api.service.submit(fields, definition, packing, package)
+        done = api.topologies.submit(fields, definition, packing, package)
     except BaseException:
-        api.requests.failed(entry.request_id)
+        api.request_log.failed(entry.request_id)
         raise
     shown = submitted_document(fields.cluster, fields.role, fields.environ, definition.name)
-    api.requests.succeeded(entry, json.dumps(shown))
+    api.request_log.succeeded(entry, json.dumps(shown))
     return JSONResponse(shown, 201 if done else 200)

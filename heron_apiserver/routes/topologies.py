@@ -1,4 +1,4 @@
-"""Paths about one topology: to change it, and to look at it."""
+"""Routes of topologies: change them and observe them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from heron_apiserver.access import Permission
-from heron_apiserver.responses import failures
-from heron_apiserver.routing import MAX_NAME, AuthorizedRoute, Target, api_server_of, requires, serve
+from heron_apiserver.responses import documented_errors
+from heron_apiserver.routing import MAX_NAME, AuthorizedRoute, Target, api_server_of, requires, topology_route
 from heron_apiserver.submit_request import MAX_COMPONENTS
 from heron_control.inspection.inspector import SINCE_THE_START, LogReader, check_container, logged_processes
 from heron_control.inspection.status_document import to_document
@@ -30,43 +30,43 @@ OFFSET_HEADER, SIZE_HEADER = "heronry-offset", "heronry-size"
 
 
 class Message(BaseModel):
-    """What was done, in words."""
+    """Result in words."""
 
     message: str
 
 
 class Killed(Message):
-    """What was done; and where the logs are, on the api server's machine."""
+    """Result of a kill, with the folder of the logs on the API server's machine."""
 
     logs: str = ""
 
 
 class Restarted(Message):
-    """What was done, and to which containers."""
+    """Result of a restart, with the containers."""
 
     containers: list[int]
 
 
 class TakenCheckpoint(Message):
-    """What was done; and the last complete checkpoint."""
+    """Result with the last complete checkpoint."""
 
     checkpoint: int
 
 
 class NamedCheckpoint(TakenCheckpoint):
-    """What was done; and where it is kept, on the api server's machine, if it was given a name."""
+    """Result with the folder of a named checkpoint on the API server's machine."""
 
     folder: str = ""
 
 
 class Restored(TakenCheckpoint):
-    """What was done, from which checkpoint, and in which generation."""
+    """Result of a restore, with checkpoint and generation."""
 
     generation: int
 
 
 class Row(BaseModel):
-    """A topology in a list."""
+    """Topology in a list."""
 
     cluster: str
     role: str
@@ -79,7 +79,7 @@ class Row(BaseModel):
 
 
 class LogProcess(BaseModel):
-    """Who writes a log: `process`.log in its container."""
+    """Process that writes the log `process`.log in its container."""
 
     process: str
     component: str
@@ -87,172 +87,201 @@ class LogProcess(BaseModel):
 
 
 class LogList(BaseModel):
-    """Everyone who writes a log, and the names of the components."""
+    """Processes that write logs, and names of the components."""
 
     processes: list[LogProcess]
     components: list[str]
 
 
 @router.get(
-    "/topologies", response_model=list[Row], summary="List topologies", responses=failures(401),
+    "/topologies", response_model=list[Row], summary="List topologies", responses=documented_errors(401),
     dependencies=[requires(Permission.LOOK)],
 )  # fmt: skip
 def list_topologies(
     request: Request,
-    role: Annotated[str | None, Query(description="only of this role", max_length=128)] = None,
-    environ: Annotated[str | None, Query(description="only of this environment", max_length=128)] = None,
+    role: Annotated[str | None, Query(description="only topologies of this role", max_length=128)] = None,
+    environ: Annotated[str | None, Query(description="only topologies of this environment", max_length=128)] = None,
 ) -> Any:
-    """With the state of each, for which its processes are asked."""
-    return api_server_of(request).service.inspector.rows(lambda r, e: role in (None, r) and environ in (None, e))
+    """Return all topologies with their states, for which their processes are asked."""
+    return api_server_of(request).topologies.inspector.rows(lambda r, e: role in (None, r) and environ in (None, e))
 
 
-@serve(router, "DELETE", "", "Kill a topology", Killed)
+@topology_route(router, "DELETE", "", "Kill a topology", Killed)
 def kill(
-    asked: Target,
-    keep_logs: Annotated[bool, Query(description="leave the log files, where the api server has them")] = False,
+    target: Target,
+    keep_logs: Annotated[bool, Query(description="keep the log files on the API server's machine")] = False,
 ) -> Any:
-    """Answers when nothing of it runs. A kill that was interrupted is finished; a second one is 404."""
-    logs = asked.service.submissions.kill(*asked.place, keep_logs=keep_logs)
-    return Killed(message=f"Successfully kill topology: {asked.name}", logs=logs)
+    """Kill a topology and answer when nothing of it runs. A second kill returns 404."""
+    logs = target.topologies.submissions.kill(*target.names, keep_logs=keep_logs)
+    return Killed(message=f"Successfully kill topology: {target.name}", logs=logs)
 
 
-@serve(router, "POST", "/drain", "Let what it has read get through", TakenCheckpoint)
+@topology_route(router, "POST", "/drain", "Drain a topology", TakenCheckpoint)
 def drain(
-    asked: Target, timeout_seconds: Annotated[float, Form(description="then it goes on", ge=1, le=1800)] = 300.0
+    target: Target,
+    timeout_seconds: Annotated[float, Form(description="resume the topology after this time", ge=1, le=1800)] = 300.0,
 ) -> Any:
-    """Pauses the spouts, and answers when no tuple is in flight or, where state is kept, when a last checkpoint (its
-    number is given) is committed by all. Kill it then; it stays paused."""
-    number = asked.service.submissions.drain(*asked.place, timeout_seconds)
-    return TakenCheckpoint(message=f"Successfully drain topology: {asked.name}", checkpoint=number)
+    """Pause the spouts and wait until no tuple is in flight.
+
+    With state, wait until all tasks have committed a last checkpoint, and return its number. The topology stays
+    paused; kill it afterwards.
+    """
+    number = target.topologies.submissions.drain(*target.names, timeout_seconds)
+    return TakenCheckpoint(message=f"Successfully drain topology: {target.name}", checkpoint=number)
 
 
-@serve(router, "POST", "/activate", "Let the spouts emit", Message)
-def activate(asked: Target) -> Any:
-    """Answers when the topology master has decided so."""
-    asked.service.inspector.set_state(asked.record, TopologyState.RUNNING)
-    return Message(message=f"Successfully activate topology: {asked.name}")
+@topology_route(router, "POST", "/activate", "Activate a topology", Message)
+def activate(target: Target) -> Any:
+    """Resume the spouts and answer when the topology master has stored the new state."""
+    target.topologies.inspector.set_state(target.record, TopologyState.RUNNING)
+    return Message(message=f"Successfully activate topology: {target.name}")
 
 
-@serve(router, "POST", "/deactivate", "Pause the spouts", Message)
-def deactivate(asked: Target) -> Any:
-    """Answers when the topology master has decided so. What was emitted is processed."""
-    asked.service.inspector.set_state(asked.record, TopologyState.PAUSED)
-    return Message(message=f"Successfully deactivate topology: {asked.name}")
+@topology_route(router, "POST", "/deactivate", "Deactivate a topology", Message)
+def deactivate(target: Target) -> Any:
+    """Pause the spouts and answer when the topology master has stored the new state. Emitted tuples are processed."""
+    target.topologies.inspector.set_state(target.record, TopologyState.PAUSED)
+    return Message(message=f"Successfully deactivate topology: {target.name}")
 
 
-@serve(router, "POST", "/checkpoint", "Take a checkpoint now", NamedCheckpoint)
+@topology_route(router, "POST", "/checkpoint", "Take a checkpoint", NamedCheckpoint)
 def take_checkpoint(
-    asked: Target,
-    wait_seconds: Annotated[float, Form(description="until it is complete; 0: answer at once", ge=0, le=1800)] = 0.0,
-    label: Annotated[str, Form(description="keep it under this name; waits for it", max_length=MAX_NAME)] = "",
+    target: Target,
+    wait_seconds: Annotated[
+        float, Form(description="seconds to wait until the checkpoint is complete; 0: do not wait", ge=0, le=1800)
+    ] = 0.0,
+    label: Annotated[
+        str, Form(description="keep the checkpoint under this name; waits until it is complete", max_length=MAX_NAME)
+    ] = "",
 ) -> Any:
-    """For topologies that keep state. Answers, where it waits, when it is complete, or with the cause it was cancelled
-    for; `checkpoint` is the last complete one. With a name a copy is kept, until it is deleted."""
+    """Take a checkpoint of a topology that keeps state.
+
+    With a wait, answer when the checkpoint is complete, or with the reason why it was cancelled. `checkpoint` is the
+    last complete one. A named checkpoint is a copy that stays until it is deleted.
+    """
     if label:
-        number, folder = asked.service.submissions.kept.name(asked.record, label, wait_seconds or NAMED_SECONDS)
-        text = f"Successfully name checkpoint of topology: {asked.name}"
+        number, folder = target.topologies.submissions.kept.name(target.record, label, wait_seconds or NAMED_SECONDS)
+        text = f"Successfully name checkpoint of topology: {target.name}"
         return NamedCheckpoint(message=text, checkpoint=number, folder=str(folder))
-    number = asked.service.inspector.take_checkpoint(asked.record, wait_seconds)
+    number = target.topologies.inspector.take_checkpoint(target.record, wait_seconds)
     done = "Successfully take" if wait_seconds else "Successfully ask for"
-    return NamedCheckpoint(message=f"{done} checkpoint of topology: {asked.name}", checkpoint=number)
+    return NamedCheckpoint(message=f"{done} checkpoint of topology: {target.name}", checkpoint=number)
 
 
-@serve(router, "POST", "/restore", "Go back to a complete checkpoint", Restored)
+@topology_route(router, "POST", "/restore", "Restore a checkpoint", Restored)
 def restore(
-    asked: Target,
-    checkpoint: Annotated[int, Form(description="that is kept; 0: the last one", ge=0, le=MAX_OFFSET)] = 0,
-    repeat_output: Annotated[bool, Form(description="to an older one: output may come again")] = False,
+    target: Target,
+    checkpoint: Annotated[
+        int, Form(description="number of a kept checkpoint; 0: the last one", ge=0, le=MAX_OFFSET)
+    ] = 0,
+    repeat_output: Annotated[
+        bool, Form(description="required for an older checkpoint: output may be repeated")
+    ] = False,
 ) -> Any:
-    """For topologies that keep state. Answers when the generation that begins from it is stored."""
-    generation, number = asked.service.inspector.restore(asked.record, checkpoint, repeat_output=repeat_output)
-    text = f"Successfully restore topology: {asked.name}"
+    """Restore a topology that keeps state and answer when the new generation is stored."""
+    generation, number = target.topologies.inspector.restore(target.record, checkpoint, repeat_output=repeat_output)
+    text = f"Successfully restore topology: {target.name}"
     return Restored(message=text, checkpoint=number, generation=generation)
 
 
-@serve(router, "GET", "/checkpoints", "Checkpoints in the storage", list[dict[str, Any]])
-def checkpoints(asked: Target) -> Any:
-    """Of each manifest: when it was written, generation, turn, bytes, tasks, whether it is complete; and those that
-    were given a name, also of a topology that was killed."""
-    return asked.service.submissions.kept.rows(*asked.place)
+@topology_route(router, "GET", "/checkpoints", "List checkpoints", list[dict[str, Any]])
+def checkpoints(target: Target) -> Any:
+    """Return time, generation, turn, bytes, tasks and completeness of each checkpoint.
+
+    Named checkpoints are included, also those of killed topologies.
+    """
+    return target.topologies.submissions.kept.rows(*target.names)
 
 
-Which = Annotated[str, FromPath(description="its number or name", min_length=1, max_length=MAX_NAME)]
+Which = Annotated[str, FromPath(description="number or name of the checkpoint", min_length=1, max_length=MAX_NAME)]
 
 
-@serve(router, "GET", "/checkpoints/{which}", "What a checkpoint is made of", dict[str, Any])
+@topology_route(router, "GET", "/checkpoints/{which}", "Inspect a checkpoint", dict[str, Any])
 def checkpoint(
-    asked: Target, which: Which, verify: Annotated[bool, Query(description="read all files that it needs")] = False
+    target: Target, which: Which, verify: Annotated[bool, Query(description="read and verify all its files")] = False
 ) -> Any:
-    """Its parts, the files its state is read from, key groups by task, tokens of sinks; with `verify` also
-    `damaged_files`, a line each."""
-    return asked.service.submissions.kept.details(*asked.place, which, verify=verify)
+    """Return parts, files of the state, key groups by task and tokens of sinks.
+
+    With `verify`, also return `damaged_files`, one line each.
+    """
+    return target.topologies.submissions.kept.details(*target.names, which, verify=verify)
 
 
-@serve(router, "DELETE", "/checkpoints/{which}", "Delete a checkpoint with a name", Message)
-def delete_checkpoint(asked: Target, which: Which) -> Any:
-    """The others go by themselves."""
-    asked.service.submissions.kept.delete(*asked.place, which)
-    return Message(message=f"Successfully delete checkpoint {which} of topology: {asked.name}")
+@topology_route(router, "DELETE", "/checkpoints/{which}", "Delete a named checkpoint", Message)
+def delete_checkpoint(target: Target, which: Which) -> Any:
+    """Delete a named checkpoint. Other checkpoints are deleted automatically."""
+    target.topologies.submissions.kept.delete(*target.names, which)
+    return Message(message=f"Successfully delete checkpoint {which} of topology: {target.name}")
 
 
-@serve(router, "POST", "/restart", "Restart a container, or all", Restarted)
+@topology_route(router, "POST", "/restart", "Restart containers", Restarted)
 def restart(
-    asked: Target,
-    container_id: Annotated[int, Form(description="its number; -1 for all", ge=-1, le=LAST_STANDBY)] = -1,
+    target: Target,
+    container_id: Annotated[int, Form(description="number of the container; -1: all", ge=-1, le=LAST_STANDBY)] = -1,
     timeout_seconds: Annotated[float, Form(description="answer 503 after this time", ge=0, le=1800)] = RESTART_SECONDS,
 ) -> Any:
-    """Answers when they run again."""
-    done = asked.service.submissions.restart(asked.record, container_id, timeout_seconds)
-    return Restarted(message=f"Successfully restart topology: {asked.name}", containers=list(done))
+    """Restart one or all containers and answer when they run again."""
+    done = target.topologies.submissions.restart(target.record, container_id, timeout_seconds)
+    return Restarted(message=f"Successfully restart topology: {target.name}", containers=list(done))
 
 
-@serve(router, "POST", "/update", "Change parallelism, containers, settings", dict[str, Any])
+@topology_route(router, "POST", "/update", "Update a topology", dict[str, Any])
 def update(
-    asked: Target,
+    target: Target,
     component_parallelism: Annotated[
         list[str] | None, Form(description="COMPONENT:TASKS; may be repeated", max_length=MAX_COMPONENTS)
     ] = None,
-    container_number: Annotated[int | None, Form(description="how many containers", ge=1, le=65_535)] = None,
+    container_number: Annotated[int | None, Form(description="number of containers", ge=1, le=65_535)] = None,
     runtime_config: Annotated[
         list[str] | None, Form(description="[COMPONENT:]KEY:VALUE; may be repeated", max_length=MAX_COMPONENTS)
     ] = None,
-    move_container: Annotated[int | None, Form(description="its tasks go to a new one", ge=1, le=65_535)] = None,
-    dry_run: Annotated[bool, Form(description="say what would be done, and do nothing")] = False,
-    timeout_seconds: Annotated[float, Form(description="then the old plan again", ge=1, le=1800)] = 120.0,
+    move_container: Annotated[
+        int | None, Form(description="container whose tasks move to a new one", ge=1, le=65_535)
+    ] = None,
+    dry_run: Annotated[bool, Form(description="return the changes without making them")] = False,
+    timeout_seconds: Annotated[
+        float, Form(description="return to the old plan after this time", ge=1, le=1800)
+    ] = 120.0,
 ) -> Any:
-    """Answers when every task runs by the new plan, or when it runs by the old one again, with the cause. What was
-    done, or would be: tasks and containers that come, go and move."""
+    """Change parallelism, containers or settings, and return what is added, removed and moved.
+
+    Answer when every task runs under the new plan, or under the old one again, with the cause.
+    """
     settings = read_settings(runtime_config or ())
     request = UpdateRequest(read_parallelism(component_parallelism or ()), container_number, settings, move_container)
     if dry_run:
-        return plan_update(asked.record.definition, asked.record.packing, request).document()
-    return asked.service.submissions.update(asked.record, request, timeout_seconds).document()
+        return plan_update(target.record.definition, target.record.packing, request).document()
+    return target.topologies.submissions.update(target.record, request, timeout_seconds).document()
 
 
-@serve(router, "GET", "/status", "Containers and processes", dict[str, Any])
-def status(asked: Target) -> Any:
-    """What all of its processes say, as `heron status -o json` shows it; and causes of backpressure, exceptions, last
-    lines of logs."""
-    return to_document(asked.service.inspector.status(asked.record, exceptions=True))
+@topology_route(router, "GET", "/status", "Get the status", dict[str, Any])
+def status(target: Target) -> Any:
+    """Return the status reported by all processes, as `heron status -o json` prints it.
+
+    Causes of backpressure, exceptions and last lines of logs are included.
+    """
+    return to_document(target.topologies.inspector.status(target.record, exceptions=True))
 
 
-@serve(router, "GET", "/metrics", "What flows", dict[str, Any])
+@topology_route(router, "GET", "/metrics", "Get metrics", dict[str, Any])
 def metrics(
-    asked: Target,
-    component: Annotated[str, Query(description="of this component only", max_length=128)] = "",
-    interval: Annotated[float, Query(description="of the last seconds; -1: since the start", ge=-1, le=86_400)] = (
+    target: Target,
+    component: Annotated[str, Query(description="only this component", max_length=128)] = "",
+    interval: Annotated[float, Query(description="length in seconds; -1: since the start", ge=-1, le=86_400)] = (
         SINCE_THE_START
     ),
-    metric: Annotated[list[str] | None, Query(description="Heron names; may be repeated", max_length=200)] = None,
+    metric: Annotated[
+        list[str] | None, Query(description="Heron names of metrics; may be repeated", max_length=200)
+    ] = None,
 ) -> Any:
-    """As `heron metrics -o json` shows it, and `flow`: a row for each component."""
-    return asked.service.inspector.metrics(asked.record, component, interval, metric or ())
+    """Return metrics as `heron metrics -o json` prints them, and `flow`, one row per component."""
+    return target.topologies.inspector.metrics(target.record, component, interval, metric or ())
 
 
-@serve(router, "GET", "/logs", "Who writes a log", LogList)
-def logs(asked: Target) -> Any:
-    """Read them at `…/containers/{container}/file?path={process}.log`."""
-    record = asked.record
+@topology_route(router, "GET", "/logs", "List log files", LogList)
+def logs(target: Target) -> Any:
+    """List the processes that write logs. Read a log at `…/containers/{container}/file?path={process}.log`."""
+    record = target.record
     found = [LogProcess(process=p.process, component=p.component, container=p.container)
              for p in logged_processes(record)]  # fmt: skip
     return LogList(processes=found, components=[spec.name for spec in record.definition.components])
@@ -261,24 +290,25 @@ def logs(asked: Target) -> Any:
 BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
 
-@serve(
-    router, "GET", "/containers/{container}/file", "A part of a log file", None, response_class=Response,
-    responses={200: BYTES, **failures(401, 404)},
+@topology_route(
+    router, "GET", "/containers/{container}/file", "Read a part of a log file", None, response_class=Response,
+    responses={200: BYTES, **documented_errors(401, 404)},
 )  # fmt: skip
 def log_file(
-    asked: Target,
+    target: Target,
     container: int,
-    path: Annotated[str, Query(description="below the log folder", min_length=1, max_length=1024)],
-    offset: Annotated[int, Query(description="in bytes; negative: from the end", ge=-MAX_OFFSET, le=MAX_OFFSET)] = 0,
-    length: Annotated[int, Query(description="in bytes", ge=0, le=MAX_PART)] = MAX_PART,
+    path: Annotated[str, Query(description="path relative to the log folder", min_length=1, max_length=1024)],
+    offset: Annotated[
+        int, Query(description="first byte; negative: relative to the end", ge=-MAX_OFFSET, le=MAX_OFFSET)
+    ] = 0,
+    length: Annotated[int, Query(description="number of bytes", ge=0, le=MAX_PART)] = MAX_PART,
 ) -> Response:
-    """The bytes; where they begin and how large the file is stand in the headers `heronry-offset` and
-    `heronry-size`."""
-    record = asked.record
+    """Return the bytes. The headers `heronry-offset` and `heronry-size` give their offset and the file size."""
+    record = target.record
     check_container(record, container)
     try:
         part = LogReader(record).read(container, path, offset, length)
     except FileNotFoundError:
-        raise NotFound(f"there is no log {path[:200]!r} in container {container}") from None
+        raise NotFound(f"log {path[:200]!r}: not found in container {container}") from None
     headers = {OFFSET_HEADER: str(part.offset), SIZE_HEADER: str(part.size_bytes)}
     return Response(part.data, media_type="application/octet-stream", headers=headers)

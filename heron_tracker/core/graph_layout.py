@@ -1,8 +1,9 @@
-"""The logical plan as a drawing: layers from left to right, coordinates in abstract pixels.
+"""Layout of the logical plan: layers from left to right, coordinates in abstract pixels.
 
-In the manner of Sugiyama: a component's layer is the number of edges of the longest path to it; an edge that spans
-several layers passes through an invisible node in each between; the order within a layer is improved by a few sweeps
-that put every node at the mean of its neighbours; then columns are centred. The same plan gives the same drawing.
+After Sugiyama, Tagawa and Toda 1981: a component's layer is the number of edges of the longest path to it. An edge
+that spans several layers passes through an invisible node in each layer between. A few sweeps improve the order
+within a layer by putting every node at the mean of its neighbours; then columns are centred. The layout is
+deterministic.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class PlacedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlacedEdge:
-    """All streams from one component to another, and the points the line goes through."""
+    """All streams between two components, and the points of the line."""
 
     source: str
     destination: str
@@ -44,7 +45,7 @@ class PlacedEdge:
 
 @dataclass(frozen=True, slots=True)
 class GraphDrawing:
-    """The whole graph."""
+    """Layout of the whole graph."""
 
     nodes: tuple[PlacedNode, ...]
     edges: tuple[PlacedEdge, ...]
@@ -56,7 +57,7 @@ _Key = tuple[str, str, int]  # (component, "", -1), or (source, destination, lay
 
 
 def layout_graph(definition: TopologyDefinition) -> GraphDrawing:
-    """The drawing of a topology. An edge to an unknown component is left out."""
+    """Return the layout of a topology. Edges to unknown components are omitted."""
     layer_of = component_depths(definition)
     streams: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for edge in definition.edges():

@@ -1,4 +1,4 @@
-"""The logical plan as Heron's tracker shows it: spouts and bolts by name, their streams, and how deep the graph is."""
+"""Logical, packing and physical plan in the format of Heron's tracker, with Heron's ids (``stmgr-1``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heron_tracker.core.json_values import redact_config
 
 
 def logical_plan(definition: TopologyDefinition) -> dict[str, Any]:
-    """``{spouts, bolts, stages}``; ``stages`` is the number of edges of the longest path, plus one."""
+    """Return ``{spouts, bolts, stages}``; ``stages`` is one more than the number of edges of the longest path."""
     spouts = {spec.name: _spout(spec) for spec in definition.components if spec.is_spout}
     bolts = {spec.name: _bolt(spec) for spec in definition.components if not spec.is_spout}
     depths = component_depths(definition)
@@ -22,7 +22,7 @@ def logical_plan(definition: TopologyDefinition) -> dict[str, Any]:
 
 
 def component_depths(definition: TopologyDefinition) -> dict[str, int]:
-    """For each component the number of edges of the longest path to it; an edge that closes a circle does not count."""
+    """Return the number of edges of the longest path to each component, ignoring edges that close a cycle."""
     inputs = {spec.name: [i.component for i in spec.inputs] for spec in definition.components}
     depths: dict[str, int] = {}
     for name in inputs:
@@ -31,7 +31,7 @@ def component_depths(definition: TopologyDefinition) -> dict[str, int]:
 
 
 def _depth(name: str, inputs: dict[str, list[str]], depths: dict[str, int]) -> None:
-    """Depth first, without recursion: a chain may be longer than Python's stack."""
+    """Compute depths depth-first without recursion, since a chain may exceed Python's stack."""
     path: list[str] = [name]
     open_now: set[str] = set()
     while path:
@@ -50,7 +50,7 @@ def _depth(name: str, inputs: dict[str, list[str]], depths: dict[str, int]) -> N
 
 
 def format_grouping(grouping: GroupingSpec) -> str:
-    """A grouping in Heron's words: ``SHUFFLE``, ``FIELDS(word)``."""
+    """Return a grouping in Heron's notation: ``SHUFFLE``, ``FIELDS(word)``."""
     text = grouping.kind.value.upper()
     return f"{text}({', '.join(grouping.fields)})" if grouping.fields else text
 
@@ -92,12 +92,12 @@ def _input(source: InputSpec) -> dict[str, str]:
 
 
 def stream_manager_id(container: int) -> str:
-    """Heron's name of a container's stream manager."""
+    """Return Heron's name of a container's stream manager."""
     return f"stmgr-{container}"
 
 
 def packing_plan(definition: TopologyDefinition, packing: PackingPlan) -> dict[str, Any]:
-    """The packing plan. RAM and disk are bytes, CPU is cores."""
+    """Return the packing plan. RAM and disk are bytes, CPU is cores."""
     return {
         "id": definition.id,
         "container_plans": [
@@ -125,7 +125,7 @@ def _resources(resources: Resources) -> dict[str, float]:
 
 
 def log_link(execution: ExecutionState, cluster: str, container: int, file: str) -> str:
-    """Where the tracker serves a log file, relative to the tracker."""
+    """Return the path of a log file at the tracker."""
     return "/topologies/container/filedata?" + urlencode(
         {
             "cluster": cluster,
@@ -141,7 +141,7 @@ def log_link(execution: ExecutionState, cluster: str, container: int, file: str)
 def physical_plan(
     cluster: str, execution: ExecutionState, plan: PhysicalPlan, containers: Sequence[ContainerLocation]
 ) -> dict[str, Any]:
-    """The physical plan. ``shell_port`` is where the container's ``heron_container`` listens (0: not there)."""
+    """Return the physical plan. ``shell_port`` is the port of the container's ``heron_container``, 0 without one."""
     instances: dict[str, Any] = {}
     groups: dict[str, list[str]] = {}
     by_component: dict[str, list[str]] = {spec.name: [] for spec in plan.topology.components}

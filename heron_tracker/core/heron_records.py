@@ -1,4 +1,4 @@
-"""What Heron's tracker shows of a topology beside its plans: states, metadata, locations, exceptions."""
+"""Documents in the format of Heron's tracker besides plans: states, locations, exceptions, log files, targets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PHASE_WORDS = {Phase.RESTORING: "Restoring", Phase.FAILED: "Failed"}
 
 
 def metadata(cluster: str, record: TopologyRecord) -> dict[str, Any]:
-    """Who submitted it, when, and with which release."""
+    """Return user, time and release of the submission."""
     execution = record.execution
     return {
         "cluster": cluster,
@@ -47,7 +47,7 @@ def metadata(cluster: str, record: TopologyRecord) -> dict[str, Any]:
 
 
 def execution_state(cluster: str, record: TopologyRecord) -> dict[str, Any]:
-    """Metadata, which parts are there, and the state in one word."""
+    """Return metadata, available parts and the state."""
     return {
         **metadata(cluster, record),
         **_presence(record),
@@ -57,7 +57,7 @@ def execution_state(cluster: str, record: TopologyRecord) -> dict[str, Any]:
 
 
 def _status(record: TopologyRecord) -> str:
-    """The wanted state, as in Heron; but what is being restored, or has failed, does not run, whatever is wanted."""
+    """Return the wanted state as Heron does, or the phase of a topology that is being restored or has failed."""
     word = STATUS_WORDS.get(record.execution.state, "Unknown")
     phase = record.physical.generation.phase if record.physical is not None else Phase.RUNNING
     return word if word == "Killed" or phase is Phase.RUNNING else PHASE_WORDS[phase]
@@ -73,7 +73,7 @@ def _presence(record: TopologyRecord) -> dict[str, bool]:
 
 
 def scheduler_location(record: TopologyRecord) -> dict[str, Any] | None:
-    """Where the scheduler listens; None while there is none. It speaks gRPC, so there is no page of it."""
+    """Return the address of the scheduler, or None. It speaks gRPC, so it has no page."""
     if record.scheduler is None:
         return None
     return {
@@ -84,7 +84,7 @@ def scheduler_location(record: TopologyRecord) -> dict[str, Any] | None:
 
 
 def master_location(record: TopologyRecord) -> dict[str, Any] | None:
-    """Where the acting topology master listens; None while there is none. One port serves everything."""
+    """Return the address of the acting topology master, or None. One port serves everything."""
     if record.master is None:
         return None
     port = record.master.port
@@ -99,8 +99,10 @@ def master_location(record: TopologyRecord) -> dict[str, Any] | None:
 
 
 def runtime_state(record: TopologyRecord, status: MasterStatus | None) -> dict[str, Any]:
-    """Which parts are there and which stream managers are registered; without ``status`` none is known to be. Where
-    state is kept: generation and checkpoints, too."""
+    """Return the available parts, the registered stream managers, and the state of tasks.
+
+    Without ``status`` no stream manager counts as registered.
+    """
     registered = {m.container: m.registered for m in status.stream_managers} if status else {}
     return {
         **_presence(record),
@@ -114,7 +116,7 @@ def runtime_state(record: TopologyRecord, status: MasterStatus | None) -> dict[s
 
 
 def info(cluster: str, record: TopologyRecord, status: MasterStatus | None) -> dict[str, Any]:
-    """Everything at once."""
+    """Return everything about a topology."""
     return {
         "id": record.definition.id,
         "name": record.definition.name,
@@ -130,19 +132,19 @@ def info(cluster: str, record: TopologyRecord, status: MasterStatus | None) -> d
 
 
 def optional_physical_plan(cluster: str, record: TopologyRecord) -> dict[str, Any] | None:
-    """The physical plan; None while the stream managers have not all registered yet."""
+    """Return the physical plan, or None until all stream managers have registered."""
     if record.physical is None:
         return None
     return physical_plan(cluster, record.execution, record.physical, record.containers)
 
 
 def config(record: TopologyRecord) -> dict[str, Any]:
-    """The topology's configuration, without secrets."""
+    """Return the topology's configuration without secrets."""
     return redact_config(record.definition.config)
 
 
 def hosts(record: TopologyRecord) -> list[str]:
-    """The machines that the topology is known to be on, sorted."""
+    """Return the known machines of the topology, sorted."""
     found = {location.host for location in record.containers}
     if record.physical is not None:
         found |= {manager.host for manager in record.physical.stream_managers}
@@ -150,7 +152,7 @@ def hosts(record: TopologyRecord) -> list[str]:
 
 
 def exception(record: TopologyRecord, report: ExceptionReport) -> dict[str, Any]:
-    """What user code raised, as Heron's tracker shows it, with its class, message and component beside."""
+    """Return an exception of user code, with its class, message and component."""
     try:
         location = record.container(parse_instance_id(report.instance).container)
     except ValueError:
@@ -170,7 +172,7 @@ def exception(record: TopologyRecord, report: ExceptionReport) -> dict[str, Any]
 
 
 def exception_summary(reports: Iterable[ExceptionReport]) -> list[dict[str, Any]]:
-    """How often each class of exception was raised, and when first and last."""
+    """Return the number of exceptions by class, with first and last time."""
     by_class: dict[str, list[ExceptionReport]] = {}
     for report in reports:
         by_class.setdefault(report.class_name, []).append(report)
@@ -204,7 +206,10 @@ def relative_log_path(path: str) -> str:
 
 
 def decode_whole_characters(data: bytes, *, last: bool) -> tuple[str, int]:
-    """(text, bytes it takes): a character that is cut at the end is left for the next part, unless that is the end."""
+    """Return text and consumed bytes.
+
+    A character that is cut at the end is left for the next part, unless this is the last one.
+    """
     keep = len(data)
     if not last:
         for back in range(1, min(4, keep) + 1):
@@ -219,7 +224,7 @@ def decode_whole_characters(data: bytes, *, last: bool) -> tuple[str, int]:
 
 
 def describe_file(file: FileInfo) -> dict[str, Any]:
-    """A file in the list of its folder."""
+    """Return the entry of a file in the list of its folder."""
     when = datetime.fromtimestamp(file.modified_at, UTC)
     kind = "drwx------" if file.folder else "-rw-------"
     return {
@@ -232,9 +237,12 @@ def describe_file(file: FileInfo) -> dict[str, Any]:
 
 
 def prometheus_targets(cluster: str, record: TopologyRecord) -> list[dict[str, Any]]:
-    """A target for each container that serves metrics. Hosts are as each container names itself: an address, or with
-    Docker the container's name, which resolves in its network. Containers say port 0 until their metrics manager
-    serves Prometheus, and always when it has no such sink; they are left out."""
+    """Return targets for Prometheus' ``http_sd_config``: one for each container that serves metrics.
+
+    Hosts are as each container names itself: an address, or with Docker the container's name, which resolves in its
+    network. Containers report port 0 until their metrics manager serves Prometheus, and always without such a sink;
+    they are omitted.
+    """
     labels = {
         "cluster": cluster,
         "role": record.execution.role,

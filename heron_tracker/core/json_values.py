@@ -1,8 +1,8 @@
-"""Plain data for JSON: what configurations and plans hold, without secrets.
+"""JSON values of configurations and plans, without secrets.
 
-Configurations are the user's own and may hold anything plain, also bytes, NaN and passwords. The tracker shows them
-without what ``heron_runtime.model.masking`` calls secret: values of secret names, environment variables included, and
-credentials inside URLs and DSNs.
+Configurations belong to users and may contain any plain value, including bytes, NaN and passwords. Values that
+``heron_runtime.model.masking`` considers secret are masked: those of secret names, also of environment variables,
+and credentials inside URLs and DSNs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_TEXT = 4096  # characters of one value of a configuration
 
 
 def json_value(value: Any, depth: int = 0) -> Any:
-    """``value`` as JSON can carry it: bytes as hexadecimal text, no NaN, no infinity; bounded depth."""
+    """Convert a value for JSON: bytes become hexadecimal text, NaN and infinities texts; the depth is limited."""
     if depth > MAX_DEPTH:
         return "…"
     if value is None or isinstance(value, bool | int | str):
@@ -35,7 +35,7 @@ def json_value(value: Any, depth: int = 0) -> Any:
 
 
 def redact_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as everybody may read it, in order of key."""
+    """Return a configuration without secrets, sorted by key."""
     return {str(key): _public(str(key), config[key]) for key in sorted(config, key=str)}
 
 
@@ -53,7 +53,7 @@ def _public(key: str, value: Any) -> Any:
 
 
 def json_number(value: float) -> int | float | None:
-    """A whole number without its ``.0``; None for what JSON cannot carry."""
+    """Return a whole number without its ``.0``, or None for NaN and infinities."""
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 2**53 else value

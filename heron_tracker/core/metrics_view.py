@@ -1,7 +1,8 @@
-"""Metrics as the tracker shows them: totals, rates and percentiles from what a topology master replied.
+"""Views of a topology master's metrics: totals, rates, percentiles, timelines and health. Pure.
 
-Percentiles come from the sum of the sketches of all instances, so they are percentiles of all tuples; a mean is the
-mean of that sum, never a mean of means.
+Percentiles come from the sum of the sketches of all instances, so they are percentiles of all tuples. A mean is the
+mean of that sum, never a mean of means. Health follows section 6.3 of the Heron paper; its figures count from the
+start of the topology, except lag, CPU and memory, which are current (the lag with its maximum of three hours).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ OVERVIEW_METRICS = (
 
 
 def summarize_latency(sketch: Sketch) -> dict[str, Any] | None:
-    """Count, mean and percentiles in milliseconds; None without values."""
+    """Return count, mean and percentiles in milliseconds, or None without values."""
     if not sketch.bins:
         return None
     p50, p90, p99, highest = sketch.quantiles((0.5, 0.9, 0.99, 1.0))
@@ -49,10 +50,10 @@ def summarize_latency(sketch: Sketch) -> dict[str, Any] | None:
 
 
 def heron_metrics(component: str, interval: int, reply: MetricsReply, instances: Sequence[str]) -> dict[str, Any]:
-    """The shape of ``/topologies/metrics``: metric → instance → value (a latency: its mean in milliseconds).
+    """Return the document of ``/topologies/metrics``: metric → instance → value (mean of a latency in milliseconds).
 
-    Beside it ``rates`` (of counters, per second), ``ranges`` (of gauges: least, greatest and mean within the interval)
-    and ``percentiles`` (of latencies; ``*`` stands for all instances).
+    It also has ``rates`` of counters per second, ``ranges`` of gauges (least, greatest and mean within the interval)
+    and ``percentiles`` of latencies (``*`` stands for all instances).
     """
     wanted = frozenset(instances)
     values = [v for v in reply.values if not wanted or v.instance in wanted]
@@ -90,7 +91,7 @@ def heron_metrics(component: str, interval: int, reply: MetricsReply, instances:
 
 
 def gauge_range(values: Sequence[MetricValue]) -> dict[str, Any]:
-    """What one instance of these had at least, at most, and they had in the mean."""
+    """Return least, greatest and mean value of one instance over the interval."""
     return {
         "min": json_number(min(v.minimum for v in values)),
         "max": json_number(max(v.maximum for v in values)),
@@ -99,13 +100,16 @@ def gauge_range(values: Sequence[MetricValue]) -> dict[str, Any]:
 
 
 def gauge_now(values: Sequence[MetricValue]) -> dict[str, Any]:
-    """What one instance of these has at least and at most at this moment, as ``gauge_range`` tells of an interval."""
+    """Return the least and greatest current value of one instance."""
     return {"min": json_number(min(v.total for v in values)), "max": json_number(max(v.total for v in values))}
 
 
 def metric_rows(reply: MetricsReply, instance: str = "") -> list[dict[str, Any]]:
-    """One row for each metric, summed over instances (or of one): name, kind, total, rate, latency; the range of gauges
-    over all instances; what the metric means, and its unit (bytes, seconds, none; ``scale`` turns numbers into it)."""
+    """Return one row per metric, summed over instances or of one instance.
+
+    Rows have name, kind, total, rate, latency, range of gauges over all instances, meaning and unit (bytes, seconds
+    or none); ``scale`` converts values into the unit.
+    """
     by_name: dict[str, list[MetricValue]] = {}
     for value in reply.values:
         if instance in ("", value.instance):
@@ -134,10 +138,10 @@ def _meaning(name: str, kind: MetricKind) -> dict[str, Any]:
 
 
 def summarize_flow(values: Sequence[MetricValue], *, is_spout: bool) -> dict[str, Any]:
-    """What flows through a component or instance: totals and rates over all streams, latency, shares of time.
+    """Return totals and rates over all streams, latency and shares of time of a component or an instance.
 
-    ``latency`` is of whole trees for a spout, from receipt to ack for a bolt, of which ``wait`` is before its code is
-    called and ``execute`` within.
+    ``latency`` is that of whole trees for a spout. For a bolt it lasts from receipt to ack; ``wait`` is the part
+    before its code is called and ``execute`` the part within.
     """
     by_base: dict[str, list[MetricValue]] = {}
     for value in values:
@@ -168,7 +172,7 @@ def summarize_flow(values: Sequence[MetricValue], *, is_spout: bool) -> dict[str
 
 
 def component_flows(reply: MetricsReply, components: dict[str, bool]) -> dict[str, dict[str, Any]]:
-    """``flow`` of every component (name → is it a spout)."""
+    """Return ``summarize_flow`` of every component. ``components``: name → whether it is a spout."""
     values: dict[str, list[MetricValue]] = {name: [] for name in components}
     for value in reply.values:
         if value.component in values:
@@ -177,13 +181,13 @@ def component_flows(reply: MetricsReply, components: dict[str, bool]) -> dict[st
 
 
 def summarize_topology(reply: MetricsReply, components: dict[str, bool]) -> dict[str, Any]:
-    """The topology in a row: what its spouts emitted, acked and failed, what all emit, the complete latency."""
+    """Return one row for the topology: tuples of its spouts, emit rate of all components, complete latency."""
     spouts = [v for v in reply.values if components.get(v.component)]
-    everybody = [v for v in reply.values if v.component in components]
+    of_all = [v for v in reply.values if v.component in components]
     of_spouts = summarize_flow(spouts, is_spout=True)
     return {
         "interval": reply.interval_seconds,
-        "emit_rate": summarize_flow(everybody, is_spout=False)["emit_rate"],
+        "emit_rate": summarize_flow(of_all, is_spout=False)["emit_rate"],
         "spout_emit_rate": of_spouts["emit_rate"],
         "acked": of_spouts["acked"],
         "failed": of_spouts["failed"],
@@ -197,13 +201,16 @@ SHORTEST_MINUTES = 600  # shorter intervals are answered in points of 5 seconds
 
 
 def timeline_request(component: str, names: Iterable[str], start: float, now: float) -> TimelineRequest:
-    """The question whose answer covers everything since ``start``, in minutes."""
+    """Return the request for everything since ``start``, in minutes."""
     seconds = min(max(now - start + MINUTE, SHORTEST_MINUTES), LONGEST_RANGE)
     return TimelineRequest(component, seconds, tuple(names))
 
 
 def time_series_request(leaf: TimeSeries, start: float, now: float) -> TimelineRequest:
-    """The question for a TS. A master knows no ``*``: what stands before its last slash narrows the answer."""
+    """Return the request for a TS.
+
+    A topology master does not support ``*``: the part before its last slash narrows the answer.
+    """
     component = "" if "*" in leaf.component else leaf.component
     head, star, _ = leaf.metric.partition("*")
     name = head.rpartition("/")[0] if star else leaf.metric
@@ -211,14 +218,16 @@ def time_series_request(leaf: TimeSeries, start: float, now: float) -> TimelineR
 
 
 def points_by_minute(reply: TimelineReply, values: Sequence[float]) -> dict[int, float]:
-    """Value by minute. A point that is not a number is a minute without a value."""
+    """Return values by minute. NaN is a minute without a value."""
     first, step = int(reply.start_time), int(reply.step_seconds)
     return {first + n * step: value for n, value in enumerate(values) if value == value}
 
 
 def matching_series(leaf: TimeSeries, reply: TimelineReply) -> list[MetricSeries]:
-    """The series of a reply that a TS means. A ``*`` stands for any text; what it stood for in the metric's name is
-    the label."""
+    """Return the series of a reply that a TS selects.
+
+    A ``*`` stands for any text; what it matched in the metric's name is the label.
+    """
     found = []
     for series in reply.series:
         if (
@@ -235,7 +244,7 @@ def matching_series(leaf: TimeSeries, reply: TimelineReply) -> list[MetricSeries
 def heron_timeline(
     component: str, start: int, end: int, reply: TimelineReply, instances: Sequence[str], *, as_text: bool
 ) -> dict[str, Any]:
-    """The shape of ``/topologies/metrics/timeline``: metric → instance → minute → value (text on the old path)."""
+    """Return the document of ``/topologies/metrics/timeline``: metric → instance → minute → value."""
     wanted = frozenset(instances)
     inside = frozenset(minutes_between(start, end))
     timeline: dict[str, dict[str, dict[str, Any]]] = {}
@@ -252,8 +261,11 @@ def heron_timeline(
 
 
 def merge_instances(reply: TimelineReply, instance: str = "") -> dict[str, Any]:
-    """Name → points of all instances together (or of one): a counter's are added, of gauges the greatest and the least
-    of any instance stand side by side, of latencies the slowest instance's mean. None where nobody reported."""
+    """Return the points of each metric, merged over all instances or of one instance.
+
+    Counters are added, gauges have their greatest and least value, latencies the mean of the slowest instance. None
+    without reports.
+    """
     by_name: dict[str, list[TimelineSeries]] = {}
     for series in reply.series:
         if instance in ("", series.instance):
@@ -284,9 +296,9 @@ def _each_point(fold: Callable[[list[float]], float], columns: Sequence[Sequence
 
 
 def match_wildcards(pattern: str, text: str) -> tuple[str, ...] | None:
-    """What each ``*`` of the pattern stands for in the text, the first ones as little as possible; None: no match.
+    """Return the text that each ``*`` of the pattern matches, the first ones as short as possible, or None.
 
-    Quick for every pattern: where the parts between match_wildcards occur first is where they may as well be.
+    Linear for every pattern, because the first occurrence of each part between stars is always sufficient.
     """
     first, *rest = pattern.split("*")
     if not rest:
@@ -314,9 +326,13 @@ HEALTH_METRICS = (LAG, DEATHS, *USED.values(), *RESERVED.values(), *LOST, PAUSED
 
 
 def summarize_health(reply: MetricsReply | None, components: Mapping[str, bool]) -> dict[str, Any] | None:
-    """None when the master does not answer; a lag of None: not known yet, or nothing is tracked.
+    """Return health figures, or None when the master does not answer.
 
-    ``components``: name → is it a spout.
+    A lag of None is unknown, or the topology does not track tuples.
+
+    Args:
+        reply: metrics of the topology master.
+        components: name → whether it is a spout.
     """
     if reply is None:
         return None
@@ -346,7 +362,7 @@ def summarize_health(reply: MetricsReply | None, components: Mapping[str, bool])
 
 
 def _reasons(values: list[MetricValue]) -> list[dict[str, Any]]:
-    """Reason, who failed them (None: nobody did, as with a timeout), how many; the most frequent first."""
+    """Return reason, component (None for timeouts) and count of failures, the most frequent first."""
     sums: dict[str, float] = {}
     for value in values:
         key = split_name(value.name).key

@@ -1,4 +1,4 @@
-"""What the web page shows of a topology, put merge_instances from the store, the processes and the metrics. Pure."""
+"""Documents for the web page, combined from the store, the processes and the metrics. Pure."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def topology_row(
 
 
 def tasks_state_field(found: KeptState | None) -> dict[str, Any]:
-    """What is kept of the state of tasks, under its name; nothing where none is."""
+    """Return the field about the state of tasks, or an empty dict."""
     return {} if found is None else {"tasks_state": {**msgspec.to_builtins(found), "trouble": found.trouble or None}}
 
 
 def describe_cause(cause: Cause) -> dict[str, Any]:
-    """A cause of backpressure: the slow one, and in words."""
+    """Describe a cause of backpressure."""
     return {"component": cause.component, "task": cause.task, "text": str(cause)}
 
 
 def describe_graph(
     record: TopologyRecord, drawing: GraphDrawing, flowing: Mapping[str, Any] | None, causes: Sequence[Cause]
 ) -> dict[str, Any]:
-    """The logical plan with what flows through it. ``flowing``: component → ``metrics_view.summarize_flow``."""
+    """Describe the logical plan with its rates. ``flowing`` is the result of ``component_flows``."""
     pressed = {cause.component for cause in causes}
     specs = {spec.name: spec for spec in record.definition.components}
     return {
@@ -92,7 +92,7 @@ def describe_graph(
 
 
 def instance_flows(record: TopologyRecord, reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
-    """Instance → what flows through it. Empty without metrics."""
+    """Return ``summarize_flow`` by instance. Empty without metrics."""
     if reply is None:
         return {}
     values: dict[str, list[MetricValue]] = {}
@@ -109,7 +109,7 @@ def instance_flows(record: TopologyRecord, reply: MetricsReply | None) -> dict[s
 
 
 def process_usage(reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
-    """Process → CPU (cores, mean over the interval) and resident bytes, of every process that reports."""
+    """Return CPU (cores, mean over the interval) and resident bytes of every reporting process."""
     found: dict[str, dict[str, Any]] = {}
     for value in reply.values if reply is not None else ():
         entry = found.setdefault(value.instance, {"cpu": None, "memory": None})
@@ -123,7 +123,7 @@ def process_usage(reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
 
 
 def describe_process(process: ProcessStatus, used: Mapping[str, Any], flowing: Mapping[str, Any]) -> dict[str, Any]:
-    """A process in the list of its container."""
+    """Describe a process for the list of its container."""
     return {
         "kind": process.kind,
         "name": process.name,

@@ -1,20 +1,19 @@
-"""The metrics query language: a tree and data to series.
+"""Evaluation of the metrics query language: a tree and data to series.
 
-Every series has at most one point a minute; a minute is the second at which it begins (a multiple of 60). A result is
-*univariate* (one series that stands for no instance: a number, a fold, a TS without ``*``) or *multivariate* (a series
-for each instance, and where the metric's name has a ``*`` for each text it stood for, the *label*). What happens to a
-minute without a value:
+Every series has at most one point a minute. A minute is named by the second at which it begins (a multiple of 60). A
+result is *univariate* (one series without an instance: a number, a fold, a TS without ``*``) or *multivariate* (one
+series per instance, and per text that a ``*`` in the metric's name matched, the *label*). Minutes without a value:
 
-* SUM and COUNT have a point at every minute of the range; what is missing counts as 0.
+* SUM and COUNT have a point at every minute of the range; missing values count as 0.
 * MAX, MIN, AVG and PERCENTILE have a point where at least one series has one. A number counts at every minute.
 * SUBTRACT, MULTIPLY and DIVIDE have a point where both sides have one; a division by 0 has none.
-* Two multivariate sides are joined on instance and label (a side without label joins with every label); an instance
-  that only one side has is left out. A univariate side is used for every series of the other.
-* RATE has a point where the minute before has one, too; it looks before the first minute of the range.
-* A value beyond what a float holds is a minute without a value.
+* Two multivariate sides are joined on instance and label (a side without label joins with every label). Instances of
+  only one side are omitted. A univariate side is used for every series of the other.
+* RATE has a point where the minute before has one as well; it looks before the first minute of the range.
+* A value beyond the range of floats is a minute without a value.
 
-Whoever may ask must not keep the process busy: an evaluation touches MAX_POINTS points at most, counted before the work
-is done, and gives MAX_ANSWER_POINTS at most; beyond either it ends with a QueryError.
+Evaluations are bounded: they touch at most ``MAX_POINTS`` points, counted before the work is done, and return at
+most ``MAX_ANSWER_POINTS``. Beyond either limit they raise QueryError.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ MAX_ANSWER_POINTS = 250_000  # about 6 MB of JSON
 
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
-    """Points by minute. ``instance`` and ``label`` are "" where the series stands for none."""
+    """Points by minute. ``instance`` and ``label`` are empty where they do not apply."""
 
     points: Mapping[int, float]
     instance: str = ""
@@ -52,7 +51,7 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What an operator gives."""
+    """Result of an operator."""
 
     series: tuple[MetricSeries, ...]
     multivariate: bool = False
@@ -62,21 +61,30 @@ Fetch = Callable[[TimeSeries], Sequence[MetricSeries]]
 
 
 def minutes_between(start: float, end: float) -> range:
-    """The minutes that begin within [start rounded down to its minute, end]."""
+    """Return the minutes that begin within [start rounded down to its minute, end]."""
     first = int(start // MINUTE) * MINUTE
     return range(first, int(end) + 1, MINUTE)
 
 
 def evaluate(query: QueryNode, fetch: Fetch, start: float, end: float) -> QueryResult:
-    """The result over a range of time (seconds since 1970). ``fetch`` gives the series that a TS matches; it is asked
-    once for each. Raises QueryError where that would be too much work."""
+    """Evaluate a query over a range of time.
+
+    Args:
+        query: tree of the query.
+        fetch: returns the series that a TS selects; called once per TS.
+        start: seconds since 1970.
+        end: seconds since 1970.
+
+    Raises:
+        QueryError: the work would exceed a limit.
+    """
     padded = minutes_between(start - MINUTE * rate_depth(query), end)
     result = _Evaluation(fetch, padded).result(query)
     inside = frozenset(minutes_between(start, end))
     if len(result.series) * len(inside) > MAX_ANSWER_POINTS:
         points = sum(len(inside & s.points.keys()) for s in result.series)
         if points > MAX_ANSWER_POINTS:
-            raise QueryError(f"the answer would have {points} points, and {MAX_ANSWER_POINTS} is the most; {_CURE}")
+            raise QueryError(f"the answer would have {points} points, at most {MAX_ANSWER_POINTS} are allowed; {_CURE}")
     return QueryResult(
         tuple(
             MetricSeries(
@@ -88,11 +96,11 @@ def evaluate(query: QueryNode, fetch: Fetch, start: float, end: float) -> QueryR
     )
 
 
-_CURE = "name components or instances instead of *, or ask for a shorter time"
+_CURE = "name components or instances instead of *, or request a shorter time"
 
 
 class _Evaluation:
-    """One walk over a tree. ``_left`` is how many points it may still touch."""
+    """One walk over a tree. ``_left`` is the number of points it may still touch."""
 
     def __init__(self, fetch: Fetch, minutes: range) -> None:
         self._fetch = fetch
@@ -102,7 +110,7 @@ class _Evaluation:
         self._fetched: dict[TimeSeries, QueryResult] = {}
 
     def result(self, node: QueryNode) -> QueryResult:
-        """Of this node."""
+        """Return the result of a node."""
         minutes = self._minutes
         match node:
             case ConstantQuery(value):
@@ -130,7 +138,7 @@ class _Evaluation:
     def _touch(self, points: int) -> None:
         self._left -= points
         if self._left < 0:
-            raise QueryError(f"the query would go over more than {MAX_POINTS} points; {_CURE}")
+            raise QueryError(f"the query would process more than {MAX_POINTS} points; {_CURE}")
 
     def _touched(self, found: QueryResult) -> QueryResult:
         self._touch(sum(len(s.points) for s in found.series))
@@ -194,7 +202,7 @@ def _fold(operator: str, q: float, series: Sequence[MetricSeries], minutes: rang
 
 
 def _sum(values: Iterable[float]) -> float:
-    """Exact; infinite, or no number, where no float holds it, which fsum alone answers with an exception."""
+    """Return the exact sum, or an infinity or NaN where ``fsum`` raises."""
     found = tuple(values)
     try:
         return math.fsum(found)

@@ -1,22 +1,22 @@
-"""The metrics query language: text to a tree.
+"""Parser of the metrics query language: text to a tree.
 
-A query is an operator with operands in parentheses, as Heron's tracker has it::
+A query is an operator with operands in parentheses, as in Heron's tracker::
 
     DIVIDE(SUM(TS(count, *, __fail-count/*)), SUM(TS(count, *, __execute-count/*)))
 
 =====================================  =================================================================
-``TS(component, instance, metric)``    the series of a metric, a point a minute; ``*`` in any of the names
-``DEFAULT(number, series)``            minutes without a value get the number
-``SUM MAX MIN AVG COUNT (x, …)``       one series, over all operands' series at each minute
+``TS(component, instance, metric)``    series of a metric, one point a minute; ``*`` in any name
+``DEFAULT(number, series)``            the number replaces missing values
+``SUM MAX MIN AVG COUNT (x, …)``       one series over all series of the operands, by minute
 ``PERCENTILE(q, x, …)``                the same, q from 0 to 100
 ``SUBTRACT MULTIPLY DIVIDE (a, b)``    minute by minute; series of instances are joined on the instance
 ``RATE(x)``                            the change since the minute before
 ``TOPK(k, x)``                         the k series with the largest sum
 =====================================  =================================================================
 
-A number may stand wherever a series may, except below RATE and TOPK. Names are what stands between commas and
-parentheses; one that holds such a character is put in double quotes. Operators are in capitals, names are
-case-sensitive. Bounds: MAX_LENGTH characters, MAX_DEPTH levels, MAX_NODES operators and numbers.
+A number is allowed in place of a series, except below RATE and TOPK. Names are separated by commas and parentheses; a
+name that contains such a character is written in double quotes. Operators are in capitals, names are case-sensitive.
+Limits: ``MAX_LENGTH`` characters, ``MAX_DEPTH`` levels, ``MAX_NODES`` operators and numbers.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ OPERATORS = ("TS", "DEFAULT", "PERCENTILE", "RATE", "TOPK", *FOLDS, *JOINS)
 
 
 class QueryError(ValueError):
-    """The query makes no sense; the message says where and why."""
+    """The query is invalid; the message gives position and reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantQuery:
-    """A constant: this value at every minute."""
+    """Constant at every minute."""
 
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """``TS``: patterns of component, instance and metric."""
+    """Operator ``TS``: patterns of component, instance and metric."""
 
     component: str
     instance: str
@@ -56,7 +56,7 @@ class TimeSeries:
 
 @dataclass(frozen=True, slots=True)
 class DefaultQuery:
-    """``DEFAULT``."""
+    """Operator ``DEFAULT``."""
 
     value: float
     operand: QueryNode
@@ -64,7 +64,7 @@ class DefaultQuery:
 
 @dataclass(frozen=True, slots=True)
 class FoldQuery:
-    """``SUM``, ``MAX``, ``MIN``, ``AVG``, ``COUNT`` and ``PERCENTILE`` (whose ``q`` is 0…100)."""
+    """Operators ``SUM``, ``MAX``, ``MIN``, ``AVG``, ``COUNT`` and ``PERCENTILE`` (with ``q`` from 0 to 100)."""
 
     operator: str
     operands: tuple[QueryNode, ...]
@@ -73,7 +73,7 @@ class FoldQuery:
 
 @dataclass(frozen=True, slots=True)
 class JoinQuery:
-    """``SUBTRACT``, ``MULTIPLY``, ``DIVIDE``."""
+    """Operators ``SUBTRACT``, ``MULTIPLY`` and ``DIVIDE``."""
 
     operator: str
     left: QueryNode
@@ -82,14 +82,14 @@ class JoinQuery:
 
 @dataclass(frozen=True, slots=True)
 class RateQuery:
-    """``RATE``."""
+    """Operator ``RATE``."""
 
     operand: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
 class TopKQuery:
-    """``TOPK``."""
+    """Operator ``TOPK``."""
 
     k: int
     operand: QueryNode
@@ -99,7 +99,7 @@ QueryNode = ConstantQuery | TimeSeries | DefaultQuery | FoldQuery | JoinQuery | 
 
 
 def parse(text: str) -> QueryNode:
-    """The tree of a query. Raises QueryError."""
+    """Parse a query. Raises QueryError."""
     if len(text) > MAX_LENGTH:
         raise QueryError(f"a query has at most {MAX_LENGTH} characters, this one has {len(text)}")
     parser = _Parser(text)
@@ -111,7 +111,7 @@ def parse(text: str) -> QueryNode:
 
 
 def leaves(node: QueryNode) -> list[TimeSeries]:
-    """Every TS of the tree, each once, in order of appearance."""
+    """Return every TS of the tree once, in order of appearance."""
     found: list[TimeSeries] = []
     todo = [node]
     while todo:
@@ -125,7 +125,7 @@ def leaves(node: QueryNode) -> list[TimeSeries]:
 
 
 def children(node: QueryNode) -> tuple[QueryNode, ...]:
-    """The operands of a node."""
+    """Return the operands of a node."""
     if isinstance(node, FoldQuery):
         return node.operands
     if isinstance(node, JoinQuery):
@@ -136,13 +136,13 @@ def children(node: QueryNode) -> tuple[QueryNode, ...]:
 
 
 def rate_depth(node: QueryNode) -> int:
-    """How many RATE stand above each other at most: so many minutes before the first are needed."""
+    """Return the maximum nesting of RATE: the number of minutes required before the first."""
     below = max((rate_depth(child) for child in children(node)), default=0)
     return below + isinstance(node, RateQuery)
 
 
 class _Parser:
-    """Recursive descent; ``_at`` is where the next token begins."""
+    """Recursive-descent parser; ``_at`` is the position of the next token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -150,7 +150,7 @@ class _Parser:
         self._nodes = 0
 
     def node(self, depth: int) -> QueryNode:
-        """A number or an operator with its operands."""
+        """Parse a number or an operator with its operands."""
         self._nodes += 1
         if depth > MAX_DEPTH:
             raise QueryError(f"operators may be nested {MAX_DEPTH} deep")
@@ -162,14 +162,14 @@ class _Parser:
             return ConstantQuery(_number(word, began))
         if word not in OPERATORS:
             hint = f"; did you mean {word.upper()}?" if word.upper() in OPERATORS else ""
-            raise QueryError(f"{word!r} at {began} is no operator{hint} There are {', '.join(OPERATORS)}.")
+            raise QueryError(f"{word!r} at {began} is not an operator{hint}; valid are {', '.join(OPERATORS)}.")
         node = self._operator(word, began, depth + 1)
         if not self._take(")"):
             raise QueryError(f"{word} at {began}: ')' is missing, or there are too many operands")
         return node
 
     def end(self) -> None:
-        """Nothing may follow. Raises QueryError."""
+        """Check that nothing follows. Raises QueryError."""
         if self._skip_spaces() < len(self._text):
             raise QueryError(f"{self._text[self._at :][:20]!r} at {self._at} follows the end of the query")
 
@@ -187,7 +187,7 @@ class _Parser:
         if word == "TOPK":
             k = _number(self._name(word), began)
             if k != int(k) or not 1 <= k <= MAX_TOP:
-                raise QueryError(f"TOPK at {began}: {k:g} is no whole number from 1 to {MAX_TOP}")
+                raise QueryError(f"TOPK at {began}: {k:g} is not a whole number from 1 to {MAX_TOP}")
             return TopKQuery(int(k), self._series(word, self._next(word, depth), began))
         if word == "RATE":
             return RateQuery(self._series(word, self.node(depth), began))
@@ -254,8 +254,8 @@ def _number(word: str, at: int) -> float:
     try:
         value = float(word)
     except ValueError:
-        what = f"{word!r} at {at} is no number" if word else f"an operand is missing at {at}"
-        raise QueryError(f"{what}, and no operator with '('") from None
+        what = f"{word!r} at {at} is not a number" if word else f"an operand is missing at {at}"
+        raise QueryError(f"{what}, nor an operator with '('") from None
     if not math.isfinite(value):
         raise QueryError(f"{word!r} at {at} is not finite")
     return value

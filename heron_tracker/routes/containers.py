@@ -1,8 +1,8 @@
-"""Heron's paths about a container's log files, the pid and the stacks of an instance.
+"""Heron's routes about log files of containers, and pid and stacks of instances.
 
-The tracker opens no file itself. It asks the container's ``heron_container``, whose addresses stand in the state store:
-a client names a container by its number and can make the tracker connect to nothing else. What may be read is decided
-there, below the log folder only, without following links.
+The tracker opens no file. It asks the container's ``heron_container``, whose address is in the state store: a client
+names a container by number and cannot make the tracker connect elsewhere. The container decides what may be read:
+files below the log folder, without following links.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_OFFSET = 1 << 60
 
 
 async def _ask(tracked: TrackedRequest, container: int, method: str, question: Any) -> Any:
-    """What the container answers. Raises NotFound, UsageError, Unavailable."""
+    """Ask a container. Raises NotFound, UsageError, Unavailable."""
     record = tracked.topology.record
     known = containers_of(record.packing, record.definition.config)
     if container not in known:
@@ -58,7 +58,7 @@ def _failure(error: NoAnswer) -> Failure:
     if error.code is grpc.StatusCode.INVALID_ARGUMENT:
         return UsageError(f"path: {error}")
     if error.code is grpc.StatusCode.UNIMPLEMENTED:
-        return NotFound("this container runs an older version, which cannot do that")
+        return NotFound("this container runs an older version without this operation")
     return error
 
 
@@ -68,11 +68,15 @@ async def file_data(
     container: Container,
     path: FilePath,
     offset: Annotated[
-        int, Query(description="in bytes; -1: where it ends now; less: from its end", ge=-MAX_OFFSET, le=MAX_OFFSET)
+        int,
+        Query(description="first byte; -1: the present end; less: relative to the end", ge=-MAX_OFFSET, le=MAX_OFFSET),
     ],
-    length: Annotated[int, Query(description="in bytes; -1: as much as possible", ge=-1, le=MAX_OFFSET)],
+    length: Annotated[int, Query(description="number of bytes; -1: the maximum", ge=-1, le=MAX_OFFSET)],
 ) -> Response:
-    """A part of a log file: `{offset, length, data, size}`, at most 512 KiB. To follow it, ask from offset + length."""
+    """Read a part of a log file: `{offset, length, data, size}`, at most 512 KiB.
+
+    To follow the file, continue at offset + length.
+    """
     wanted = MAX_PART if length < 0 else min(length, MAX_PART)
     question = ReadFile(relative_log_path(path), 0 if offset == -1 else offset, 0 if offset == -1 else wanted)
     part: FileData = await _ask(tracked, container, "ReadFile", question)
@@ -86,9 +90,9 @@ async def file_data(
 async def file_stats(
     tracked: Tracked,
     container: Container,
-    path: Annotated[FilePath, Query(description="a folder below the log folder; empty is that folder")] = "",
+    path: Annotated[FilePath, Query(description="folder relative to the log folder; empty: the log folder")] = "",
 ) -> Response:
-    """What is in a log folder: name → `{path, is_dir, size, modified, formatted_stat}`."""
+    """List a log folder: name → `{path, is_dir, size, modified, formatted_stat}`."""
     listed: FileList = await _ask(tracked, container, "ListFiles", ListFiles(relative_log_path(path)))
     shown = {file.path.rpartition("/")[2]: describe_file(file) for file in listed.files}
     return tracked.respond(shown)
@@ -97,17 +101,17 @@ async def file_stats(
 @router.get(
     "/topologies/container/filedownload",
     response_class=Response,
-    summary="A whole log file",
+    summary="Download a log file",
     responses={
         200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
-        404: {"description": "There is no such file."},
-        422: {"description": "An argument makes no sense."},
+        404: {"description": "The file does not exist."},
+        422: {"description": "An argument is invalid."},
         503: {"description": "The container does not answer."},
     },
 )
 @router.get("/topologies/containerfiledownload", include_in_schema=False)
 async def file_download(tracked: Tracked, container: Container, path: FilePath) -> Response:
-    """The file as it is now, in a stream; what is appended meanwhile is not part of it."""
+    """Download a log file in its present size. Data appended meanwhile is not included."""
     name = relative_log_path(path)
     first: FileData = await _ask(tracked, container, "ReadFile", ReadFile(name, 0, CHUNK))
 
@@ -128,7 +132,7 @@ async def file_download(tracked: Tracked, container: Container, path: FilePath) 
 
 
 def _container_of(found: TrackedTopology, instance: str) -> int:
-    """The container of an instance that the packing plan has. Raises NotFound."""
+    """Return the container of an instance in the packing plan. Raises NotFound."""
     try:
         parse_instance_id(instance)
     except ValueError as error:
@@ -150,17 +154,17 @@ async def _process(tracked: TrackedRequest, instance: str) -> ProcessStatus:
 
 @get(router, "/topologies/pid")
 async def pid(tracked: Tracked, instance: Instance) -> Response:
-    """The process id of an instance, in `stdout` as Heron has it; 404 while it does not live."""
+    """Get the process id of an instance, in `stdout` as in Heron; 404 while it is not running."""
     process = await _process(tracked, instance)
     if not process.pid:
-        raise NotFound(f"{instance} does not live at this moment: it is {process.state}")
+        raise NotFound(f"{instance} is not running: it is {process.state}")
     shown = {"command": f"pid of {instance}", "stdout": f"{process.pid}\n", "stderr": "", "pid": process.pid}
     return tracked.respond(shown)
 
 
 @get(router, "/topologies/jstack", "/topologies/stacks")
 async def stacks(tracked: Tracked, instance: Instance) -> Response:
-    """The stack of every thread of an instance at this moment, in `stdout`."""
+    """Get the stack of every thread of an instance, in `stdout`."""
     container = _container_of(tracked.topology, instance)
     dump: Stacks = await _ask(tracked, container, "Stacks", StacksRequest(instance))
     shown = {"command": f"stacks of {instance}", "stdout": dump.text, "stderr": "", "pid": dump.pid}

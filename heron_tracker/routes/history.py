@@ -1,8 +1,8 @@
-"""What is kept of topologies, also of those that were killed: read by DuckDB from files, never by Spark.
+"""Routes about the history of topologies, including killed ones: read from files by DuckDB.
 
-No process is asked, so these paths answer whatever runs. A submission is looked for among those that are there, never
-at a path made of what a request says. Answers are bounded (``heron_control.history.reading.MAX_POINTS``), and computed
-beside the loop, one after the other.
+No process is asked, so these routes do not depend on running topologies. A submission is looked up among the
+existing ones, never at a path built from the request. Answers are limited
+(``heron_control.history.reading.MAX_POINTS``) and computed in the query thread.
 """
 
 from __future__ import annotations
@@ -40,26 +40,24 @@ router = APIRouter(tags=["history"])
 POINTS = 500  # of a series, at most, where no step is asked for
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
-Id = Annotated[Text, Query(description="of the submission; the newest if empty")]
-Since = Annotated[
-    int | None, Query(description="seconds since 1970; from the beginning if left out", ge=0, le=MAX_TIME)
-]
-Until = Annotated[int | None, Query(description="seconds since 1970; to the end if left out", ge=0, le=MAX_TIME)]
+Id = Annotated[Text, Query(description="id of the submission; the newest if empty")]
+Since = Annotated[int | None, Query(description="seconds since 1970; default: the beginning", ge=0, le=MAX_TIME)]
+Until = Annotated[int | None, Query(description="seconds since 1970; default: the end", ge=0, le=MAX_TIME)]
 Step = Annotated[
-    int | None, Query(description="seconds of a point, a multiple of 10; chosen if left out", ge=10, le=366 * 86_400)
+    int | None, Query(description="seconds per point, a multiple of 10; automatic by default", ge=10, le=366 * 86_400)
 ]
 
 Kinds = Annotated[
-    list[Text] | None, Query(description=f"{', '.join(KINDS)}; may be repeated; all if left out", max_length=len(KINDS))
+    list[Text] | None, Query(description=f"{', '.join(KINDS)}; may be repeated; default: all", max_length=len(KINDS))
 ]
-Offset = Annotated[int, Query(description="behind so many", ge=0, le=1_000_000)]
+Offset = Annotated[int, Query(description="number of events to skip", ge=0, le=1_000_000)]
 
 
 @get(router, "/topologies/history")
 async def submissions(
     request: Request, cluster: Clusters, environ: Environs, role: Role = None, topology: Text = "", limit: Limit = 100
 ) -> Response:
-    """The submissions that have a history, the newest first: who, when, how many tasks, and whether it still runs."""
+    """List submissions with a history, newest first: user, time, tasks, and whether they are running."""
     tracker = tracker_of(request)
     running = _running(tracker)
 
@@ -83,8 +81,10 @@ async def series(
     role: Role = None, id: Id = "", component: Text = "", instance: Text = "", starttime: Since = None,
     endtime: Until = None, step: Step = None,
 ) -> Response:  # fmt: skip
-    """Points over time of each component and metric, all instances together unless one is named: growth of counters,
-    least, greatest, mean and last value of gauges, count and percentiles (merged sketches) of latencies in ms."""
+    """Get points over time of each component and metric, merged over instances unless one is named.
+
+    Counters have their growth, gauges least, greatest, mean and last value, latencies count and percentiles in ms.
+    """
     tracker = tracker_of(request)
 
     def compute() -> dict[str, Any]:
@@ -112,9 +112,12 @@ async def events(
     request: Request, cluster: Cluster, environ: Environ, topology: Topology, role: Role = None, id: Id = "",
     kind: Kinds = None, starttime: Since = None, endtime: Until = None, limit: Limit = 100, offset: Offset = 0,
 ) -> Response:  # fmt: skip
-    """What happened, the newest first: exceptions of user code, plan changes, pressure on spouts with its causes,
-    checkpoints, restores, and what was asked of the api server; times in seconds since 1970. `count`: so many are told
-    as one, of which the last was then. `detail`: the traceback of an exception, else JSON."""
+    """List events, newest first; times in seconds since 1970.
+
+    Exceptions of user code, plan changes, backpressure on spouts with its causes, checkpoints, restores, and audited
+    requests. `count`: number of merged events, of which `time` is the last. `detail`: the traceback of an exception,
+    otherwise JSON.
+    """
     tracker = tracker_of(request)
 
     def compute() -> list[dict[str, Any]]:
@@ -149,7 +152,7 @@ def _shape(root: Path, place: Place, submitted_at: float, running: frozenset[tup
 
 
 def _folder(root: Path, named: tuple[str, str | None, str, str, str]) -> Path:
-    """Of the submission that is meant. Raises NotFound."""
+    """Return the folder of a submission. Raises NotFound."""
     cluster, role, environ, topology, id_ = named
     found = [
         place
@@ -159,7 +162,7 @@ def _folder(root: Path, named: tuple[str, str | None, str, str, str]) -> Path:
         and id_ in ("", place.id)
     ]
     if not found:
-        raise NotFound(f"there is no history of {topology!r} in {cluster}; it is kept with heron.history.enabled=true")
+        raise NotFound(f"no history of {topology!r} in {cluster}; set heron.history.enabled=true to keep one")
     return root / newest_first(root, found)[0][0].path
 
 

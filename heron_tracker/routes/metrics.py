@@ -1,4 +1,4 @@
-"""Heron's paths about metrics and exceptions. All of them ask the topology master, with a deadline."""
+"""Heron's routes about metrics and exceptions. All of them ask the topology master, with a deadline."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def _range(start: int, end: int) -> None:
 async def metrics(
     tracked: Tracked, component: Component, metricname: MetricNames, instance: Instances, interval: Interval = -1
 ) -> Response:
-    """Metric → instance → value within an interval: growth of counters, last value of gauges, mean latency in ms.
+    """Get metrics: metric → instance → value within an interval.
 
-    `rates` are per second; `percentiles` come from merged sketches, `*` standing for all instances merge_instances.
+    Growth of counters, last value of gauges, mean latency in ms. `rates` are per second; `percentiles` come from
+    merged sketches, `*` stands for all instances together.
     """
     question = MetricsRequest(tracked.topology.component(component), float(interval), requested_metrics(metricname))
     answer = await tracked.master("Metrics", question)
@@ -74,7 +75,7 @@ async def _timeline(
 async def timeline(
     tracked: Tracked, component: Component, metricname: MetricNames, instance: Instances, starttime: Time, endtime: Time
 ) -> Response:
-    """Metric → instance → minute → value, for the last three hours."""
+    """Get metrics over time: metric → instance → minute → value, for the last three hours."""
     return await _timeline(tracked, component, metricname, (starttime, endtime), instance, as_text=False)
 
 
@@ -82,18 +83,18 @@ async def timeline(
 async def timeline_as_text(
     tracked: Tracked, component: Component, metricname: MetricNames, instance: Instances, starttime: Time, endtime: Time
 ) -> Response:
-    """The timeline with its values as text."""
+    """Get the timeline with values as text."""
     return await _timeline(tracked, component, metricname, (starttime, endtime), instance, as_text=True)
 
 
 @get(router, "/topologies/metrics/query", "/topologies/metricsquery")
 async def query(
     tracked: Tracked,
-    query: Annotated[str, Query(description="as SUM(TS(word, *, __emit-count/default))", max_length=MAX_LENGTH)],
+    query: Annotated[str, Query(description="such as SUM(TS(word, *, __emit-count/default))", max_length=MAX_LENGTH)],
     starttime: Time,
     endtime: Time,
 ) -> Response:
-    """A query in the metrics query language: points by minute."""
+    """Evaluate a query of the metrics query language: points by minute."""
     _range(starttime, endtime)
     found = tracked.topology
     try:
@@ -136,12 +137,12 @@ async def _exceptions(tracked: TrackedRequest, component: str, instances: list[s
 
 @get(router, "/topologies/exceptions")
 async def exceptions(tracked: Tracked, component: Component, instance: Instances) -> Response:
-    """What user code raised, each kind once, the most recent last."""
+    """List exceptions of user code, each kind once, the most recent last."""
     reports = await _exceptions(tracked, component, instance)
     return tracked.respond([heron_records.exception(tracked.topology.record, report) for report in reports])
 
 
 @get(router, "/topologies/exceptionsummary")
 async def exception_summary(tracked: Tracked, component: Component, instance: Instances) -> Response:
-    """How often each class of exception was raised, and when first and last; over all instances."""
+    """Count exceptions by class, with first and last time, over all instances."""
     return tracked.respond(heron_records.exception_summary(await _exceptions(tracked, component, instance)))

@@ -1,4 +1,4 @@
-"""What the web page asks, below ``/api/v1``: lists and overviews in one answer each. Open to all clients."""
+"""Routes for the web page below ``/api/v1``: lists and overviews in one response each. Open to all clients."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ async def rows(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """The list: state, containers, tasks, rates, complete latency, failures and backpressure of each topology."""
+    """List topologies.
+
+    State, containers, tasks, rates, complete latency, failures and backpressure of each topology.
+    """
     tracker = tracker_of(request)
     chosen = take_page([(f.key, f) for f in tracker.topologies(cluster, environ, role)], limit, cursor)
     listed = await asyncio.gather(*(_row(tracker, found, interval) for found in chosen.items))
@@ -110,7 +113,7 @@ async def rows(
 
 @get(router, "/topology")
 async def topology(tracked: Tracked, interval: Interval = DEFAULT_INTERVAL) -> Response:
-    """One topology: how it is, the graph with its rates, containers with their processes, backpressure."""
+    """Describe a topology: health, the graph with its rates, containers with their processes, backpressure."""
     tracker, found = tracked.tracker, tracked.topology
     names = (*OVERVIEW_METRICS, *_USAGE)
     status, metrics, always = await asyncio.gather(
@@ -155,10 +158,10 @@ async def topology(tracked: Tracked, interval: Interval = DEFAULT_INTERVAL) -> R
 @get(router, "/topology/metrics")
 async def windows(
     tracked: Tracked,
-    component: Annotated[str, Query(max_length=256, description="its metrics, over all instances")] = "",
-    instance: Annotated[str, Query(max_length=256, description="only this one's")] = "",
+    component: Annotated[str, Query(max_length=256, description="component, over all instances")] = "",
+    instance: Annotated[str, Query(max_length=256, description="only this instance")] = "",
 ) -> Response:
-    """Counters and latencies of a component or an instance for 10 minutes, 1 hour, 3 hours and since the start."""
+    """Get metrics of a component or an instance for 10 minutes, 1 hour, 3 hours and since the start."""
     found = tracked.topology
     if not component:
         raise UsageError("component: is missing")
@@ -181,12 +184,15 @@ async def trend(
     tracked: Tracked,
     component: Component,
     metricname: MetricNames,
-    interval: Annotated[int, Query(description="seconds back: points of 5 s up to 595, else of a minute", ge=5,
+    interval: Annotated[int, Query(description="seconds back: points of 5 s up to 595, otherwise of a minute", ge=5,
                                    le=LONGEST_RANGE)] = 3600,
-    instance: Annotated[str, Query(max_length=256, description="only this one's; all together if empty")] = "",
+    instance: Annotated[str, Query(max_length=256, description="only this instance; empty: all together")] = "",
 ) -> Response:  # fmt: skip
-    """Points over time, of a component's instances together: growth of counters (sum), gauges (the greatest of any
-    instance, and the least), mean latencies (of the slowest instance). Null where nobody reported."""
+    """Get metrics over time, merged over a component's instances.
+
+    Sum of the growth of counters, greatest and least value of gauges over all instances, mean latency of the slowest
+    instance. Null without reports.
+    """
     wanted = tracked.topology.component(component)
     question = TimelineRequest(wanted, float(interval), requested_metrics(metricname), ranges=True)
     answer: TimelineReply = await tracked.master("Timeline", question)
@@ -197,10 +203,10 @@ async def trend(
 @get(router, "/topology/exceptions")
 async def exceptions(
     tracked: Tracked,
-    component: Annotated[str, Query(max_length=256, description="of this one; of all if empty")] = "",
-    instance: Annotated[str, Query(max_length=256, description="of this one")] = "",
+    component: Annotated[str, Query(max_length=256, description="only this component; empty: all")] = "",
+    instance: Annotated[str, Query(max_length=256, description="only this instance")] = "",
 ) -> Response:
-    """What user code raised, the most recent first; times in seconds since 1970."""
+    """List exceptions of user code, the most recent first; times in seconds since 1970."""
     question = ExceptionsRequest(tracked.topology.component(component or "*"))
     answer: ExceptionsReply = await tracked.master("Exceptions", question)
     shown = [

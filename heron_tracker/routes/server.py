@@ -1,4 +1,4 @@
-"""Paths about the tracker itself: health, its metrics, Prometheus targets, events, the web page, the documentation."""
+"""Routes about the tracker itself: health, metrics, Prometheus targets, events, web page and documentation."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _TEXT: _Responses = {200: {"content": {"text/plain": {"schema": {"type": "string
 _JSON: _Responses = {200: {"content": {"application/json": {"schema": {}}}}}
 
 
-@router.get("/healthz", response_class=PlainTextResponse, responses=_TEXT, summary="The process lives")
+@router.get("/healthz", response_class=PlainTextResponse, responses=_TEXT, summary="Check liveness")
 @router.get("/health", response_class=PlainTextResponse, include_in_schema=False)
 async def healthz() -> Response:
-    """`ok` as long as the process answers at all."""
+    """Return `ok` while the process responds."""
     return PlainTextResponse("ok")
 
 
@@ -47,10 +47,10 @@ async def healthz() -> Response:
     "/readyz",
     response_class=Response,
     responses={**_JSON, 503: {"description": "A cluster has not been read yet."}},
-    summary="The state of every cluster has been read",
+    summary="Check readiness",
 )
 async def readyz(request: Request) -> Response:
-    """Ready once each cluster was read; one whose store went away later is `stale`, and its last state is served."""
+    """Return whether each cluster was read. If its store fails later, its last state is served as `stale`."""
     states = [watch.state for watch in tracker_of(request).watches.values()]
     clusters = {s.name: {"stale": s.stale, "error": s.error, "topologies": len(s.topologies)} for s in states}
     ready = all(state.read_at for state in states)
@@ -59,20 +59,20 @@ async def readyz(request: Request) -> Response:
     return response
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=_TEXT, summary="The tracker's own metrics")
+@router.get("/metrics", response_class=PlainTextResponse, responses=_TEXT, summary="Get metrics of the tracker")
 async def metrics(request: Request) -> Response:
-    """In the text format of Prometheus."""
+    """Return metrics in the text format of Prometheus."""
     return Response(tracker_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get(
     "/prometheus/targets",
     response_class=Response,
-    responses={**_JSON, 404: {"description": "There is no such cluster."}, 503: {"description": "Not read yet."}},
-    summary="Targets for Prometheus' http_sd_config",
+    responses={**_JSON, 404: {"description": "The cluster does not exist."}, 503: {"description": "Not read yet."}},
+    summary="List targets for Prometheus' http_sd_config",
 )
 async def targets(request: Request, cluster: Clusters, environ: Environs) -> Response:
-    """The metrics manager of every container that is there, as each container says in the state store."""
+    """Return the address of each container's metrics manager, as stored by the container."""
     items = tracker_of(request).topologies(cluster, environ)
     found = [target for item in items for target in prometheus_targets(item.cluster, item.record)]
     return plain_json(found)
@@ -85,10 +85,10 @@ async def targets(request: Request, cluster: Clusters, environ: Environs) -> Res
         200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
         503: {"description": "Too many streams are open."},
     },
-    summary="Server-sent events: what changes",
+    summary="Stream changes as server-sent events",
 )
 async def events(request: Request, cluster: Clusters, environ: Environs, topology: Topologies) -> Response:
-    """Events `topology` (`{cluster, topology, change}`: added, changed, removed) and `cluster` (stale, back)."""
+    """Stream events `topology` (`{cluster, topology, change}`: added, changed, removed) and `cluster` (stale, back)."""
     tracker = tracker_of(request)
 
     def wanted(change: StoreChange) -> bool:
@@ -106,7 +106,7 @@ async def events(request: Request, cluster: Clusters, environ: Environs, topolog
 
 
 def load_static() -> dict[str, tuple[bytes, str]]:
-    """Every file of the web page: name → content and type. They are few and small; nothing else can be asked for."""
+    """Read all files of the web page: name → content and type. No other file can be requested."""
     folder = resources.files("heron_tracker") / "static"
     found = {}
     for file in folder.iterdir():
@@ -121,24 +121,24 @@ STATIC = load_static()
 
 @router.get("/", include_in_schema=False)
 async def page() -> Response:
-    """The web page."""
+    """Serve the web page."""
     return _static("index.html")
 
 
 @router.get("/docs", include_in_schema=False)
 async def documentation(request: Request) -> Response:
-    """The paths, for people."""
+    """Serve the documentation page."""
     return HTMLResponse(docs_page(request.app.openapi(), DOCS_HEAD, DOCS_TOP))
 
 
 @router.get("/static/{name}", include_in_schema=False)
 async def static(name: str) -> Response:
-    """A part of the web page."""
+    """Serve a file of the web page."""
     return _static(name)
 
 
 def _static(name: str) -> Response:
     known = STATIC.get(name)
     if known is None:
-        raise NotFound("there is no such file")
+        raise NotFound("file not found")
     return Response(known[0], media_type=known[1], headers={"cache-control": "no-cache"})

@@ -1,4 +1,4 @@
-"""Heron's paths about what stands in the state store: topologies, states, plans, locations, machines."""
+"""Heron's routes about the state store: topologies, states, plans, locations and machines."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ DEFAULT_LIMIT = 1000
 
 @get(router, "/clusters")
 async def clusters(request: Request) -> Response:
-    """Names of the clusters this tracker follows."""
+    """List the clusters that this tracker follows."""
     return success_response(request, list(tracker_of(request).watches))
 
 
 @get(router, "/machines")
 async def machines(request: Request, cluster: Clusters, environ: Environs, topology: Topologies) -> Response:
-    """Cluster → environment → topology → the machines it is on."""
+    """List machines: cluster → environment → topology → host names."""
     if topology and not (cluster and environ):
-        raise UsageError("topology: needs cluster and environ, too")
+        raise UsageError("topology: requires cluster and environ")
     tracker = tracker_of(request)
     found: dict[str, dict[str, dict[str, list[str]]]] = {name: {} for name in (cluster or tracker.watches)}
     for item in tracker.topologies(cluster, environ):
@@ -44,7 +44,7 @@ async def machines(request: Request, cluster: Clusters, environ: Environs, topol
 
 
 class _Listed:
-    """The topologies that a list asks for, a page of them."""
+    """A page of the topologies that a list request selects."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class _Listed:
         self._request, self._cluster, self._of, self._page = request, cluster, (environ, role), (limit, cursor)
 
     def respond(self, tell: Callable[[dict[str, Any], TrackedTopology], None]) -> Response:
-        """Cluster → what ``tell`` adds to it for each topology; the other pages are in `Link`. Raises InvalidCursor."""
+        """Return cluster → what ``tell`` adds for each topology, and the next page in `Link`. Raises InvalidCursor."""
         tracker = tracker_of(self._request)
         keyed = [(f.key, f) for f in tracker.topologies(self._cluster, *self._of)]
         chosen = take_page(keyed, *self._page)
@@ -78,7 +78,7 @@ Listed = Annotated[_Listed, Depends()]
 
 @get(router, "/topologies")
 async def topologies(listed: Listed) -> Response:
-    """Cluster → role → environment → names. Pages by `Link` and `X-Total-Count`."""
+    """List topologies: cluster → role → environment → names. Pages by `Link` and `X-Total-Count`."""
 
     def tell(found: dict[str, Any], item: TrackedTopology) -> None:
         _, role, environ, topology = item.key
@@ -89,7 +89,7 @@ async def topologies(listed: Listed) -> Response:
 
 @get(router, "/topologies/states")
 async def states(listed: Listed) -> Response:
-    """Cluster → environment → name → execution state. Pages as `/topologies`."""
+    """List states: cluster → environment → name → execution state. Pages as `/topologies`."""
 
     def tell(found: dict[str, Any], item: TrackedTopology) -> None:
         _, _, environ, topology = item.key
@@ -100,7 +100,7 @@ async def states(listed: Listed) -> Response:
 
 @get(router, "/topologies/info")
 async def info(tracked: Tracked) -> Response:
-    """Everything about a topology at once. Parts that do not exist at this moment are null."""
+    """Get everything about a topology. Missing parts are null."""
     status: MasterStatus | None = None
     with contextlib.suppress(NoAnswer):
         status = await tracked.master("Status", StatusRequest())
@@ -109,57 +109,55 @@ async def info(tracked: Tracked) -> Response:
 
 @get(router, "/topologies/config")
 async def config(tracked: Tracked) -> Response:
-    """The topology's configuration; values that look like secrets are hidden."""
+    """Get the configuration. Secrets are masked."""
     return tracked.respond(heron_records.config(tracked.topology.record), tagged=True)
 
 
 @get(router, "/topologies/logicalplan")
 async def logical(tracked: Tracked) -> Response:
-    """The logical plan: spouts, bolts, their streams."""
+    """Get the logical plan: spouts, bolts and their streams."""
     return tracked.respond(logical_plan(tracked.topology.record.definition), tagged=True)
 
 
 @get(router, "/topologies/physicalplan")
 async def physical(tracked: Tracked) -> Response:
-    """The physical plan: instances, containers, where each stream manager is."""
+    """Get the physical plan: instances, containers and locations of the stream managers."""
     plan = heron_records.optional_physical_plan(tracked.topology.cluster, tracked.topology.record)
     if plan is None:
-        raise NotFound(
-            f"{tracked.topology.name} has no physical plan yet: not all of its stream managers have registered"
-        )
+        raise NotFound(f"{tracked.topology.name} has no physical plan yet: some stream managers have not registered")
     return tracked.respond(plan, tagged=True)
 
 
 @get(router, "/topologies/packingplan")
 async def packing(tracked: Tracked) -> Response:
-    """The packing plan: which task is in which container, and what it needs."""
+    """Get the packing plan: container and resources of each task."""
     plan = packing_plan(tracked.topology.record.definition, tracked.topology.record.packing)
     return tracked.respond(plan, tagged=True)
 
 
 @get(router, "/topologies/executionstate", deprecated=True)
 async def execution_state(tracked: Tracked) -> Response:
-    """Metadata and state in one word."""
+    """Get metadata and state."""
     return tracked.respond(heron_records.execution_state(tracked.topology.cluster, tracked.topology.record))
 
 
 @get(router, "/topologies/metadata")
 async def metadata(tracked: Tracked) -> Response:
-    """Who submitted it, when, with which release."""
+    """Get user, time and release of the submission."""
     return tracked.respond(heron_records.metadata(tracked.topology.cluster, tracked.topology.record), tagged=True)
 
 
 @get(router, "/topologies/schedulerlocation")
 async def scheduler_location(tracked: Tracked) -> Response:
-    """Where the topology's scheduler listens."""
+    """Get the address of the topology's scheduler."""
     location = heron_records.scheduler_location(tracked.topology.record)
     if location is None:
-        raise NotFound(f"{tracked.topology.name} has no scheduler at this moment")
+        raise NotFound(f"{tracked.topology.name} has no scheduler at present")
     return tracked.respond(location)
 
 
 @get(router, "/topologies/runtimestate")
 async def runtime_state(tracked: Tracked) -> Response:
-    """Which parts are there, and which stream managers are registered at the topology master."""
+    """Get the available parts and the registered stream managers."""
     status = await tracked.master("Status", StatusRequest())
     return tracked.respond(heron_records.runtime_state(tracked.topology.record, status))

@@ -1,8 +1,8 @@
-"""Merged views of streamlet programs: what the batch says about the past, and the online reducers about the rest.
+"""Routes about merged views of streamlet programs: batch results and the online results after them.
 
-Views are folders that this machine reads; which there are is registered in the home (``heron pipeline run``). Reading
-needs pyarrow; without it these paths answer 503 and everything else goes on. Every answer is bounded, and one that
-would have to read too much of a view is refused; views are read beside the loop (``Tracker.beside``).
+Views are folders readable by this machine, registered in the home (``heron pipeline run``). Reading requires
+pyarrow; without it these routes answer 503 and all others work. Every answer is limited, and one that would read too
+much of a view is refused. Views are read in the query thread (``Tracker.run_query``).
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ Result = TypeVar("Result")
 
 Key = Annotated[
     str | None,
-    Query(description='only this key: JSON (12, "12", ["a", 1]), or a text that is none', max_length=MAX_KEY),
+    Query(description='only this key: JSON (12, "12", ["a", 1]), or a text that is not JSON', max_length=MAX_KEY),
 ]
 From = Annotated[int | None, Query(alias="from", description="ms since 1970, UTC", ge=-MAX_MS, le=MAX_MS)]
-To = Annotated[int | None, Query(alias="to", description="ms since 1970, UTC; below this", ge=-MAX_MS, le=MAX_MS)]
-Limit = Annotated[int, Query(description="at most so many buckets and totals", ge=1, le=100_000)]
-PageLimit = Annotated[int, Query(description="at most so many", ge=1, le=MAX_PAGE)]
-TopN = Annotated[int, Query(description="how many", ge=1, le=MAX_TOP)]
-PageCursor = Annotated[str | None, Query(description="`next` of the page before", min_length=1, max_length=MAX_CURSOR)]
-First = Annotated[
-    str | None, Query(description="a text: only keys that are texts, from this one on", max_length=MAX_KEY)
+To = Annotated[int | None, Query(alias="to", description="ms since 1970, UTC, exclusive", ge=-MAX_MS, le=MAX_MS)]
+Limit = Annotated[int, Query(description="maximum number of buckets and totals", ge=1, le=100_000)]
+PageLimit = Annotated[int, Query(description="maximum number of results", ge=1, le=MAX_PAGE)]
+TopN = Annotated[int, Query(description="number of keys", ge=1, le=MAX_TOP)]
+PageCursor = Annotated[
+    str | None, Query(description="`next` of the previous page", min_length=1, max_length=MAX_CURSOR)
 ]
+First = Annotated[str | None, Query(description="text: only texts as keys, from this one on", max_length=MAX_KEY)]
 Last = Annotated[
-    str | None, Query(description="a text: only keys that are texts, up to this one inclusive", max_length=MAX_KEY)
+    str | None, Query(description="text: only texts as keys, up to and including this one", max_length=MAX_KEY)
 ]
-Name = Annotated[str, PathParameter(description="name of the view, as /views has it", max_length=MAX_NAME)]
-OneKey = Annotated[str, Query(description="JSON, or a text that is none", max_length=MAX_KEY)]
+Name = Annotated[str, PathParameter(description="name of the view, see /views", max_length=MAX_NAME)]
+OneKey = Annotated[str, Query(description="JSON, or a text that is not JSON", max_length=MAX_KEY)]
 
 
 async def _known_alone(request: Request) -> None:
-    """A misspelt parameter would be an answer to another question. Raises UsageError."""
+    """Refuse unknown parameters, which are usually misspelt. Raises UsageError."""
     described = request.app.openapi()["paths"][request.scope["route"].path]["get"]
     known = {each["name"] for each in described["parameters"] if each["in"] == "query"}
     for name in request.query_params:
         if name not in known:
-            raise UsageError(f"{name[:MAX_NAME]}: is no parameter of this path{did_you_mean(name, known)}")
+            raise UsageError(f"{name[:MAX_NAME]}: is not a parameter of this path{did_you_mean(name, known)}")
 
 
 Known = Annotated[None, Depends(_known_alone)]
@@ -69,7 +69,7 @@ Known = Annotated[None, Depends(_known_alone)]
 
 @get(router, "/views")
 async def views(request: Request) -> Response:
-    """Names of the merged views, and T, up to which the batch is the authority."""
+    """List merged views with T, the end of the batch results."""
 
     def look() -> dict[str, Any]:
         found = {}
@@ -87,10 +87,10 @@ async def views(request: Request) -> Response:
 async def view(
     request: Request, name: Name, key: Key = None, from_: From = None, to: To = None, limit: Limit = 10_000
 ) -> Response:
-    """The merged answer: each key and bucket in [from, to) with its value and owner, and each key over all of them.
+    """Read a view: each key and bucket in [from, to) with its value and owner, and the total of each key.
 
-    `to` in the answer is T: buckets that end at or before it are the batch's, later ones the online layer's; `promise`
-    says what that means.
+    `to` in the answer is T: buckets that end at or before it belong to the batch, later ones to the online layer;
+    `promise` explains the guarantee.
     """
     return success_response(request, await _beside(request, lambda: _read(name, key, from_, to, limit)))
 
@@ -100,11 +100,11 @@ async def view_keys(
     request: Request, known: Known, name: Name, limit: PageLimit = 100, cursor: PageCursor = None, first: First = None,
     last: Last = None, from_: From = None, to: To = None,
 ) -> Response:  # fmt: skip
-    """Keys in order, each with its total over the buckets in [from, to): a page of them.
+    """List keys in order, each with its total over the buckets in [from, to), in pages.
 
-    `next` is the `cursor` of the page after, null on the last; no key comes twice and none that stays is passed over,
-    whatever changes in between. `at_most`: this page and those after it have no more keys. Texts stand in the order of
-    their code points; other keys in an order that is always the same.
+    `next` is the `cursor` of the next page, null on the last. No key appears twice, and no key that stays is
+    skipped, whatever changes meanwhile. `at_most`: upper bound of the keys of this and all later pages. Texts are
+    sorted by code points; other keys have a stable order.
     """
 
     def look() -> dict[str, Any]:
@@ -120,10 +120,10 @@ async def view_top(
     request: Request, known: Known, name: Name, n: TopN = 10, smallest: bool = False, first: First = None,
     last: Last = None, from_: From = None, to: To = None,
 ) -> Response:  # fmt: skip
-    """The n keys with the largest totals over the buckets in [from, to), or with the smallest.
+    """List the n keys with the largest or smallest totals over the buckets in [from, to).
 
-    Of equal totals the lesser key comes first; keys without a value are left out. 422 where values have no order, or
-    where more than 300 000 rows would have to be read; `heron pipeline top` has no such bound.
+    Of equal totals the lesser key comes first; keys without a value are omitted. 422 for values without an order, or
+    if more than 300 000 rows would be read; `heron pipeline top` has no such limit.
     """
 
     def look() -> dict[str, Any]:
@@ -138,10 +138,10 @@ async def view_top(
 async def view_series(
     request: Request, known: Known, name: Name, key: OneKey, from_: From = None, to: To = None, limit: PageLimit = 1_000
 ) -> Response:
-    """The buckets of one key in [from, to), by time, each with its value and owner.
+    """List the buckets of one key in [from, to) by time, each with its value and owner.
 
-    `next` is the `from` that goes on where this ends, null at the end. A key that is JSON and a text (`12`) is that of
-    the JSON; the text is `"12"`.
+    `next` is the `from` of the next page, null at the end. A key that is valid JSON (`12`) is read as JSON; write
+    `"12"` for the text.
     """
 
     def look() -> dict[str, Any]:
@@ -158,8 +158,11 @@ async def view_series(
 
 @get(router, "/pipeline/runs")
 async def runs(request: Request) -> Response:
-    """The streaming runs on Spark that live on this machine, in the tracker's home: the last micro-batch with its rows,
-    seconds and rate, what is kept (`portions`, `state_rows`, `state_bytes`), and the address of Spark's own page."""
+    """List streaming runs on Spark in the tracker's home on this machine.
+
+    The last micro-batch with rows, seconds and rate, the size of the state (`portions`, `state_rows`,
+    `state_bytes`), and the address of Spark's page.
+    """
     folder = tracker_of(request).runs
     found = await _beside(request, lambda: living(folder))
     return success_response(request, [{**asdict(run), "input_rate": run.input_rate} for run in found])
@@ -205,21 +208,21 @@ def _bucket(answer: Answer) -> dict[str, Any]:
 
 
 def _keys(text: str) -> list[Any]:
-    """The key as JSON, and as the text itself where that is something else."""
+    """Return the key as JSON, and as a text where that differs."""
     value = key_from(text)
     if isinstance(value, dict):
-        raise UsageError("key: an object is no key")
+        raise UsageError("key: must be a scalar, not a JSON object")
     return [value] if isinstance(value, str | tuple) else [value, text]
 
 
 async def _beside(request: Request, question: Callable[[], Result]) -> Result:
-    """Files are read beside the loop, in turn with other long questions; what can go wrong becomes an answer."""
+    """Run a query and translate its exceptions."""
     try:
         return await tracker_of(request).run_query(question)
     except NoSuchView as error:
         raise NotFound(str(error)) from None
     except ImportError:
-        raise Unavailable("views need pyarrow here: pip install 'heronry[archive]'") from None
+        raise Unavailable("views require pyarrow: pip install 'heronry[archive]'") from None
     except (TypeError, RecursionError) as error:
         raise UsageError(f"key: {error}") from None
     except (ViewError, OSError) as error:

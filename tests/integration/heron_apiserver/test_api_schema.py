@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from heron_apiserver.api_server import ApiServer
 from heron_apiserver.application import make_app
-from heron_apiserver.server import ApiServerOptions, cluster_config, parts_of, prepare_home
+from heron_apiserver.server import ApiServerOptions, cluster_config, prepare_home, store_and_scheduler
 from heron_apiserver.tokens import TokenBook
 
 with warnings.catch_warnings():
@@ -37,7 +37,7 @@ def schema() -> dict[str, Any]:
         home = prepare_home(Path(folder, "home"))
         options = ApiServerOptions(home, cluster="box")
         place = cluster_config(options, home)
-        return make_app(ApiServer(place, *parts_of(options, place), "local", TokenBook(home))).openapi()
+        return make_app(ApiServer(place, *store_and_scheduler(options, place), "local", TokenBook(home))).openapi()
 
 
 SCHEMA = schemathesis.openapi.from_dict(schema())

@@ -73,7 +73,7 @@ def test_the_envelope_and_its_absence(rest: TrackerProcess) -> None:
     assert "did you mean 'WordCount'" in body["message"]
     status, bare = rest.get("/topologies/info", **{**PLACE, "cluster": "mars"}, envelope="false")
     assert status == 404
-    assert str(bare).startswith("request failed: this tracker knows no cluster 'mars'")
+    assert str(bare).startswith("request failed: unknown cluster 'mars'")
     assert rest.get("/topologies/info", cluster="local")[0] == 422
     assert rest.get("/topologies/info", **PLACE, role="bob")[0] == 404
     assert rest.get("/nowhere")[1]["status"] == "failure"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from topology_world import definition
 
 from heron_apiserver.access import PERMISSIONS, Caller, CallerRole, Permission, parse_bearer_token, secrets_equal
-from heron_apiserver.recovery import Folder, RecoveryStep, decide, unused
+from heron_apiserver.recovery import Folder, RecoveryStep, plan_recovery, unused_packages
 from heron_apiserver.request_log import (
     MAX_AGE_SECONDS,
     MAX_ENTRIES,
@@ -42,7 +42,7 @@ TOKENS = [
 
 
 def test_every_right_of_every_role_is_stated_and_the_rest_is_denied() -> None:
-    table = {(role, right): Caller(role).may(right) for role in CallerRole for right in Permission}
+    table = {(role, right): Caller(role).has_permission(right) for role in CallerRole for right in Permission}
     assert {pair for pair, may in table.items() if may} == {
         *((CallerRole.ADMIN, permission) for permission in Permission),
         (CallerRole.SUBMIT, Permission.LOOK),
@@ -236,7 +236,7 @@ FOLDERS = st.lists(
 
 @given(FOLDERS, IDS)
 def test_recovery_keeps_exactly_what_the_store_has(folders: list[Folder], stored: str) -> None:
-    steps = decide(folders, {"words": stored} if stored else {})
+    steps = plan_recovery(folders, {"words": stored} if stored else {})
     assert sorted(f.path for f, _ in steps) == sorted(f.path for f in folders)
     for folder, step in steps:
         lives = bool(stored) and folder.topology_id == stored
@@ -249,10 +249,10 @@ def test_recovery_keeps_exactly_what_the_store_has(folders: list[Folder], stored
 
 @given(FOLDERS)
 def test_recovery_touches_nothing_that_the_store_cannot_tell(folders: list[Folder]) -> None:
-    assert all(step is RecoveryStep.LEAVE for _, step in decide(folders, {}, {"words"}))
+    assert all(step is RecoveryStep.LEAVE for _, step in plan_recovery(folders, {}, {"words"}))
 
 
 @given(st.sets(st.sampled_from("pqrs")), FOLDERS, st.sets(st.sampled_from("pqrs")))
 def test_packages_in_use_stay(packages: set[str], folders: list[Folder], held: set[str]) -> None:
-    gone = unused(packages, folders, held)
+    gone = unused_packages(packages, folders, held)
     assert set(gone) == packages - {f.package for f in folders} - held

@@ -70,7 +70,7 @@ def test_no_secret_is_shown(user: str, password: str, key: str) -> None:
     place = parse_package_location(
         f"sftp://{user}:{password}@host:22/code?key={key}", {"client": {"aws_secret": [key]}}
     )
-    assert place.shown == "sftp://host:22/code"
+    assert place.display_name == "sftp://host:22/code"
     said = place.redact(f"no login as {user}:{password} at {place.url} with {key}") + repr(place) + str(place)
     for secret in (f"{user}:{password}", password, key, place.url):
         assert secret not in said.replace("no login as", "")
@@ -178,7 +178,7 @@ def test_who_comes_while_a_package_goes_waits_and_keeps_it_anew(tmp_path: Path) 
     found: list[bool] = []
 
     def hold() -> None:
-        with packages.held(digest):
+        with packages.hold(digest):
             store._store.keep(*kept.file(b"code"))
             found.append(not packages.remove_unless_held(digest) and packages.has(digest))
 

@@ -44,8 +44,8 @@ async def test_the_api_server_answers_as_the_scheduler(service: PlacedTopologies
     await asyncio.to_thread(submit, service)
     presence = SchedulerEndpoints(service, "127.0.0.1")
     try:
-        await presence.keep()
-        await presence.keep()
+        await presence.refresh()
+        await presence.refresh()
         record = await asyncio.to_thread(topologies.read_topology, service.submissions.store, "words")
         assert record.scheduler is not None
         identity = service.find_identity("words-1")
@@ -61,7 +61,7 @@ async def test_the_api_server_answers_as_the_scheduler(service: PlacedTopologies
         with pytest.raises(grpc.RpcError, match="handshake"):
             await asyncio.to_thread(ask, stranger, "Status", SchedulerStatusRequest())
         await asyncio.to_thread(service.submissions.kill, "words", "ads", "prod")
-        await presence.keep()
+        await presence.refresh()
         with pytest.raises(grpc.RpcError):
             await asyncio.to_thread(ask, identity, "Status", SchedulerStatusRequest())
     finally:
@@ -80,10 +80,10 @@ async def test_a_node_that_stands_is_not_read_again_and_one_that_goes_is_made_an
         async with asyncio.timeout(60):
             while not condition():
                 asked.clear()
-                await presence.keep()
+                await presence.refresh()
 
     try:
-        await presence.keep()
+        await presence.refresh()
         await until(lambda: not asked)
         store.commit([Delete(paths.scheduler("words"))])
         await until(lambda: read([paths.scheduler("words")]) != [None])
@@ -96,12 +96,12 @@ async def test_a_name_can_be_submitted_again_and_again(service: PlacedTopologies
     try:
         for serial in (1, 2, 3):
             await asyncio.to_thread(submit, service, serial)
-            await presence.keep()
+            await presence.refresh()
             record = await asyncio.to_thread(topologies.read_topology, service.submissions.store, "words")
             assert record.scheduler is not None, f"submission {serial} has no scheduler"
             assert record.scheduler.topology_id == f"words-{serial}"
             await asyncio.to_thread(service.submissions.kill, "words", "ads", "prod")
-        await presence.keep()
+        await presence.refresh()
         assert service.submissions.store.children("/schedulers") == []
     finally:
         await presence.close()

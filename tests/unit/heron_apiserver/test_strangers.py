@@ -69,7 +69,7 @@ def test_many_refusals_are_few_lines_and_what_matters_stays(tmp_path: Path, monk
         audit.write("restart", who="nobody", source="192.0.2.1", result=401, message="there is no token")
         audit.write("restart", who="admin", source="192.0.2.1", result=422) if _ < 2 else None
     clock[0] = WINDOW_SECONDS + 1
-    audit.settle()
+    audit.flush_repeats()
     for number in range(1000):
         audit.write("kill", who="nobody", source=str(number), result=401)
     audit.close()

@@ -102,7 +102,7 @@ def test_of_many_at_once_one_wins(made: World) -> None:
     def attempt(serial: int) -> bool:
         mine = definition(serial)
         try:
-            with service.packages.held(digest):
+            with service.packages.hold(digest):
                 return service.submit(fields(), mine, check_definition(mine, fields()), digest)
         except AlreadyExists:
             return False

@@ -37,14 +37,14 @@ def test_what_is_no_pair_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert "'files:///b' is no cluster. Write NAME=STORE_URL" in caplog.text
+    assert "'files:///b' is not a cluster. Write NAME=STORE_URL" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         (TrackerOptions(clusters=(("a", "memory://"), ("a", "memory://"))), "same name"),
-        (TrackerOptions(clusters=(("a", "memory://"),), credentials=(("b", "/x"),)), "no such cluster"),
+        (TrackerOptions(clusters=(("a", "memory://"),), credentials=(("b", "/x"),)), "unknown cluster b"),
         (TrackerOptions(credentials=(("local", "/x"),)), "config.yaml"),
     ],
 )

@@ -106,14 +106,19 @@ async def events(request: Request, cluster: Clusters, environ: Environs, topolog
 
 
 def load_static() -> dict[str, tuple[bytes, str]]:
-    """Read all files of the web page: name → content and type. No other file can be requested."""
-    folder = resources.files("heron_tracker") / "static"
-    found = {}
-    for file in folder.iterdir():
-        kind = TYPES.get("." + file.name.rpartition(".")[2])
-        if kind is not None:
-            found[file.name] = (file.read_bytes(), kind)
-    return found
+    """Read all files of the web page: path → content and type. No other file can be requested."""
+    files: dict[str, tuple[bytes, str]] = {}
+    folders = [("", resources.files("heron_tracker") / "static")]
+    while folders:
+        prefix, folder = folders.pop()
+        for entry in folder.iterdir():
+            name = f"{prefix}{entry.name}"
+            kind = TYPES.get("." + name.rpartition(".")[2])
+            if entry.is_dir():
+                folders.append((f"{name}/", entry))
+            elif kind is not None:
+                files[name] = (entry.read_bytes(), kind)
+    return files
 
 
 STATIC = load_static()
@@ -131,14 +136,14 @@ async def documentation(request: Request) -> Response:
     return HTMLResponse(docs_page(request.app.openapi(), DOCS_HEAD, DOCS_TOP))
 
 
-@router.get("/static/{name}", include_in_schema=False)
-async def static(name: str) -> Response:
+@router.get("/static/{path:path}", include_in_schema=False)
+async def static(path: str) -> Response:
     """Serve a file of the web page."""
-    return _static(name)
+    return _static(path)
 
 
-def _static(name: str) -> Response:
-    known = STATIC.get(name)
+def _static(path: str) -> Response:
+    known = STATIC.get(path)
     if known is None:
         raise NotFound("file not found")
     return Response(known[0], media_type=known[1], headers={"cache-control": "no-cache"})

@@ -1,9 +1,10 @@
-// What is picked, a component or a process: counters and latencies, exceptions, log, stacks.
+// Details of the selected component or process: metrics, exceptions, log, stacks, configuration.
 
-import * as api from "./api.js";
-import { spark } from "./chart.js";
-import { Newest, fill, h } from "./dom.js";
-import { age, count, millis, quantity } from "./format.js";
+import { spark } from "../charts/sparkline.js";
+import * as api from "../data/api.js";
+import { LatestRequest, fill, h } from "../lib/dom.js";
+import { age, count, millis, quantity } from "../lib/format.js";
+import { table } from "../lib/table.js";
 import { LogView } from "./log.js";
 
 const TABS = [["counters", "Counters"], ["exceptions", "Exceptions"], ["log", "Log"], ["stacks", "Stacks"],
@@ -11,7 +12,7 @@ const TABS = [["counters", "Counters"], ["exceptions", "Exceptions"], ["log", "L
 const TREND_SECONDS = 3600;
 const WINDOW_NAMES = { 600: "10 min", 3600: "1 h", 10800: "3 h", "-1": "all time" };
 
-// A line without the time before the topology began; the last point of a counter is not over and left out.
+// Cut off the time before the topology began, and the unfinished last point of a counter.
 function since(line, trend, began) {
   const from = Math.max(0, Math.floor((began - trend.starttime) / trend.step) + 1);
   const to = line.kind === "counter" ? -1 : undefined;
@@ -22,8 +23,8 @@ export class DetailView {
   constructor(t, go) {
     this.t = t;
     this.go = go;
-    this.picked = {};
-    this.newest = new Newest();
+    this.selection = {};
+    this.request = new LatestRequest();
     this.shown = "";
     this.windows = null;
     this.heading = h("h2", {}, "Details");
@@ -33,18 +34,18 @@ export class DetailView {
     this.element = h("section", { class: "card", id: "detail", "aria-label": "Details" }, this.heading, this.tabs, this.body);
   }
 
-  close() { this.newest.stop(); this.closeLog(); }
+  close() { this.request.stop(); this.closeLog(); }
 
   closeLog() { if (this.log) { this.log.close(); this.log = null; } }
 
-  show(picked, data) {
-    this.picked = picked;
+  show(selection, data) {
+    this.selection = selection;
     this.data = data;
-    const { component, instance } = picked;
-    this.tab = TABS.some(([key]) => key === picked.tab) ? picked.tab : "counters";
+    const { component, instance } = selection;
+    this.tab = TABS.some(([key]) => key === selection.tab) ? selection.tab : "counters";
     this.heading.textContent = instance || (component ? `Component ${component}` : "All components");
     fill(this.tabs, TABS.map(([key, title]) => h("button", { type: "button", role: "tab", "data-key": `tab-${key}`,
-      "aria-selected": key === this.tab ? "true" : "false", onclick: () => this.go({ ...this.picked, tab: key }) }, title)));
+      "aria-selected": key === this.tab ? "true" : "false", onclick: () => this.go({ ...this.selection, tab: key }) }, title)));
     const key = JSON.stringify([component, instance, this.tab]);
     if (key !== this.shown && data) {
       this.shown = key;
@@ -56,9 +57,9 @@ export class DetailView {
     }
   }
 
-  // The component whose metrics a process reports under.
-  source() {
-    const { component, instance } = this.picked;
+  // Return the component under which a process reports its metrics.
+  metricsComponent() {
+    const { component, instance } = this.selection;
     if (component) return component;
     const kinds = { topology_master: "__tmanager__", stream_manager: "__stmgr__", metrics_manager: "__metricsmgr__",
       heron_container: "__container__", heron_scheduler: "__scheduler__" };
@@ -68,18 +69,18 @@ export class DetailView {
   async refresh() {
     if (!this.data || (["stacks", "config"].includes(this.tab) && this.loaded)) return;
     if (this.tab === "log") return this.openLog();
-    await this.newest.show((signal) => this[`load_${this.tab}`](signal), (drawn) => {
+    await this.request.show((signal) => this[`load_${this.tab}`](signal), (drawn) => {
       this.loaded = true;
       fill(this.body, drawn);
     }, (error) => fill(this.body, h("p", { class: "empty" }, error.message)));
   }
 
   async load_counters(signal) {
-    const source = this.source();
-    if (!source) return h("p", { class: "empty" }, "Pick a component in the graph or a process in a container.");
+    const source = this.metricsComponent();
+    if (!source) return h("p", { class: "empty" }, "Select a component in the graph or a process in a container.");
     const [answer, trend] = await Promise.all([
-      api.metrics(this.t, source, this.picked.instance, signal),
-      api.timeline(this.t, source, this.picked.instance, [], TREND_SECONDS, signal),
+      api.metrics(this.t, source, this.selection.instance, signal),
+      api.timeline(this.t, source, this.selection.instance, [], TREND_SECONDS, signal),
     ]);
     const lines = new Map(trend.series.map((line) => [line.name, since(line, trend, this.data.submitted_at)]));
     const counters = new Map(), latencies = new Map(), gauges = new Map();
@@ -91,21 +92,21 @@ export class DetailView {
       }
     });
     const names = answer.windows.map((w) => WINDOW_NAMES[w.interval]);
-    if (!counters.size && !latencies.size && !gauges.size) return h("p", { class: "empty" }, "Nothing has been reported yet.");
+    if (!counters.size && !latencies.size && !gauges.size) return h("p", { class: "empty" }, "No metrics reported yet.");
     return [
       this.table("Counters", names, counters, (m) => [this.amount(m), h("div", { class: "soft small" }, `${this.amount(m, m.rate)}/s`)], lines),
       this.table("Latencies, median", names, latencies, (m) => (m.latency ? [millis(m.latency.p50),
         h("div", { class: "soft small" }, `p99 ${millis(m.latency.p99)}`),
         h("div", { class: "soft small" }, `mean ${millis(m.latency.mean)}`)] : "–"), lines),
-      this.table("Gauges", ["Now", ...names.slice(0, 3)], this.nowAndRanges(gauges), (m) => m, lines),
+      this.table("Gauges", ["Now", ...names.slice(0, 3)], this.gaugeRows(gauges), (m) => m, lines),
     ];
   }
 
-  // Totals of time and bytes are shown as such, all others as numbers.
+  // Totals of bytes have a unit, all others are numbers.
   amount(m, value = m.total) { return m.unit === "bytes" ? quantity(value, m) : count(value); }
 
-  // Of each gauge: from where to where any instance's is now, with the sum of all, and from where to where it went.
-  nowAndRanges(gauges) {
+  // Current range over all instances with the sum, and the ranges of the windows.
+  gaugeRows(gauges) {
     const rows = new Map();
     for (const [name, found] of gauges) {
       const row = [];
@@ -128,17 +129,15 @@ export class DetailView {
       const line = lines.get(name);
       return line ? spark(line.values, line.minima, `${name}, last hour`) : null;
     };
-    return [h("h3", {}, title), h("table", { class: "metrics" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Metric"),
-      columns.map((name) => h("th", { scope: "col", class: "number" }, name)))),
-    h("tbody", {}, [...metrics].map(([name, values]) => h("tr", {},
+    return [h("h3", {}, title), table(["Metric", ...columns.map((name) => [name, true])], [...metrics].map(([name, values]) => h("tr", {},
       h("td", { class: "name mono", title: meaning(values) }, name, h("div", {}, trend(name))),
-      columns.map((_, n) => h("td", { class: "number" }, values[n] ? cell(values[n]) : "–"))))))];
+      columns.map((_, n) => h("td", { class: "number" }, values[n] ? cell(values[n]) : "–")))), { class: "metrics" })];
   }
 
   async load_exceptions(signal) {
-    const { component, instance } = this.picked;
+    const { component, instance } = this.selection;
     const found = await api.exceptions(this.t, component, component ? instance : "", signal);
-    if (!found.length) return h("p", { class: "empty" }, "User code has raised nothing.");
+    if (!found.length) return h("p", { class: "empty" }, "No exceptions.");
     return found.map((e) => {
       const key = `${e.instance} ${e.class_name} ${e.traceback}`;
       return h("details", { open: this.opened.has(key), ontoggle: (event) => {
@@ -151,11 +150,11 @@ export class DetailView {
   }
 
   async load_stacks(signal) {
-    const { component, instance } = this.picked;
-    if (!instance || !component) return h("p", { class: "empty" }, "Pick an instance in a container.");
+    const { component, instance } = this.selection;
+    if (!instance || !component) return h("p", { class: "empty" }, "Select an instance in a container.");
     const answer = await api.stacks(this.t, instance, signal);
     const again = () => { this.loaded = false; this.refresh(); };
-    return [h("p", {}, h("button", { type: "button", onclick: again, "data-key": "again" }, "Take again")),
+    return [h("p", {}, h("button", { type: "button", onclick: again, "data-key": "again" }, "Refresh")),
       h("pre", { class: "log", tabindex: 0 }, answer.stdout)];
   }
 
@@ -168,14 +167,14 @@ export class DetailView {
 
   openLog() {
     if (this.log) return;
-    const { component, instance } = this.picked;
+    const { component, instance } = this.selection;
     const logs = [];
     for (const container of this.data.container_list) {
       for (const p of container.processes) {
         if (instance ? p.name === instance : !component || p.component === component) logs.push([container.id, p.name]);
       }
     }
-    if (!logs.length) { fill(this.body, h("p", { class: "empty" }, "There is no process to show a log of.")); return; }
+    if (!logs.length) { fill(this.body, h("p", { class: "empty" }, "No process selected.")); return; }
     this.log = new LogView(this.t, logs);
     fill(this.body, this.log.element);
     this.log.start();

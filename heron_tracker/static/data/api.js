@@ -1,4 +1,4 @@
-// The data layer: everything that is fetched, and nothing that is drawn.
+// All requests to the tracker, and live changes.
 
 class ApiError extends Error {
   constructor(status, message) { super(message); this.status = status; }
@@ -25,30 +25,30 @@ async function get(path, parameters, signal) {
   return body.result;
 }
 
-const place = (t) => ({ cluster: t.cluster, role: t.role, environ: t.environ, topology: t.topology });
+const names = (t) => ({ cluster: t.cluster, role: t.role, environ: t.environ, topology: t.topology });
 
 export const topologies = (cursor, signal) => get("/api/v1/topologies", { cursor, limit: 200 }, signal);
-export const topology = (t, signal) => get("/api/v1/topology", place(t), signal);
+export const topology = (t, signal) => get("/api/v1/topology", names(t), signal);
 export const metrics = (t, component, instance, signal) =>
-  get("/api/v1/topology/metrics", { ...place(t), component, instance }, signal);
+  get("/api/v1/topology/metrics", { ...names(t), component, instance }, signal);
 export const timeline = (t, component, instance, metricname, interval, signal) =>
-  get("/api/v1/topology/timeline", { ...place(t), component, instance, metricname, interval }, signal);
+  get("/api/v1/topology/timeline", { ...names(t), component, instance, metricname, interval }, signal);
 export const exceptions = (t, component, instance, signal) =>
-  get("/api/v1/topology/exceptions", { ...place(t), component, instance }, signal);
+  get("/api/v1/topology/exceptions", { ...names(t), component, instance }, signal);
 export const runs = (signal) => get("/pipeline/runs", {}, signal);
 export const kept = (signal) => get("/topologies/history", { limit: 200 }, signal);
 export const history = (t, metricname, signal) =>
-  get("/topologies/history/metrics", { ...place(t), id: t.id, metricname }, signal);
+  get("/topologies/history/metrics", { ...names(t), id: t.id, metricname }, signal);
 export const historyEvents = (t, kind, offset, limit, signal) =>
-  get("/topologies/history/events", { ...place(t), id: t.id, kind, offset, limit }, signal);
+  get("/topologies/history/events", { ...names(t), id: t.id, kind, offset, limit }, signal);
 export const log = (t, container, path, offset, length, signal) =>
-  get("/topologies/container/filedata", { ...place(t), container, path, offset, length }, signal);
-export const stacks = (t, instance, signal) => get("/topologies/jstack", { ...place(t), instance }, signal);
-export const config = (t, signal) => get("/topologies/config", place(t), signal);
+  get("/topologies/container/filedata", { ...names(t), container, path, offset, length }, signal);
+export const stacks = (t, instance, signal) => get("/topologies/jstack", { ...names(t), instance }, signal);
+export const config = (t, signal) => get("/topologies/config", names(t), signal);
 export const download = (t, container, path) =>
-  `/topologies/container/filedownload?${new URLSearchParams({ ...place(t), container, path })}`;
+  `/topologies/container/filedownload?${new URLSearchParams({ ...names(t), container, path })}`;
 
-// Calls `changed(change)` for what changes in the state stores, and `connected(yes)`; returns the undo.
+// Call `changed(change)` for changes in the state stores and `connected(yes)`; return a function that ends this.
 export function follow(changed, connected) {
   const source = new EventSource("/events");
   source.onopen = () => connected(true);

@@ -1,4 +1,4 @@
-// Numbers and times for people.
+// Format numbers and times.
 
 export function count(value) {
   if (value === null || value === undefined) return "–";
@@ -37,7 +37,7 @@ export function age(since) {
 export const share = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(0)} %`);
 export const cores = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
 
-// A value of a metric: `row` says its unit and how to come to it.
+// A value of a metric; `row` has its unit and scale.
 export function quantity(value, row) {
   if (value === null || value === undefined) return "–";
   if (row.unit === "bytes") return bytes(value * row.scale);

@@ -1,10 +1,11 @@
-// The list of all topologies.
+// The list of all topologies, of Spark runs and of ended topologies.
 
-import * as api from "./api.js";
-import { Newest, fill, h, pressure, state } from "./dom.js";
-import { age, count, millis, rate } from "./format.js";
-import { ended } from "./history.js";
-import { streaming } from "./runs.js";
+import * as api from "../data/api.js";
+import { LatestRequest, fill, h } from "../lib/dom.js";
+import { age, bytes, count, millis, rate } from "../lib/format.js";
+import { table } from "../lib/table.js";
+import { pressure, state } from "../lib/widgets.js";
+import { historyLink, topologyLink } from "../router.js";
 
 const COLUMNS = [
   ["Topology", "topology", (t) => t.topology],
@@ -20,17 +21,14 @@ const COLUMNS = [
   ["Submitted", "submitted", (t) => -t.submitted_at, true],
 ];
 
-export const link = (t) =>
-  `#/topology/${[t.cluster, t.role, t.environ, t.topology].map(encodeURIComponent).join("/")}`;
-
-export class ListView {
+export class TopologiesPage {
   constructor(parent, notice) {
     this.notice = notice;
     this.sorted = ["topology", 1];
     this.text = "";
     this.rows = [];
-    this.why = "The tracker has not answered yet."; // why this.rows may lack topologies; "" once all of them are known
-    this.newest = new Newest();
+    this.why = "Loading…"; // why topologies may be missing, "" once all are known
+    this.request = new LatestRequest();
     this.filter = h("input", { type: "search", placeholder: "Filter by name or place", "aria-label": "Filter",
       oninput: (event) => { this.text = event.target.value.toLowerCase(); this.draw(); } });
     this.table = h("div", { class: "card", id: "topologies" });
@@ -41,26 +39,26 @@ export class ListView {
       this.streaming, this.ended);
   }
 
-  pick() {}
+  select() {}
 
-  close() { this.newest.stop(); }
+  close() { this.request.stop(); }
 
   refresh() {
-    return this.newest.show((signal) => this.load(signal), ({ rows, total, clusters, kept, runs }) => {
+    return this.request.show((signal) => this.load(signal), ({ rows, total, clusters, kept, runs }) => {
       this.rows = rows;
       this.total = total;
       const stale = clusters.filter((c) => c.stale);
-      this.why = stale.length ? "No topology is known: the state store does not answer." : "";
+      this.why = stale.length ? "The state store does not answer. Retrying." : "";
       this.notice(stale.map((c) => `The state store of ${c.name} does not answer; its last known state is shown.`).join(" "));
       this.draw();
-      fill(this.streaming, streaming(runs));
+      fill(this.streaming, drawSparkRuns(runs));
       this.streaming.hidden = !this.streaming.hasChildNodes();
-      fill(this.ended, ended(kept));
+      fill(this.ended, drawEndedTopologies(kept));
       this.ended.hidden = !this.ended.hasChildNodes();
     }, (error) => {
       this.notice(`Cannot refresh: ${error.message}`);
       if (!this.rows.length) {
-        this.why = "No topology is known: the tracker cannot be reached.";
+        this.why = "The tracker is unreachable. Retrying.";
         this.draw();
       }
     });
@@ -74,7 +72,7 @@ export class ListView {
       rows.push(...answer.topologies);
       cursor = answer.next;
     } while (cursor && rows.length < 2000);
-    // Without DuckDB or a history there is no such list; that is no fault of this page.
+    // The list of histories requires DuckDB; without it the page works as usual.
     const kept = await api.kept(signal).catch((error) => { if (error.name === "AbortError") throw error; return []; });
     return { ...answer, rows, kept, runs: await api.runs(signal) };
   }
@@ -90,7 +88,7 @@ export class ListView {
       return;
     }
     if (!this.rows.length) {
-      fill(this.table, h("p", { class: "empty" }, "No topology runs. Submit one: ",
+      fill(this.table, h("p", { class: "empty" }, "No topology is running. Submit one: ",
         h("code", {}, "heron submit local examples/word_count.py WordCount")));
       return;
     }
@@ -111,7 +109,7 @@ export class ListView {
     const flow = t.flow, latency = flow && flow.complete_latency;
     const failed = flow ? flow.failed : null;
     return h("tr", {},
-      h("td", { class: "name" }, h("a", { href: link(t), "data-key": link(t) }, t.topology)),
+      h("td", { class: "name" }, h("a", { href: topologyLink(t), "data-key": topologyLink(t) }, t.topology)),
       h("td", {}, state(t.state)),
       h("td", { class: "name soft" }, `${t.cluster}/${t.role}/${t.environ}`),
       h("td", { class: "number" }, t.containers),
@@ -123,4 +121,35 @@ export class ListView {
       h("td", {}, t.pressure.length ? pressure([...new Set(t.pressure.map((p) => p.component || "link"))].join(", ")) : "none"),
       h("td", { class: "number" }, `${age(t.submitted_at)} ago`));
   }
+}
+
+const RUN_COLUMNS = ["Run", "State", ["Micro-batch", true], ["Files", true], ["Rows", true], ["Input", true],
+  ["Duration", true], ["State size", true], ["State rows", true], ["Updated", true], "Spark"];
+
+function drawSparkRuns(rows) {
+  if (!rows.length) return [];
+  const read = (run, shown) => (run.micro_batch < 0 ? "–" : shown);
+  return [h("h2", {}, "Streaming on Spark"), table(RUN_COLUMNS, rows.map((run) => h("tr", {},
+      h("td", { class: "name", title: run.file }, run.name),
+      h("td", {}, run.state),
+      h("td", { class: "number" }, read(run, run.micro_batch)),
+      h("td", { class: "number" }, read(run, count(run.files))),
+      h("td", { class: "number" }, read(run, count(run.rows))),
+      h("td", { class: "number" }, read(run, rate(run.input_rate))),
+      h("td", { class: "number" }, read(run, millis(1000 * run.batch_seconds))),
+      h("td", { class: "number" }, bytes(run.state_bytes)),
+      h("td", { class: "number" }, count(run.state_rows)),
+      h("td", { class: "number" }, `${age(run.updated)} ago`),
+      // Only web addresses become links.
+      h("td", {}, /^https?:/.test(run.ui) ? h("a", { href: run.ui, rel: "noreferrer" }, "page") : "–"))))];
+}
+
+function drawEndedTopologies(rows) {
+  const found = rows.filter((t) => !t.running);
+  if (!found.length) return [];
+  return [h("h2", {}, "Ended, with a history"), table(["Topology", "Place", "Tasks", "Submitted"], found.map((t) => h("tr", {},
+      h("td", { class: "name" }, h("a", { href: historyLink(t), "data-key": historyLink(t) }, t.topology)),
+      h("td", { class: "name soft" }, `${t.cluster}/${t.role}/${t.environ}`),
+      h("td", { class: "number" }, Object.values(t.components).reduce((sum, n) => sum + n, 0)),
+      h("td", { class: "number" }, `${age(t.submitted_at)} ago`))))];
 }

@@ -1,76 +1,60 @@
-// What is kept of topologies: the list of those that were killed, and one of them over its time.
+// History of a submission: metrics over time, and events.
 
-import * as api from "./api.js";
-import { spark } from "./chart.js";
-import { Newest, fill, h } from "./dom.js";
-import { age, count, millis } from "./format.js";
+import { spark } from "../charts/sparkline.js";
+import * as api from "../data/api.js";
+import { LatestRequest, fill, h } from "../lib/dom.js";
+import { count, millis } from "../lib/format.js";
+import { table } from "../lib/table.js";
 
 const SHOWN = ["__emit-count", "__execute-count", "__fail-count", "__complete-latency", "__execute-latency"];
 
 const KINDS = ["exception", "plan", "pressure", "checkpoint", "restore", "audit"];
 const PAGE = 50;  // events
 
-export const link = (t) =>
-  `#/history/${[t.cluster, t.role, t.environ, t.topology, t.id].map(encodeURIComponent).join("/")}`;
 
-export function ended(rows) {
-  const found = rows.filter((t) => !t.running);
-  if (!found.length) return [];
-  const head = ["Topology", "Place", "Tasks", "Submitted"];
-  return [h("h2", {}, "Ended, with a history"), h("table", {},
-    h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, found.map((t) => h("tr", {},
-      h("td", { class: "name" }, h("a", { href: link(t), "data-key": link(t) }, t.topology)),
-      h("td", { class: "name soft" }, `${t.cluster}/${t.role}/${t.environ}`),
-      h("td", { class: "number" }, Object.values(t.components).reduce((sum, n) => sum + n, 0)),
-      h("td", { class: "number" }, `${age(t.submitted_at)} ago`)))))];
-}
-
-export class HistoryView {
+export class HistoryPage {
   constructor(parent, t, notice) {
     this.t = t;
     this.notice = notice;
-    this.newest = new Newest();
+    this.request = new LatestRequest();
     this.series = h("div", { class: "card", id: "history" });
     this.events = h("div", { class: "card", id: "events" });
     this.offset = 0;
-    this.page = new Newest();
+    this.eventsRequest = new LatestRequest();
     this.kind = h("select", { "aria-label": "Kind of events", "data-key": "kind",
       onchange: () => { this.offset = 0; this.turn(); } },
     h("option", { value: "" }, "all"), KINDS.map((kind) => h("option", { value: kind }, kind)));
     this.newer = h("button", { type: "button", onclick: () => { this.offset -= PAGE; this.turn(); } }, "Newer");
     this.older = h("button", { type: "button", onclick: () => { this.offset += PAGE; this.turn(); } }, "Older");
-    parent.append(h("h1", {}, t.topology), this.series, h("h2", {}, "What happened"),
+    parent.append(h("h1", {}, t.topology), this.series, h("h2", {}, "Events"),
       h("p", { class: "row" }, this.kind, this.newer, this.older), this.events);
   }
 
-  pick() {}
+  select() {}
 
-  close() { this.newest.stop(); this.page.stop(); }
+  close() { this.request.stop(); this.eventsRequest.stop(); }
 
   refresh() {
     if (this.drawn) return undefined;
-    return this.newest.show(
+    return this.request.show(
       async (signal) => [await api.history(this.t, SHOWN, signal), await this.load(signal)],
       ([answer, events]) => { this.drawn = true; this.notice(""); this.draw(answer); this.list(events); },
       (error) => this.notice(`Cannot read the history: ${error.message}`));
   }
 
-  // One more than is shown, to know whether there are older ones.
+  // One more than is shown, to know whether older ones exist.
   load(signal) { return api.historyEvents(this.t, this.kind.value, this.offset, PAGE + 1, signal); }
 
   turn() {
-    return this.page.show((signal) => this.load(signal), (events) => { this.notice(""); this.list(events); },
+    return this.eventsRequest.show((signal) => this.load(signal), (events) => { this.notice(""); this.list(events); },
       (error) => this.notice(`Cannot read the events: ${error.message}`));
   }
 
   draw({ series, step, starttime, endtime }) {
     const times = [];
     for (let time = starttime - (starttime % step); time < endtime; time += step) times.push(time);
-    const head = ["Component", "Metric", "In all", "Greatest", `Points of ${step} s`];
-    fill(this.series, series.length ? h("table", {},
-      h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, series.map((each) => line(each, times, step)))) : h("p", { class: "empty" }, "Nothing was counted."));
+    const head = ["Component", "Metric", "Total", "Maximum", `Points of ${step} s`];
+    fill(this.series, series.length ? table(head, series.map((each) => line(each, times, step))) : h("p", { class: "empty" }, "No metrics."));
   }
 
   list(events) {

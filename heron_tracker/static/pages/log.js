@@ -1,7 +1,7 @@
-// The log of a process: its end, and what is added.
+// Log of a process: its end, and new lines.
 
-import * as api from "./api.js";
-import { h } from "./dom.js";
+import * as api from "../data/api.js";
+import { h } from "../lib/dom.js";
 
 const FIRST_BYTES = 64 * 1024;
 const PART_BYTES = 256 * 1024;
@@ -62,7 +62,7 @@ export class LogView {
     const first = this.offset === null;
     const [container] = this.chosen;
     let part = await api.log(this.t, container, this.path, first ? -FIRST_BYTES : this.offset, first ? FIRST_BYTES : PART_BYTES, signal);
-    if (!first && part.size < this.offset) {  // rotated: begin with the new file
+    if (!first && part.size < this.offset) {  // rotated: continue with the new file
       part = await api.log(this.t, container, this.path, 0, PART_BYTES, signal);
     }
     this.offset = part.offset + part.length;

@@ -1,10 +1,10 @@
-// A line over time, as small as a word. A point without value is a gap, never a 0.
+// A small line chart over time. A point without a value is a gap, never a 0.
 
-import { s } from "./dom.js";
+import { s } from "../lib/dom.js";
 
 const WIDTH = 132, HEIGHT = 26, PAD = 2;
 
-// `values` and (or null) `minima`, oldest first; `text` says in words what the line shows.
+// `values` and optional `minima`, oldest first; `text` describes the line.
 export function spark(values, minima, text) {
   const known = [...values, ...(minima || [])].filter((v) => v !== null);
   if (!known.length) return null;
@@ -27,7 +27,7 @@ export function spark(values, minima, text) {
     s("path", { class: "line", d: line.join("") }));
 }
 
-// Numbers of points that follow each other, or with one gap between (two reports may fall beside a point's edge).
+// Runs of indices with gaps of at most one point, because two reports may fall into one point.
 function runs(values) {
   const found = [];
   let last = -9;

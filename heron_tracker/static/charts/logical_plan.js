@@ -1,7 +1,8 @@
-// The logical plan as SVG. Where everything goes was computed by the tracker; here it is only drawn.
+// The logical plan as SVG. The tracker computes the layout.
 
-import { ICONS, s } from "./dom.js";
-import { millis, rate } from "./format.js";
+import { s } from "../lib/dom.js";
+import { millis, rate } from "../lib/format.js";
+import { ICONS } from "../lib/widgets.js";
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
@@ -53,7 +54,7 @@ function drawNode(node, isPicked, choose) {
     busyBar(node));
 }
 
-// The share of time the tasks worked (and were held back), beside the kind.
+// The share of time that the tasks were busy or held back.
 function busyBar(node) {
   const share = node.flow && node.flow.time_share;
   if (!share) return null;

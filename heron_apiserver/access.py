@@ -33,7 +33,7 @@ class Permission(StrEnum):
     LOOK = "look"  # list, status, metrics, logs
     CHANGE = "change"  # submit, kill, activate, deactivate, restart
     CODE = "code"  # download a package
-    TOKENS = "tokens"  # make, list and revoke tokens
+    TOKENS = "tokens"  # create, list and revoke tokens
 
 
 PERMISSIONS: Mapping[CallerRole, frozenset[Permission]] = {
@@ -63,9 +63,9 @@ class Caller:
     token: str = ""
     expires: float | None = None
 
-    def has_permission(self, right: Permission) -> bool:
+    def has_permission(self, permission: Permission) -> bool:
         """Return True if the role has the permission."""
-        return right in PERMISSIONS[self.role]
+        return permission in PERMISSIONS[self.role]
 
     def __str__(self) -> str:
         name = self.topology_id or ("" if self.token == self.role else self.token)

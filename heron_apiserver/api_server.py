@@ -94,8 +94,8 @@ class ApiServer:
         self._endpoints = SchedulerEndpoints(self.topologies, advertise)
         self._task: asyncio.Task[Any] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._may_watch = asyncio.Event()
-        self._may_watch.set()
+        self._watch_allowed = asyncio.Event()
+        self._watch_allowed.set()
 
     @property
     def trouble(self) -> str:
@@ -115,14 +115,14 @@ class ApiServer:
     def pause(self, why: str) -> None:
         """Refuse changes and start no containers until ``resume``. Reads are still answered."""
         self._paused = why
-        self._may_watch.clear()
+        self._watch_allowed.clear()
         if self._watching is not None:
             self._watching.cancel()
 
     def resume(self) -> None:
         """End a pause."""
         self._paused = ""
-        self._may_watch.set()
+        self._watch_allowed.set()
 
     async def start(self) -> None:
         """Start the background tasks without waiting for the store."""
@@ -147,7 +147,7 @@ class ApiServer:
         async with asyncio.TaskGroup() as tasks:
             if isinstance(self._scheduler, Watching):
                 tasks.create_task(self._watch(self._scheduler), name="scheduler-watch")
-            tasks.create_task(self._recover_and_keep(), name="keep")
+            tasks.create_task(self._recover_and_maintain(), name="maintain")
 
     async def _open(self) -> None:
         delay = RETRY_SECONDS
@@ -162,7 +162,7 @@ class ApiServer:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LONGEST_RETRY_SECONDS)
 
-    async def _recover_and_keep(self) -> None:
+    async def _recover_and_maintain(self) -> None:
         recovered = False
         while True:
             try:
@@ -186,7 +186,7 @@ class ApiServer:
         """Run the scheduler's watch indefinitely and restart it after a growing delay when it ends."""
         delay = RETRY_SECONDS
         while True:
-            await self._may_watch.wait()
+            await self._watch_allowed.wait()
             began = asyncio.get_running_loop().time()
             self._watching = asyncio.create_task(scheduler.run(), name="scheduler-run")
             try:
@@ -194,7 +194,7 @@ class ApiServer:
             finally:
                 self._watching.cancel()
             if self._watching.cancelled():
-                continue  # held
+                continue  # paused
             log.error("the scheduler's watch failed; restarting in %g s", delay, exc_info=self._watching.exception())
             self.metrics.watch_failed()
             if asyncio.get_running_loop().time() - began > LONGEST_RETRY_SECONDS:

@@ -21,7 +21,7 @@ DESCRIPTION = (
 SUBMIT_PATH = "/api/v1/topologies"
 SMALL_BODY_BYTES = 64 * 1024
 SMALL_BODY_SECONDS = 30.0
-FORM_BYTES = 8 << 20  # of a submit request beside the package
+FORM_BYTES = 8 << 20  # submit request without the package
 
 
 def make_app(api: ApiServer, hosts: Iterable[str] = ()) -> FastAPI:

@@ -17,7 +17,8 @@ without a transaction, such as starting containers again, stop while the session
 
 from __future__ import annotations
 
-from enum import Enum
+from dataclasses import dataclass
+from enum import Enum, auto
 
 
 class LeadershipRole(Enum):
@@ -33,12 +34,32 @@ class LeadershipRole(Enum):
 class LeadershipStep(Enum):
     """Action for the shell."""
 
-    LOOK = "look"  # read the node, then ``on_node_read``
-    STAND = "stand"  # make the node with ``claim``, then ``on_claim_finished``, however it ended
+    LOOK = "look"  # read the node, then report ``NodeRead``
+    STAND = "stand"  # create the node with ``claim``, then report ``CLAIM_FINISHED``
     LEAD = "lead"
     PAUSE = "pause"
     RESUME = "resume"
     END = "end"  # of the process
+
+
+class LeadershipSignal(Enum):
+    """Event without content."""
+
+    CLAIM_FINISHED = auto()  # the claim transaction was committed, refused, or its outcome is unknown
+    STORE_SUSPENDED = auto()  # the store does not answer; the session may still be alive
+    STORE_CONNECTED = auto()  # the store answers, in the same session
+    NODE_CHANGED = auto()  # the node may have changed
+    SESSION_LOST = auto()  # the session and every node it owned have ended
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRead:
+    """The node was read. ``holder`` is the claim in it, empty without a node."""
+
+    holder: str
+
+
+LeadershipEvent = NodeRead | LeadershipSignal
 
 
 class Leadership:
@@ -58,10 +79,29 @@ class Leadership:
         """Return True between LEAD and END."""
         return self.role in (LeadershipRole.LEADING, LeadershipRole.SUSPENDED)
 
-    def on_node_read(self, holder: str) -> list[LeadershipStep]:
-        """Handle the content of the node: ``holder`` is the claim in it, empty without a node."""
+    def handle(self, event: LeadershipEvent) -> list[LeadershipStep]:
+        """Return the actions that follow from an event."""
+        match event:
+            case NodeRead(holder):
+                return self._on_node_read(holder)
+            case LeadershipSignal.CLAIM_FINISHED:
+                return self._on_claim_finished()
+            case LeadershipSignal.STORE_SUSPENDED:
+                return self._on_suspended()
+            case LeadershipSignal.STORE_CONNECTED:
+                self._connected = True
+                return self._look()
+            case LeadershipSignal.NODE_CHANGED:
+                return self._look()
+            case LeadershipSignal.SESSION_LOST:
+                return self._end()
+
+    def _look(self) -> list[LeadershipStep]:
+        return [] if self.role is LeadershipRole.OVER else [LeadershipStep.LOOK]
+
+    def _on_node_read(self, holder: str) -> list[LeadershipStep]:
         if self.role in (LeadershipRole.OVER, LeadershipRole.CANDIDATE) or not self._connected:
-            return []  # who is told that the store answers again looks again
+            return []  # STORE_CONNECTED causes another read
         if holder == self.claim:
             before, self.role = self.role, LeadershipRole.LEADING
             return {
@@ -75,33 +115,18 @@ class Leadership:
         self.role = LeadershipRole.CANDIDATE
         return [LeadershipStep.STAND]
 
-    def on_claim_finished(self) -> list[LeadershipStep]:
-        """Handle the end of the claim transaction: committed, refused or unknown."""
+    def _on_claim_finished(self) -> list[LeadershipStep]:
         if self.role is not LeadershipRole.CANDIDATE:
             return []
         self.role = LeadershipRole.STANDBY
         return [LeadershipStep.LOOK]
 
-    def suspended(self) -> list[LeadershipStep]:
-        """Handle a store that does not answer while the session may still be alive."""
+    def _on_suspended(self) -> list[LeadershipStep]:
         self._connected = False
         if self.role is not LeadershipRole.LEADING:
             return []
         self.role = LeadershipRole.SUSPENDED
         return [LeadershipStep.PAUSE]
-
-    def connected(self) -> list[LeadershipStep]:
-        """Handle a store that answers again in the same session."""
-        self._connected = True
-        return [] if self.role is LeadershipRole.OVER else [LeadershipStep.LOOK]
-
-    def changed(self) -> list[LeadershipStep]:
-        """Handle a possible change of the node."""
-        return [] if self.role is LeadershipRole.OVER else [LeadershipStep.LOOK]
-
-    def lost(self) -> list[LeadershipStep]:
-        """Handle the end of the session and of every node it owned."""
-        return self._end()
 
     def _end(self) -> list[LeadershipStep]:
         if self.role is LeadershipRole.OVER:

@@ -37,12 +37,12 @@ from heron_runtime.file_store import options_in
 from heron_runtime.model.file_urls import redacted, scheme_of, shown_url
 from heron_runtime.model.masking import HIDDEN
 
-MOST_BYTES = 2 << 30
+MAX_BYTES = 2 << 30
 LOOK_SECONDS = 30.0
 TRANSFER_SECONDS = 600.0
 COPIES = 8
 READERS = 8
-WAIT_SECONDS = 1.0
+SLOT_SECONDS = 1.0
 
 
 class PackageStoreError(Unavailable):
@@ -86,7 +86,7 @@ class FolderPackageStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: dict[str, tuple[int, int, int]] = {}  # what was looked at: inode, size, time of change
+        self._known: dict[str, tuple[int, int, int]] = {}  # verified files: inode, size, modification time
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _file(self, digest: str) -> Path:
@@ -163,10 +163,12 @@ class RemotePackageStore:
         self._folder = copies
         self._look_seconds = look_seconds
         self._transfer_seconds = transfer_seconds
-        self._copies: OrderedDict[str, Path] = OrderedDict()  # the one used last is the last
+        self._copies: OrderedDict[str, Path] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
-        self._one_at_a_time = [threading.Lock() for _ in range(16)]  # by digest: one fetches, the others find it
-        self._turns = threading.BoundedSemaphore(READERS)
+        self._fetch_locks = [
+            threading.Lock() for _ in range(16)
+        ]  # by digest: one caller fetches, the others reuse the copy
+        self._reader_slots = threading.BoundedSemaphore(READERS)
         shutil.rmtree(copies, ignore_errors=True)
         copies.mkdir(mode=0o700, parents=True)
 
@@ -182,7 +184,7 @@ class RemotePackageStore:
         """See PackageStore."""
         if not is_digest(digest):
             return False
-        with self._turn():
+        with self._reader_slot():
             return self._transfer("has", self._look_seconds, digest) is True
 
     def path(self, digest: str) -> Path | None:
@@ -191,7 +193,7 @@ class RemotePackageStore:
             return None
         if (copy := self._copy(digest)) is not None:
             return copy
-        with self._turn(), self._one_at_a_time[int(digest[0], 16)]:
+        with self._reader_slot(), self._fetch_locks[int(digest[0], 16)]:
             return self._copy(digest) or self._fetch(digest)
 
     def digests(self) -> list[str]:
@@ -238,44 +240,44 @@ class RemotePackageStore:
             path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=WAIT_SECONDS):
+    def _reader_slot(self) -> Iterator[None]:
+        if not self._reader_slots.acquire(timeout=SLOT_SECONDS):
             raise PackageStoreError(
                 f"{READERS} requests wait for the store of packages, which is the most", "Try again in a few seconds."
             )
         try:
             yield
         finally:
-            self._turns.release()
+            self._reader_slots.release()
 
     def _transfer(self, operation: str, seconds: float, digest: str = "", file: Path | None = None) -> Any:
         """Run one transfer and return its result, or None for a missing package. Raises PackageStoreError."""
-        order = TransferRequest(
-            operation, self._place.url, dict(self._place.options), self._space, seconds, MOST_BYTES, digest,
+        request = TransferRequest(
+            operation, self._place.url, dict(self._place.options), self._space, seconds, MAX_BYTES, digest,
             str(file or ""),
         )  # fmt: skip
-        return run_transfer(self._place, order)
+        return run_transfer(self._place, request)
 
 
-def run_transfer(place: PackageLocation, order: TransferRequest) -> Any:
+def run_transfer(place: PackageLocation, request: TransferRequest) -> Any:
     """Run one transfer in a process and return its result, None for a missing package. Raises PackageStoreError."""
     try:
         done = subprocess.run(
-            python_command("heron_apiserver.package_transfer"), input=json.dumps(asdict(order)).encode(),
-            capture_output=True, cwd="/", env=child_environment(), timeout=order.seconds, check=False,
+            python_command("heron_apiserver.package_transfer"), input=json.dumps(asdict(request)).encode(),
+            capture_output=True, cwd="/", env=child_environment(), timeout=request.seconds, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise _trouble(place, f"does not answer within {order.seconds:g} s") from None
+        raise _error(place, f"does not answer within {request.seconds:g} s") from None
     try:
         answer = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        raise _trouble(place, f"failed: {done.stderr[-500:].decode('utf-8', 'replace')}") from None
+        raise _error(place, f"failed: {done.stderr[-500:].decode('utf-8', 'replace')}") from None
     if "trouble" in answer:
-        raise _trouble(place, f"failed: {answer['trouble']}", answer.get("cure", ""))
+        raise _error(place, f"failed: {answer['trouble']}", answer.get("cure", ""))
     return answer.get("result")
 
 
-def _trouble(place: PackageLocation, what: str, cure: str = "") -> PackageStoreError:
+def _error(place: PackageLocation, what: str, cure: str = "") -> PackageStoreError:
     said = one_line(place.redact(what)).strip() or HIDDEN
     return PackageStoreError(f"the store of packages {place.display_name} {said}", place.redact(cure))
 

@@ -44,7 +44,7 @@ class TransferRequest:
     options: dict[str, Any] = field(repr=False)
     space: str
     seconds: float
-    most_bytes: int
+    max_bytes: int
     digest: str = ""
     file: str = ""
 
@@ -114,12 +114,12 @@ class TransferStore:
                 ):  # a move does not replace everywhere, and another upload was faster
                     raise
         finally:
-            with contextlib.suppress(Exception):  # after the move there is none; else the next start removes it
+            with contextlib.suppress(Exception):  # gone after the move; otherwise the next start removes it
                 self._files.rm_file(under_way)
 
     def _holds(self, path: str, digest: str, size: int) -> bool:
         try:
-            return self._files.info(path)["size"] == size and self._pour(path, None, size) == digest
+            return self._files.info(path)["size"] == size and self._copy(path, None, size) == digest
         except FileNotFoundError:
             return False
 
@@ -129,18 +129,18 @@ class TransferStore:
             self._files.rm_file(path)
             raise TransferError(f"only {found} of {size} bytes were kept", "Look whether the store is full.")
 
-    def fetch(self, digest: str, file: str, most_bytes: int) -> str:
+    def fetch(self, digest: str, file: str, max_bytes: int) -> str:
         """Download a package to ``file`` and return the SHA-256 of the received bytes."""
         with open(file, "xb") as target:
-            return self._pour(self._path(digest), target, most_bytes)
+            return self._copy(self._path(digest), target, max_bytes)
 
-    def _pour(self, path: str, target: Any, most_bytes: int) -> str:
+    def _copy(self, path: str, target: Any, max_bytes: int) -> str:
         hashed, count = hashlib.sha256(), 0
         with self._files.open(path, "rb") as source:
             while chunk := source.read(CHUNK):
                 count += len(chunk)
-                if count > most_bytes:
-                    raise TransferError(f"the package there is larger than {most_bytes} bytes")
+                if count > max_bytes:
+                    raise TransferError(f"the package there is larger than {max_bytes} bytes")
                 hashed.update(chunk)
                 if target is not None:
                     target.write(chunk)
@@ -177,12 +177,12 @@ def execute_transfer(request: TransferRequest) -> Any:
         case "keep":
             return store.keep(request.digest, request.file)
         case "fetch":
-            return store.fetch(request.digest, request.file, request.most_bytes)
+            return store.fetch(request.digest, request.file, request.max_bytes)
         case "digests":
             return store.digests()
         case "remove":
             return store.remove(request.digest)
-    raise TransferError(f"no operation {request.operation!r}")
+    raise TransferError(f"unknown operation {request.operation!r}")
 
 
 def main() -> int:

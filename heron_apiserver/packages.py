@@ -52,7 +52,7 @@ class IncomingPackage:
 
     def discard(self) -> None:
         """Delete the file, unless it has become a package. Idempotent."""
-        with contextlib.suppress(OSError):  # what it could not write at close is thrown away anyhow
+        with contextlib.suppress(OSError):  # the data is discarded anyway
             self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -65,7 +65,7 @@ class PackageRepository:
         self._uploads = home / "uploads"
         self._limits = limits
         self._held: Counter[str] = Counter()
-        self._going: set[str] = set()
+        self._removing: set[str] = set()
         self._changed = threading.Condition()
         self._uploads.mkdir(mode=0o700, exist_ok=True)
         for rest in self._uploads.iterdir():
@@ -96,7 +96,7 @@ class PackageRepository:
         """Protect a package from deletion within the context. Waits for a deletion in progress."""
         with self._changed:
             self._held[digest] += 1
-            self._changed.wait_for(lambda: digest not in self._going)
+            self._changed.wait_for(lambda: digest not in self._removing)
         try:
             yield
         finally:
@@ -116,18 +116,18 @@ class PackageRepository:
             False if a request holds it or the store fails; the next start deletes it then.
         """
         if not is_digest(digest):
-            return False  # whatever a submit has named: there is none
+            return False  # a submit may name anything
         with self._changed:
-            if digest in self._held or digest in self._going:
+            if digest in self._held or digest in self._removing:
                 return False
-            self._going.add(digest)
+            self._removing.add(digest)
         try:
             self._store.remove(digest)
-        except PackageStoreError as trouble:
-            log.warning("unused package stays until the next start: %s", trouble)
+        except PackageStoreError as error:
+            log.warning("unused package stays until the next start: %s", error)
             return False
         finally:
             with self._changed:
-                self._going.discard(digest)
+                self._removing.discard(digest)
                 self._changed.notify_all()
         return True

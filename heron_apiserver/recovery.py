@@ -27,11 +27,11 @@ from heron_runtime.state import paths, topologies
 class RecoveryStep(StrEnum):
     """Action for one folder."""
 
-    FINISH_SUBMIT = "finish submit"  # staged, and the store has it
-    START = "start"  # in its place, and the store has it
-    FINISH_KILL = "finish kill"  # in its place, and the store has it no more
-    DISCARD = "discard"  # staged, and the store never had it
-    LEAVE = "leave"  # logs that were kept; or the store has something of this name that cannot be read
+    FINISH_SUBMIT = "finish submit"  # staged and stored
+    START = "start"  # in its place and stored
+    FINISH_KILL = "finish kill"  # in its place, and no longer in the store
+    DISCARD = "discard"  # staged, and never stored
+    LEAVE = "leave"  # kept logs, or an unreadable record of this name
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ def recover(service: PlacedTopologies, requests: RequestLog, audit: AuditLog) ->
     )
     try:
         kept = service.packages.digests()
-    except PackageStoreError as trouble:
-        log.warning("unused packages stay until the next start: %s", trouble)
+    except PackageStoreError as error:
+        log.warning("unused packages stay until the next start: %s", error)
         return
     for digest in unused_packages(kept, list(_folders(service.config.home / TOPOLOGIES))):
         service.packages.remove_unless_held(digest)

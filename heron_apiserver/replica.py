@@ -24,7 +24,7 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from heron_apiserver.api_server import ApiServer
-from heron_apiserver.leadership import Leadership, LeadershipStep
+from heron_apiserver.leadership import Leadership, LeadershipEvent, LeadershipSignal, LeadershipStep, NodeRead
 from heron_apiserver.responses import error_response
 from heron_apiserver.routes.server import Ready
 from heron_control.web.names import UNDONE_HEADER
@@ -34,6 +34,11 @@ from heron_runtime.state.store import Create, SessionState, StateStore, StoreErr
 RETRY_SECONDS = 1.0
 HOME_ID = "home-id"
 log = logging.getLogger("heron_apiserver")
+_SESSION_SIGNALS = {
+    SessionState.SUSPENDED: LeadershipSignal.STORE_SUSPENDED,
+    SessionState.CONNECTED: LeadershipSignal.STORE_CONNECTED,
+    SessionState.LOST: LeadershipSignal.SESSION_LOST,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +107,7 @@ class Replica:
         self._lead = lead
         self._end = end
         self._core = Leadership(leader.claim)
-        self._inbox: asyncio.Queue[Callable[[], list[LeadershipStep]]] = (
-            asyncio.Queue()
-        )  # a step is answered by one event
+        self._inbox: asyncio.Queue[LeadershipEvent] = asyncio.Queue()
         self._seen: LeaderRecord | None = None
         self._trouble = "starting"
         self._serving: tuple[ApiServer, FastAPI] | None = None
@@ -139,7 +142,7 @@ class Replica:
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)
         await self._life.aclose()
-        await asyncio.to_thread(self._store.close)  # the node goes, and another leads
+        await asyncio.to_thread(self._store.close)  # removes the node, so that another server leads
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _elect(self) -> None:
@@ -147,9 +150,9 @@ class Replica:
             await self._until_answered(self._open)
             while True:
                 event = await self._inbox.get()
-                for step in event():
+                for step in self._core.handle(event):
                     await self._take(step)
-        except Failure as error:  # of the start that a single one would not have made, either
+        except Failure as error:  # a failure of the start, as of a single server
             self._end(f"{error}. {error.cure}" if error.cure else str(error))
         except Exception as error:
             log.exception("failure in the election")
@@ -157,22 +160,17 @@ class Replica:
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
-        heard = {
-            SessionState.SUSPENDED: self._core.suspended,
-            SessionState.CONNECTED: self._core.connected,
-            SessionState.LOST: self._core.lost,
-        }
 
-        def tell(state: SessionState) -> None:
-            loop.call_soon_threadsafe(self._inbox.put_nowait, heard[state])
+        def on_session(state: SessionState) -> None:
+            loop.call_soon_threadsafe(self._inbox.put_nowait, _SESSION_SIGNALS[state])
 
-        def changed(_: str) -> None:
-            loop.call_soon_threadsafe(self._inbox.put_nowait, self._core.changed)
+        def on_change(_: str) -> None:
+            loop.call_soon_threadsafe(self._inbox.put_nowait, LeadershipSignal.NODE_CHANGED)
 
         await asyncio.to_thread(self._store.open)
-        self._store.on_session(tell)
-        await asyncio.to_thread(self._store.watch, self._node, changed)
-        self._inbox.put_nowait(self._core.connected)
+        self._store.on_session(on_session)
+        await asyncio.to_thread(self._store.watch, self._node, on_change)
+        self._inbox.put_nowait(LeadershipSignal.STORE_CONNECTED)
 
     async def _until_answered(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         while True:
@@ -194,7 +192,7 @@ class Replica:
                     )
                 except StoreError as error:
                     log.info("not elected: %s", error)
-                self._inbox.put_nowait(self._core.on_claim_finished)
+                self._inbox.put_nowait(LeadershipSignal.CLAIM_FINISHED)
             case LeadershipStep.LEAD:
                 log.info("leading")
                 api, app = await asyncio.to_thread(self._lead)
@@ -210,7 +208,7 @@ class Replica:
             node = await asyncio.to_thread(self._store.get, self._node)
         except StoreError as error:
             self._trouble = f"the state store does not answer: {error}"
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._inbox.put_nowait, self._core.changed)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._inbox.put_nowait, LeadershipSignal.NODE_CHANGED)
             return
         self._trouble = ""
         self._seen = None if node is None else LeaderRecord.decode(node.data)
@@ -221,7 +219,7 @@ class Replica:
             )
             return
         holder = self._seen.claim if self._seen else ""
-        self._inbox.put_nowait(lambda: self._core.on_node_read(holder))
+        self._inbox.put_nowait(NodeRead(holder))
 
     def _pause_or_resume(self, *, paused: bool) -> None:
         assert self._serving is not None

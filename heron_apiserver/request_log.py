@@ -174,5 +174,5 @@ class RequestLog:
             try:
                 found.append(RequestRecord(**json.loads(path.read_text())))
             except (OSError, ValueError, TypeError):
-                path.unlink(missing_ok=True)  # a crash in the middle of a write, and nothing was answered yet
+                path.unlink(missing_ok=True)  # interrupted write; the request was not answered
         return found

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 _SCHEME = Depends(HTTPBearer(auto_error=False, description="a token of a scope that the path accepts"))
 TOPOLOGY_HEADER, NONCE_HEADER = "heronry-topology", "heronry-nonce"
 MAX_NAME = 128
-OPEN_PATHS = ("/api/v1/version", "/healthz", "/readyz", "/leader", "/metrics", "/docs")  # need no token
+OPEN_PATHS = ("/api/v1/version", "/healthz", "/readyz", "/leader", "/metrics", "/docs")  # require no token
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
@@ -78,19 +78,19 @@ def client_address(request: Request) -> str:
 class PermissionRequirement:
     """Dependency that declares the permission of a path, for the documentation. ``AuthorizedRoute`` enforces it."""
 
-    def __init__(self, right: Permission) -> None:
-        self.right = right
+    def __init__(self, permission: Permission) -> None:
+        self.permission = permission
 
     async def __call__(self, _: Any = _SCHEME) -> None:
         """Do nothing: the caller was authorized before."""
 
 
-def requires(right: Permission) -> Any:
+def requires(permission: Permission) -> Any:
     """Return the dependency that declares the permission of a path."""
-    return Depends(PermissionRequirement(right))
+    return Depends(PermissionRequirement(permission))
 
 
-def authorize(request: Request, right: Permission) -> None:
+def authorize(request: Request, permission: Permission) -> None:
     """Authenticate the caller from the headers and check its permission.
 
     Raises:
@@ -106,16 +106,16 @@ def authorize(request: Request, right: Permission) -> None:
     given = headers[0] if len(headers) == 1 else ""
     token, topology_id = parse_bearer_token(given), request.headers.get(TOPOLOGY_HEADER, "")
     caller = _caller(request, token, topology_id, given)
-    late = caller is not None and caller.expires is not None and time.time() >= caller.expires
-    if caller is not None and late:
+    expired = caller is not None and caller.expires is not None and time.time() >= caller.expires
+    if caller is not None and expired:
         request.state.caller = caller
         if not api.throttle.wrong(client_address(request), time.monotonic()):
             raise TooManyWrongTokens("too many wrong tokens from this address", "Wait a few seconds.")
         raise WrongToken(
             f"the token {caller.token!r} has expired", "Ask an administrator for a new one (heron token create)."
         )
-    unasked = not headers or (parse_proof_header(given)[0] and not _answers_ours(request, given))
-    if caller is None and right is Permission.CODE and topology_id and unasked:
+    without_proof = not headers or (parse_proof_header(given)[0] and not _has_own_nonce(request, given))
+    if caller is None and permission is Permission.CODE and topology_id and without_proof:
         raise ProofRequired(api.download_nonces.create(int(time.time()), topology_id, client_address(request)))
     if caller is None:
         if not api.throttle.wrong(client_address(request), time.monotonic()):
@@ -125,21 +125,21 @@ def authorize(request: Request, right: Permission) -> None:
             f"`heron login {api.topologies.config.cluster} --api URL` stores the right one.",
         )
     request.state.caller = caller
-    if not caller.has_permission(right):
-        wanted = ", ".join(scope for scope in SCOPES if right in PERMISSIONS[scope])
+    if not caller.has_permission(permission):
+        wanted = ", ".join(scope for scope in SCOPES if permission in PERMISSIONS[scope])
         raise NotAllowed(
-            f"a token of scope {caller.role} does not permit to {right}", f"Use a token of scope {wanted}."
+            f"a token of scope {caller.role} does not permit to {permission}", f"Use a token of scope {wanted}."
         )
-    if right is Permission.CHANGE and not api.ready:
+    if permission is Permission.CHANGE and not api.ready:
         raise NotReady(api.trouble, soon=api.starting)
 
 
 def _caller(request: Request, token: str, topology_id: str, given: str) -> Caller | None:
     api = api_server_of(request)
-    found = api.tokens.find(token)
-    if found is not None:
-        return Caller(CallerRole(found.scope), token=found.name, expires=found.expires)
-    if _answers_ours(request, given):
+    token_entry = api.tokens.find(token)
+    if token_entry is not None:
+        return Caller(CallerRole(token_entry.scope), token=token_entry.name, expires=token_entry.expires)
+    if _has_own_nonce(request, given):
         nonce, proof = parse_proof_header(given)
         digest = request.path_params.get("digest", "")
         return (
@@ -150,7 +150,7 @@ def _caller(request: Request, token: str, topology_id: str, given: str) -> Calle
     return None
 
 
-def _answers_ours(request: Request, given: str) -> bool:
+def _has_own_nonce(request: Request, given: str) -> bool:
     """Return True if the header has a nonce that this server issued to this caller.
 
     Behind a load balancer a nonce of another server may arrive; the caller then receives a new one.
@@ -165,28 +165,30 @@ class AuthorizedRoute(APIRoute):
     """Route that authorizes its callers, formats errors and audits changes and refusals."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        asked = [
-            d.dependency.right
+        declared = [
+            d.dependency.permission
             for d in options.get("dependencies") or ()
             if isinstance(d.dependency, PermissionRequirement)
         ]
-        if len(asked) != (path not in OPEN_PATHS):
-            raise ValueError(f"{path} says {len(asked)} rights; it needs one, or to stand in OPEN_PATHS")
-        self.right: Permission | None = asked[0] if asked else None
+        if len(declared) != (path not in OPEN_PATHS):
+            raise ValueError(
+                f"{path} declares {len(declared)} permissions; it needs one, or must be listed in OPEN_PATHS"
+            )
+        self.permission: Permission | None = declared[0] if declared else None
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap the handler of FastAPI."""
         original: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
-        right = self.right
+        permission = self.permission
 
         async def handle(request: Request) -> Response:
             message = ""
             try:
-                if right is not None:
-                    authorize(request, right)
+                if permission is not None:
+                    authorize(request, permission)
                 response = await original(request)
-            except ProofRequired as error:  # every container begins so: nothing to write down
+            except ProofRequired as error:  # the first request of every container; not audited
                 response = error_response_for(error, 401)
                 response.headers[NONCE_HEADER] = error.nonce
                 return response
@@ -198,12 +200,12 @@ class AuthorizedRoute(APIRoute):
                 if isinstance(error, NotReady) and error.soon:
                     response.headers[UNDONE_HEADER] = "starting"
                 message = str(error) or type(error).__name__
-            self._write_down(request, response.status_code, message)
+            self._audit(request, response.status_code, message)
             return response
 
         return handle
 
-    def _write_down(self, request: Request, code: int, message: str) -> None:
+    def _audit(self, request: Request, code: int, message: str) -> None:
         if request.method in ("GET", "HEAD") and code not in (401, 403, 429):
             return
         caller = getattr(request.state, "caller", None)
@@ -261,8 +263,8 @@ def topology_route(
 ) -> Callable[[Handler], Handler]:
     """Register a path of one topology. GET requires permission to look, other methods to change."""
     options: dict[str, Any] = {"responses": documented_errors(401, 404), **more}
-    right = Permission.LOOK if method == "GET" else Permission.CHANGE
+    permission = Permission.LOOK if method == "GET" else Permission.CHANGE
     return router.api_route(
         "/topologies/{cluster}/{role}/{environ}/{name}" + tail, methods=[method], summary=summary, response_model=model,
-        dependencies=[requires(right)], **options,
+        dependencies=[requires(permission)], **options,
     )  # fmt: skip

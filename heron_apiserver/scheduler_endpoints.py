@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class _Served:
     topology: str
     server: grpc.aio.Server
-    store: RememberingStore  # of the node
+    store: RememberingStore  # owner of the node
     presence: Presence
 
 
@@ -49,23 +49,23 @@ class SchedulerEndpoints:
         advertise: host under which other processes reach this one.
     """
 
-    def __init__(self, service: PlacedTopologies, advertise: str) -> None:
-        self._service = service
+    def __init__(self, topologies: PlacedTopologies, advertise: str) -> None:
+        self._topologies = topologies
         self._advertise = advertise
         self._served: dict[str, _Served] = {}
 
     async def refresh(self) -> None:
         """Serve exactly the topologies that are placed. Raises StoreError."""
-        launches = self._service.launches
+        launches = self._topologies.launches
         for topology_id in [known for known in self._served if known not in launches]:
             await self._leave(topology_id)
         for topology_id, launch in launches.items():
             if topology_id not in self._served:
                 if await asyncio.to_thread(self._status, launch) is None:
-                    continue  # a process of its own tells
-                identity = self._service.find_identity(topology_id)
+                    continue  # the topology has a scheduler process
+                identity = self._topologies.find_identity(topology_id)
                 if identity is None:
-                    continue  # killed at this moment
+                    continue  # killed meanwhile
                 self._served[topology_id] = await self._serve(launch, identity)
             await asyncio.to_thread(self._served[topology_id].presence.keep)
 
@@ -79,17 +79,17 @@ class SchedulerEndpoints:
     async def _leave(self, topology_id: str) -> None:
         """Withdraw the node, since the session lives on and the next submission needs the place."""
         served = self._served[topology_id]
-        served.store.detach()  # before the node goes, which ends what the server of a store watches for us
+        served.store.detach()  # before the node is removed, which ends the watches of this store
         await asyncio.to_thread(served.presence.withdraw)
         await asyncio.to_thread(
-            self._service.submissions.clear_if_gone, served.topology
+            self._topologies.submissions.clear_if_gone, served.topology
         )  # the folder, if this process recreated it
         del self._served[topology_id]
         await served.server.stop(0.2)
 
     def _status(self, launch: Launch) -> SchedulerStatus | None:
         try:
-            return self._service.submissions.scheduler.status(launch)
+            return self._topologies.submissions.scheduler.status(launch)
         except SchedulerError as error:
             log.warning("%s", error)
             return None
@@ -105,7 +105,7 @@ class SchedulerEndpoints:
         async def restart(request: RestartContainer, context: grpc.aio.ServicerContext) -> RestartReply:
             try:
                 done = await asyncio.to_thread(
-                    self._service.submissions.scheduler.restart, launch, request.container, RESTART_SECONDS
+                    self._topologies.submissions.scheduler.restart, launch, request.container, RESTART_SECONDS
                 )
             except SchedulerError as error:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -113,7 +113,7 @@ class SchedulerEndpoints:
             return RestartReply(done)
 
         place = paths.scheduler(launch.topology)
-        store = RememberingStore(self._service.submissions.store, [place])
+        store = RememberingStore(self._topologies.submissions.store, [place])
         await asyncio.to_thread(store.attach)
         handler = SCHEDULER_SERVICE.handler(Status=answer, Restart=restart)
         address = "127.0.0.1:0" if is_loopback(self._advertise) else "0.0.0.0:0"

@@ -31,7 +31,7 @@ FORBIDDEN_SETTINGS = (
 )  # the cluster's own  # fmt: skip
 MAX_SETTINGS = 200
 MAX_COMPONENTS = 2000
-DRAIN_SECONDS, MAX_DRAIN_SECONDS = 120.0, 1800.0  # what is replaced may take so long to get through
+DRAIN_SECONDS, MAX_DRAIN_SECONDS = 120.0, 1800.0  # drain of a replaced topology
 
 
 class SubmitRejected(ValueError):

@@ -35,7 +35,7 @@ class TokenBook:
         """Read the tokens, import token files and create missing ones. Raises StartError."""
         self._home = home
         self._lock = threading.Lock()
-        self.created_files: list[Path] = []  # files with tokens that were drawn just now
+        self.created_files: list[Path] = []  # token files created by this start
         first = not (home / FILE).exists()
         try:
             self._tokens = self._read()
@@ -84,7 +84,7 @@ class TokenBook:
                     f"{name!r} is the last admin token without expiry", "Create another admin token first."
                 )
             for role, file in INITIAL_TOKEN_FILES.items():
-                if role == name:  # first: else the next start would take it in again
+                if role == name:  # first, so that the next start does not import it again
                     (self._home / file).unlink(missing_ok=True)
             self._write(left)
 

@@ -48,7 +48,7 @@ class PlacedTopologies:
         self.packages = packages
         self.inspector = Inspector(store, config.homes)
         self.submissions = SubmissionService(config, store, scheduler, self._placed, self._removed)
-        self._residents: dict[str, PlacedTopology] = {}  # by topology id
+        self._topologies: dict[str, PlacedTopology] = {}  # by topology id
 
     def submit(self, fields: SubmitRequest, definition: TopologyDefinition, packing: PackingPlan, package: str) -> bool:
         """Submit a topology. Atomic.
@@ -77,7 +77,7 @@ class PlacedTopologies:
         )  # fmt: skip
 
         def note(what: str) -> None:
-            log.info("%s: %s", definition.name, what)  # for who finds that this process ended meanwhile
+            log.info("%s: %s", definition.name, what)  # shows the progress if this process ends meanwhile
 
         return self.submissions.submit(submission, replace=fields.replace, note=note) is not None
 
@@ -89,28 +89,28 @@ class PlacedTopologies:
     @property
     def launches(self) -> dict[str, Launch]:
         """Return the launches of all placed topologies by topology id."""
-        return {key: resident.launch for key, resident in self._residents.copy().items()}
+        return {key: placed.launch for key, placed in self._topologies.copy().items()}
 
     def verify_download_proof(self, topology_id: str, digest: str, nonce: str, proof: str) -> bool:
         """Check a proof of the topology's secret, in equal time for unknown topologies."""
-        resident = self._residents.get(topology_id)
-        expected = prove_download(resident.secret if resident else "0" * 64, topology_id, digest, nonce)
-        return secrets_equal(proof, expected) and resident is not None
+        placed = self._topologies.get(topology_id)
+        expected = prove_download(placed.secret if placed else "0" * 64, topology_id, digest, nonce)
+        return secrets_equal(proof, expected) and placed is not None
 
     def find_package_digest(self, topology_id: str) -> str:
         """Return the digest of a topology's code, or an empty string."""
-        resident = self._residents.get(topology_id)
-        return resident.launch.package_digest if resident else ""
+        placed = self._topologies.get(topology_id)
+        return placed.launch.package_digest if placed else ""
 
     def find_identity(self, topology_id: str) -> Identity | None:
         """Return a topology's key, or None."""
-        resident = self._residents.get(topology_id)
-        return resident.identity if resident else None
+        placed = self._topologies.get(topology_id)
+        return placed.identity if placed else None
 
     def _placed(self, launch: Launch, folder: Path) -> None:
         secret = (folder / SECRET_FILE).read_text().strip()
-        self._residents[launch.topology_id] = PlacedTopology(launch, secret, identity_in(folder, launch.topology_id))
+        self._topologies[launch.topology_id] = PlacedTopology(launch, secret, identity_in(folder, launch.topology_id))
 
     def _removed(self, launch: Launch) -> None:
-        self._residents.pop(launch.topology_id, None)
+        self._topologies.pop(launch.topology_id, None)
         self.release(launch.package_digest)

@@ -59,7 +59,7 @@ async def receive_form(
     parser = MultipartParser(boundary, reader.callbacks())  # type: ignore[arg-type]  # a plain dict of its callbacks
     try:
         async for chunk in _chunks(request):
-            # On a thread: the disk may take its time, and a compressed megabyte its hash.
+            # On a thread, because disk and hash take time.
             await run_in_threadpool(parser.write, chunk)
         parser.finalize()
     except FormParserError as error:

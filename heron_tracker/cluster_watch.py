@@ -28,24 +28,17 @@ from heron_runtime.state import open_address, paths
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.store import SessionState, StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology, read_topology
+from heron_tracker.events import EventBroadcast, StoreChange
+from heron_tracker.self_metrics import TrackerMetrics
 
 WATCHED = (paths.EXECUTION_STATES, paths.TOPOLOGIES, paths.PACKING_PLANS)
 CHECK_SECONDS = 2.0
-SETTLE_SECONDS = 0.05  # changes that come merge_instances are read merge_instances
+SETTLE_SECONDS = 0.05  # changes within this time are read together
 RETRY_SECONDS = (0.2, 5.0)
-PATIENCE_SECONDS = 8.0  # a look that takes longer means that the store does not answer
+PATIENCE_SECONDS = 8.0  # longer calls count as no answer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class StoreChange:
-    """A topology was ``added``, ``changed`` or ``removed``, or the cluster's store is ``stale`` or ``back``."""
-
-    cluster: str
-    topology: str
-    what: str
 
 
 @dataclass(frozen=True)
@@ -61,14 +54,22 @@ class ClusterSnapshot:
 
 
 class ClusterWatch:
-    """Watch of one cluster. ``state`` always has a snapshot; ``changed`` is called on the loop after each change."""
+    """Watch of one cluster.
 
-    def __init__(self, address: StoreAddress, homes: Homes, changed: Callable[[StoreChange], None]) -> None:
+    Args:
+        address: state store of the cluster.
+        homes: folders of the cluster's topologies.
+        broadcast: receives each change.
+        metrics: receives the state after each change.
+    """
+
+    def __init__(self, address: StoreAddress, homes: Homes, broadcast: EventBroadcast, metrics: TrackerMetrics) -> None:
         self.name = homes.cluster
         self.state = ClusterSnapshot(self.name)
         self._homes = homes
         self.address = address
-        self._changed = changed
+        self._broadcast = broadcast
+        self._metrics = metrics
         self._store: StateStore | None = None
         self._dirty = asyncio.Event()
         self._wake: Callable[[object], None] = lambda _: None
@@ -99,7 +100,7 @@ class ClusterWatch:
             except (StoreError, OSError, TimeoutError) as error:
                 self._went_stale(str(error) or "the state store does not answer")
             except Exception as error:
-                log.exception("following the state store of %s", self.name)
+                log.exception("failure while following the state store of %s", self.name)
                 self._went_stale(f"{type(error).__name__}: {error}")
             await self._leave()
             await asyncio.sleep(delay)
@@ -169,7 +170,7 @@ class ClusterWatch:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await asyncio.shield(call)
         except TimeoutError:
-            # A thread that hangs is lost; the next try needs one that does not.
+            # A hanging thread is lost; the next attempt needs another one.
             self._threads.shutdown(wait=False)
             self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"store {self.name}")
             raise TimeoutError(f"the state store did not answer within {PATIENCE_SECONDS:g} s") from None
@@ -179,19 +180,24 @@ class ClusterWatch:
         if old.stale:
             if old.read_at:
                 log.info("the state store of %s answers again", self.name)
-            self._changed(StoreChange(self.name, "", "back"))
+            self._publish("", "back")
         for name in old.topologies.keys() - new.topologies.keys():
-            self._changed(StoreChange(self.name, name, "removed"))
+            self._publish(name, "removed")
         for name, record in new.topologies.items():
             before = old.topologies.get(name)
             if before != record:
-                self._changed(StoreChange(self.name, name, "changed" if before is not None else "added"))
+                self._publish(name, "changed" if before is not None else "added")
+
+    def _publish(self, topology: str, what: str) -> None:
+        record = self.state.topologies.get(topology)
+        self._metrics.cluster(self.name, len(self.state.topologies), self.state.stale)
+        self._broadcast.publish(StoreChange(self.name, topology, what, record.execution.environ if record else ""))
 
     def _went_stale(self, why: str) -> None:
         if not self.state.stale:
             log.warning("the state store of %s: %s; its last known state is served", self.name, why)
             self.state = replace(self.state, stale=True, error=why)
-            self._changed(StoreChange(self.name, "", "stale"))
+            self._publish("", "stale")
         else:
             self.state = replace(self.state, error=why)
 
@@ -207,7 +213,7 @@ def _read_all(store: StateStore, homes: Homes) -> ClusterSnapshot:
         try:
             found[topology] = homes.believed(read_topology(store, topology))
         except NoSuchTopology:
-            continue  # killed between the two reads
+            continue  # killed between both reads
         except StoreError as error:
             if store.session() is not SessionState.CONNECTED:
                 raise

@@ -1,10 +1,10 @@
 """Queries to the processes of topologies: topology masters, schedulers and ``heron_container``.
 
-Every call has a deadline. Answers are kept for a second, so a hundred open pages cost a master as much as one, and
+Every call has a deadline. Answers are cached for a second, so a hundred open pages cost a master as much as one, and
 calls in progress are shared. A process that did not answer is not asked again for a few seconds, so a dead master
-delays one request and not all. Channels are kept per topology and address, and closed when idle.
+delays one request and not all. Channels are cached per topology and address, and closed when idle.
 
-Limits: ``MAX_ANSWERS`` kept answers, ``MAX_CHANNELS`` channels, ``MAX_CALLS`` calls at a time.
+Limits: ``MAX_ANSWERS`` cached answers, ``MAX_CHANNELS`` channels, ``MAX_CALLS`` calls at a time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IDLE_SECONDS = 120.0
 MAX_ANSWERS = 4096
 MAX_CHANNELS = 2048
 MAX_CALLS = 128
-Address = tuple[str, str]  # id of the topology, host and port: no channel of one topology is another's
+Address = tuple[str, str]  # topology id, and host:port; topologies share no channel
 
 
 class SharedProcessClient:
@@ -65,11 +65,11 @@ class SharedProcessClient:
                 await channel.close()
         self._channels.clear()
 
-    async def master(self, record: TopologyRecord, method: str, request: Hashable) -> Any:
+    async def ask_master(self, record: TopologyRecord, method: str, request: Hashable) -> Any:
         """Ask the topology master. Raises NoAnswer."""
         return await self._shared(record, to_master(record, method, request))
 
-    async def container(self, record: TopologyRecord, container: int, method: str, request: Hashable) -> Any:
+    async def ask_container(self, record: TopologyRecord, container: int, method: str, request: Hashable) -> Any:
         """Ask a container's ``heron_container``, without the cache, since logs grow. Raises NoAnswer."""
         return await self._call(record, to_container(record, container, method, request))
 
@@ -83,9 +83,9 @@ class SharedProcessClient:
     async def _shared(self, record: TopologyRecord, question: Question) -> Any:
         """Share one call among equal questions and keep its answer for FRESH_SECONDS. Raises NoAnswer."""
         key = (record.definition.id, question.address, question.service.name, question.method, question.request)
-        kept = self._answers.get(key)
-        if kept is not None and time.monotonic() - kept[0] < FRESH_SECONDS:
-            return kept[1]
+        cached = self._answers.get(key)
+        if cached is not None and time.monotonic() - cached[0] < FRESH_SECONDS:
+            return cached[1]
         waiting = self._under_way.get(key)
         if waiting is None:
             waiting = self._under_way[key] = asyncio.ensure_future(self._call(record, question))

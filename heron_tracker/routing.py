@@ -36,13 +36,13 @@ class TrackedRequest:
         """Return the topology. It is looked up on first use, after the other arguments are checked."""
         return self.tracker.find(*self._named)
 
-    async def master(self, method: str, question: Hashable) -> Any:
+    async def ask_master(self, method: str, question: Hashable) -> Any:
         """Ask the topology master."""
-        return await self.tracker.processes.master(self.topology.record, method, question)
+        return await self.tracker.processes.ask_master(self.topology.record, method, question)
 
-    async def container(self, number: int, method: str, question: Hashable) -> Any:
+    async def ask_container(self, number: int, method: str, question: Hashable) -> Any:
         """Ask the ``heron_container`` of a container."""
-        return await self.tracker.processes.container(self.topology.record, number, method, question)
+        return await self.tracker.processes.ask_container(self.topology.record, number, method, question)
 
     def respond(self, result: Any, *, tagged: bool = False) -> Response:
         """Return a successful response, marked if the state is stale."""

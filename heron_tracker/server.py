@@ -38,7 +38,7 @@ class TrackerOptions:
     allowed_hosts: tuple[str, ...] = ()
     verbose: bool = False
     token_file: Path | None = None
-    history: Path | None = None  # where histories are kept, if not in the home
+    history: Path | None = None  # folder of histories, if not in the home
 
 
 def stores(options: TrackerOptions) -> dict[str, StoreAddress]:
@@ -74,6 +74,6 @@ def serve(options: TrackerOptions) -> None:
     for name, address in clusters.items():
         log.info("cluster %s: %s", name, address.url)
     config = config_of(make_app(tracker, hosts, tokens), access_log=options.verbose, stop_seconds=STOP_SECONDS)
-    # uvicorn waits for every answer to be complete, and streams of events have no end: these end first.
+    # uvicorn waits for every response, and event streams are endless, so they are ended first.
     server = Server(config, tracker.events.close)
     server.serve_on(listener, url_of(options.host, listener))

@@ -17,12 +17,12 @@ from heron_runtime.model.history import HISTORY
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.record import TopologyRecord
 from heron_runtime.state.local import StoreAddress
-from heron_tracker.cluster_watch import ClusterSnapshot, ClusterWatch, StoreChange
+from heron_tracker.cluster_watch import ClusterSnapshot, ClusterWatch
 from heron_tracker.events import EventBroadcast
 from heron_tracker.process_queries import SharedProcessClient
 from heron_tracker.self_metrics import TrackerMetrics
 
-MAX_QUERIES = 32  # under way, the one that is computed included
+MAX_QUERIES = 32  # including the one that is running
 T = TypeVar("T")
 
 
@@ -84,9 +84,10 @@ class Tracker:
         self.runs = home / RUNS
         self.metrics = TrackerMetrics()
         self.processes = SharedProcessClient(self.metrics, deadline_seconds)
-        self.events = EventBroadcast(self.metrics.listeners)
+        self.events = EventBroadcast(self.metrics)
         self.watches = {
-            name: ClusterWatch(address, Homes(home, name), self._changed) for name, address in clusters.items()
+            name: ClusterWatch(address, Homes(home, name), self.events, self.metrics)
+            for name, address in clusters.items()
         }
         self._thread = ThreadPoolExecutor(1, "query")
         self._queries = 0
@@ -119,19 +120,14 @@ class Tracker:
         await self.processes.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _changed(self, change: StoreChange) -> None:
-        state = self.watches[change.cluster].state
-        self.metrics.cluster(change.cluster, len(state.topologies), state.stale)
-        self.events.tell(change)
-
     def clusters(self, names: Iterable[str] = ()) -> list[ClusterSnapshot]:
         """Return these clusters, or all. Raises NotFound, and Unavailable if one has never been read."""
-        asked = tuple(names)
-        for name in asked:
-            self._cluster(name)
-        states = [watch.state for name, watch in self.watches.items() if not asked or name in asked]
+        wanted = tuple(names)
+        for name in wanted:
+            self._watch_of(name)
+        states = [watch.state for name, watch in self.watches.items() if not wanted or name in wanted]
         unread = [state for state in states if not state.read_at]
-        if unread and (asked or len(unread) == len(states)):
+        if unread and (wanted or len(unread) == len(states)):
             raise Unavailable(f"the state store of {unread[0].name} does not answer: {unread[0].error}")
         return states
 
@@ -171,7 +167,7 @@ class Tracker:
             for record in state.topologies.values():
                 yield TrackedTopology(state.name, record, state.name if state.stale else "")
 
-    def _cluster(self, name: str) -> ClusterWatch:
+    def _watch_of(self, name: str) -> ClusterWatch:
         watch = self.watches.get(name)
         if watch is None:
             raise NotFound(f"unknown cluster {name!r}; this tracker follows {', '.join(self.watches) or 'none'}")

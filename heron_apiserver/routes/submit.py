@@ -131,13 +131,13 @@ def _submit(api: ApiServer, form: SubmitForm, request_id: str | None) -> Respons
         return JSONResponse({"response": describe(packing, definition.config)})
     package = fields.package if form.package is None else form.package.finish()
     try:
-        with api.packages.hold(package):  # from before it is kept: the end of another of the same code must not take it
+        with api.packages.hold(package):  # before it is stored, since another topology may release the same code
             if form.package is not None:
                 api.metrics.uploaded(form.package.size)
                 api.packages.accept(form.package)
             return _run(api, form, fields, definition, packing, package, request_id)
     finally:
-        api.topologies.release(package)  # of a submit that failed, or was done before
+        api.topologies.release(package)  # after a failed or repeated submit
 
 
 def _run(
@@ -151,16 +151,16 @@ def _run(
 ) -> Response:
     """Run a request once per request id."""
     assert form.definition is not None
-    mark = fingerprint(fields, form.definition, package)
-    entry = RequestRecord(request_id or definition.id, mark, definition.name, definition.id, time.time())
+    digest = fingerprint(fields, form.definition, package)
+    entry = RequestRecord(request_id or definition.id, digest, definition.name, definition.id, time.time())
     answer = api.request_log.begin(entry)
     if answer is not None:
         return JSONResponse(json.loads(answer), 201, {"idempotency-replayed": "true"})
     try:
-        done = api.topologies.submit(fields, definition, packing, package)
+        started = api.topologies.submit(fields, definition, packing, package)
     except BaseException:
         api.request_log.failed(entry.request_id)
         raise
     shown = submitted_document(fields.cluster, fields.role, fields.environ, definition.name)
     api.request_log.succeeded(entry, json.dumps(shown))
-    return JSONResponse(shown, 201 if done else 200)
+    return JSONResponse(shown, 201 if started else 200)

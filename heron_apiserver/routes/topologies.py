@@ -23,7 +23,7 @@ from heron_runtime.model.topology import TopologyState
 
 router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=AuthorizedRoute)
 RESTART_SECONDS = 120.0
-NAMED_SECONDS = 300.0  # for a checkpoint to be complete
+NAMED_SECONDS = 300.0  # wait for a named checkpoint
 MAX_PART = 1 << 20
 MAX_OFFSET = 1 << 53
 OFFSET_HEADER, SIZE_HEADER = "heronry-offset", "heronry-size"

@@ -16,7 +16,7 @@ from heron_tracker.core.heron_plans import component_depths, format_grouping
 
 NODE_WIDTH, NODE_HEIGHT = 184, 84
 COLUMN_GAP, ROW_GAP = 96, 28
-BEND_HEIGHT = 20  # what an edge that passes through a layer needs there
+BEND_HEIGHT = 20  # height of an edge that passes through a layer
 MARGIN = 16
 SWEEPS = 8
 

@@ -214,7 +214,7 @@ def decode_whole_characters(data: bytes, *, last: bool) -> tuple[str, int]:
     if not last:
         for back in range(1, min(4, keep) + 1):
             byte = data[-back]
-            if byte >= 0xC0:  # the first byte of a character of several
+            if byte >= 0xC0:  # first byte of a multi-byte character
                 needs = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
                 keep -= back if needs > back and back < keep else 0
                 break

@@ -30,7 +30,7 @@ from heron_tracker.core.json_values import json_number
 from heron_tracker.core.query_evaluation import MINUTE, MetricSeries, minutes_between
 from heron_tracker.core.query_language import TimeSeries
 
-# The intervals people ask for, in seconds; -1 is since the start.
+# Intervals in seconds; -1 is since the start.
 WINDOWS = (600, 3600, 10_800, -1)
 BUSY, IDLE, PRESSED = "__busy-time-ms", "__idle-time-ms", "__backpressured-time-ms"
 OVERVIEW_METRICS = (
@@ -196,8 +196,8 @@ def summarize_topology(reply: MetricsReply, components: dict[str, bool]) -> dict
     }
 
 
-LONGEST_RANGE = 3 * 3600  # what a topology master remembers
-SHORTEST_MINUTES = 600  # shorter intervals are answered in points of 5 seconds
+LONGEST_RANGE = 3 * 3600  # history of a topology master
+SHORTEST_MINUTES = 600  # shorter intervals have points of 5 seconds
 
 
 def timeline_request(component: str, names: Iterable[str], start: float, now: float) -> TimelineRequest:
@@ -321,7 +321,7 @@ USED = {"cpu": "__used-cpu-cores", "memory": "__used-memory-bytes"}
 RESERVED = {"cpu": "__reserved-cpu-cores", "memory": "__reserved-memory-bytes"}
 LOST = ("__lost_on_break", "__gateway-lost-on-break")
 PAUSED_MS = "__server/__time_spent_back_pressure_aggr"
-# What to ask the master for, since the start.
+# Metrics for ``summarize_health``, since the start.
 HEALTH_METRICS = (LAG, DEATHS, *USED.values(), *RESERVED.values(), *LOST, PAUSED_MS, FAILED_BY_REASON)
 
 

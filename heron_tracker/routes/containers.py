@@ -47,7 +47,7 @@ async def _ask(tracked: TrackedRequest, container: int, method: str, question: A
     if container not in known:
         raise NotFound(f"{tracked.topology.name} has no container {container}; it has {listed(known)}")
     try:
-        return await tracked.container(container, method, question)
+        return await tracked.ask_container(container, method, question)
     except NoAnswer as error:
         raise _failure(error) from None
 
@@ -120,9 +120,9 @@ async def file_download(tracked: Tracked, container: Container, path: FilePath) 
         at = len(first.data)
         while at < first.size_bytes:
             wanted = min(CHUNK, first.size_bytes - at)
-            part: FileData = await tracked.container(container, "ReadFile", ReadFile(name, at, wanted))
+            part: FileData = await tracked.ask_container(container, "ReadFile", ReadFile(name, at, wanted))
             if part.offset != at or not part.data:
-                return  # rotated under us: what came is what there is
+                return  # rotated meanwhile: the rest is gone
             yield part.data
             at += len(part.data)
 

@@ -37,7 +37,7 @@ from heron_tracker.routing import (
 from heron_tracker.tracker import Tracker
 
 router = APIRouter(tags=["history"])
-POINTS = 500  # of a series, at most, where no step is asked for
+POINTS = 500  # per series, without an explicit step
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 Id = Annotated[Text, Query(description="id of the submission; the newest if empty")]

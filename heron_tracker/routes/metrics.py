@@ -56,7 +56,7 @@ async def metrics(
     merged sketches, `*` stands for all instances together.
     """
     question = MetricsRequest(tracked.topology.component(component), float(interval), requested_metrics(metricname))
-    answer = await tracked.master("Metrics", question)
+    answer = await tracked.ask_master("Metrics", question)
     return tracked.respond(heron_metrics(component, interval, answer, instance))
 
 
@@ -67,7 +67,7 @@ async def _timeline(
     found = tracked.topology
     _range(*span)
     question = timeline_request(found.component(component), requested_metrics(names), span[0], time.time())
-    answer = await tracked.master("Timeline", question)
+    answer = await tracked.ask_master("Timeline", question)
     return tracked.respond(heron_timeline(component, *span, answer, instances, as_text=as_text))
 
 
@@ -109,7 +109,7 @@ async def query(
     for leaf in wanted:
         if "*" not in leaf.component:
             found.component(leaf.component)
-        replies[leaf] = await tracked.master("Timeline", time_series_request(leaf, first, time.time()))
+        replies[leaf] = await tracked.ask_master("Timeline", time_series_request(leaf, first, time.time()))
 
     def compute() -> list[dict[str, Any]]:
         result = evaluate(tree, lambda leaf: matching_series(leaf, replies[leaf]), starttime, endtime)
@@ -131,7 +131,7 @@ def _series(series: MetricSeries) -> dict[str, Any]:
 
 async def _exceptions(tracked: TrackedRequest, component: str, instances: list[str]) -> list[ExceptionReport]:
     question = ExceptionsRequest(tracked.topology.component(component))
-    answer: ExceptionsReply = await tracked.master("Exceptions", question)
+    answer: ExceptionsReply = await tracked.ask_master("Exceptions", question)
     return [report for report in answer.exceptions if not instances or report.instance in instances]
 
 

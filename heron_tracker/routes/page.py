@@ -62,7 +62,7 @@ async def _metrics(
     tracker: Tracker, found: TrackedTopology, interval: int, names: tuple[str, ...]
 ) -> MetricsReply | None:
     try:
-        answer: MetricsReply = await tracker.processes.master(
+        answer: MetricsReply = await tracker.processes.ask_master(
             found.record, "Metrics", MetricsRequest("", float(interval), names)
         )
     except NoAnswer:
@@ -126,7 +126,7 @@ async def topology(tracked: Tracked, interval: Interval = DEFAULT_INTERVAL) -> R
     by_instance = overview.instance_flows(found.record, metrics)
     used = overview.process_usage(metrics)
     processes: dict[int, list[ProcessStatus]] = {container.id: [] for container in status.containers}
-    for process in status.processes:  # the scheduler lives in no container; it is shown with the master
+    for process in status.processes:  # the scheduler has no container; it is shown with the master
         processes.get(process.container, processes[MASTER_CONTAINER]).append(process)
     shown = {
         **overview.topology_row(found.key, found.record, status.state, status.causes, whole),
@@ -167,7 +167,7 @@ async def windows(
         raise UsageError("component: is missing")
     wanted = found.component(component)
     answers: list[MetricsReply] = await asyncio.gather(
-        *(tracked.master("Metrics", MetricsRequest(wanted, float(window))) for window in WINDOWS)
+        *(tracked.ask_master("Metrics", MetricsRequest(wanted, float(window))) for window in WINDOWS)
     )
     reported = any(v.instance == instance for answer in answers for v in answer.values)
     if instance and not reported and instance not in found.instances:
@@ -195,7 +195,7 @@ async def trend(
     """
     wanted = tracked.topology.component(component)
     question = TimelineRequest(wanted, float(interval), requested_metrics(metricname), ranges=True)
-    answer: TimelineReply = await tracked.master("Timeline", question)
+    answer: TimelineReply = await tracked.ask_master("Timeline", question)
     shown = {"component": component, "instance": instance or None, **merge_instances(answer, instance)}
     return tracked.respond(shown)
 
@@ -208,7 +208,7 @@ async def exceptions(
 ) -> Response:
     """List exceptions of user code, the most recent first; times in seconds since 1970."""
     question = ExceptionsRequest(tracked.topology.component(component or "*"))
-    answer: ExceptionsReply = await tracked.master("Exceptions", question)
+    answer: ExceptionsReply = await tracked.ask_master("Exceptions", question)
     shown = [
         {**asdict(e), "traceback": e.traceback[-MAX_STACK:]}
         for e in reversed(answer.exceptions)

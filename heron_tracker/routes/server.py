@@ -10,9 +10,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from heron_control.web.docs_page import docs_page
 from heron_runtime.failures import NotFound
-from heron_tracker.cluster_watch import StoreChange
 from heron_tracker.core.heron_records import prometheus_targets
-from heron_tracker.events import TooManyListeners
+from heron_tracker.events import ChangeFilter, TooManyListeners
 from heron_tracker.responses import error_response, plain_json
 from heron_tracker.routing import Clusters, Environs, Topologies, tracker_of
 
@@ -91,16 +90,9 @@ async def events(request: Request, cluster: Clusters, environ: Environs, topolog
     """Stream events `topology` (`{cluster, topology, change}`: added, changed, removed) and `cluster` (stale, back)."""
     tracker = tracker_of(request)
 
-    def wanted(change: StoreChange) -> bool:
-        if (cluster and change.cluster not in cluster) or (
-            topology and change.topology and change.topology not in topology
-        ):
-            return False
-        record = tracker.watches[change.cluster].state.topologies.get(change.topology)
-        return not environ or record is None or record.execution.environ in environ
-
+    changes = ChangeFilter(frozenset(cluster), frozenset(environ), frozenset(topology))
     try:
-        return tracker.events.stream(wanted, request.client.host if request.client else "")
+        return tracker.events.stream(changes, request.client.host if request.client else "")
     except TooManyListeners as error:
         return error_response(request, 503, error.message, {"retry-after": "30"})
 

@@ -57,14 +57,14 @@ class _Listed:
     ) -> None:
         self._request, self._cluster, self._of, self._page = request, cluster, (environ, role), (limit, cursor)
 
-    def respond(self, tell: Callable[[dict[str, Any], TrackedTopology], None]) -> Response:
-        """Return cluster → what ``tell`` adds for each topology, and the next page in `Link`. Raises InvalidCursor."""
+    def respond(self, add: Callable[[dict[str, Any], TrackedTopology], None]) -> Response:
+        """Return cluster → what ``add`` adds for each topology, and the next page in `Link`. Raises InvalidCursor."""
         tracker = tracker_of(self._request)
         keyed = [(f.key, f) for f in tracker.topologies(self._cluster, *self._of)]
         chosen = take_page(keyed, *self._page)
         found: dict[str, dict[str, Any]] = {name: {} for name in (self._cluster or tracker.watches)}
         for item in chosen.items:
-            tell(found[item.cluster], item)
+            add(found[item.cluster], item)
         response = success_response(self._request, found, stale=tracker.stale(self._cluster))
         response.headers["x-total-count"] = str(chosen.total)
         if chosen.next:
@@ -80,22 +80,22 @@ Listed = Annotated[_Listed, Depends()]
 async def topologies(listed: Listed) -> Response:
     """List topologies: cluster → role → environment → names. Pages by `Link` and `X-Total-Count`."""
 
-    def tell(found: dict[str, Any], item: TrackedTopology) -> None:
+    def add(found: dict[str, Any], item: TrackedTopology) -> None:
         _, role, environ, topology = item.key
         found.setdefault(role, {}).setdefault(environ, []).append(topology)
 
-    return listed.respond(tell)
+    return listed.respond(add)
 
 
 @get(router, "/topologies/states")
 async def states(listed: Listed) -> Response:
     """List states: cluster → environment → name → execution state. Pages as `/topologies`."""
 
-    def tell(found: dict[str, Any], item: TrackedTopology) -> None:
+    def add(found: dict[str, Any], item: TrackedTopology) -> None:
         _, _, environ, topology = item.key
         found.setdefault(environ, {})[topology] = heron_records.execution_state(item.cluster, item.record)
 
-    return listed.respond(tell)
+    return listed.respond(add)
 
 
 @get(router, "/topologies/info")
@@ -103,7 +103,7 @@ async def info(tracked: Tracked) -> Response:
     """Get everything about a topology. Missing parts are null."""
     status: MasterStatus | None = None
     with contextlib.suppress(NoAnswer):
-        status = await tracked.master("Status", StatusRequest())
+        status = await tracked.ask_master("Status", StatusRequest())
     return tracked.respond(heron_records.info(tracked.topology.cluster, tracked.topology.record, status), tagged=True)
 
 
@@ -159,5 +159,5 @@ async def scheduler_location(tracked: Tracked) -> Response:
 @get(router, "/topologies/runtimestate")
 async def runtime_state(tracked: Tracked) -> Response:
     """Get the available parts and the registered stream managers."""
-    status = await tracked.master("Status", StatusRequest())
+    status = await tracked.ask_master("Status", StatusRequest())
     return tracked.respond(heron_records.runtime_state(tracked.topology.record, status))

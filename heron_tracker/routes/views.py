@@ -32,7 +32,7 @@ MAX_KEY = 1_024
 MAX_CURSOR = 16_384
 MAX_PAGE = 10_000
 MAX_TOP = 1_000
-MAX_ROWS = 300_000  # read for one answer: some five seconds of a processor
+MAX_ROWS = 300_000  # per answer: about five CPU seconds
 Result = TypeVar("Result")
 
 Key = Annotated[
@@ -55,7 +55,7 @@ Name = Annotated[str, PathParameter(description="name of the view, see /views", 
 OneKey = Annotated[str, Query(description="JSON, or a text that is not JSON", max_length=MAX_KEY)]
 
 
-async def _known_alone(request: Request) -> None:
+async def _refuse_unknown(request: Request) -> None:
     """Refuse unknown parameters, which are usually misspelt. Raises UsageError."""
     described = request.app.openapi()["paths"][request.scope["route"].path]["get"]
     known = {each["name"] for each in described["parameters"] if each["in"] == "query"}
@@ -64,14 +64,14 @@ async def _known_alone(request: Request) -> None:
             raise UsageError(f"{name[:MAX_NAME]}: is not a parameter of this path{did_you_mean(name, known)}")
 
 
-Known = Annotated[None, Depends(_known_alone)]
+Known = Annotated[None, Depends(_refuse_unknown)]
 
 
 @get(router, "/views")
 async def views(request: Request) -> Response:
     """List merged views with T, the end of the batch results."""
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         found = {}
         for view in all_registered():
             try:
@@ -80,7 +80,7 @@ async def views(request: Request) -> Response:
                 continue
         return found
 
-    return success_response(request, await _beside(request, look))
+    return success_response(request, await _run_query(request, read))
 
 
 @get(router, "/views/{name}")
@@ -92,7 +92,7 @@ async def view(
     `to` in the answer is T: buckets that end at or before it belong to the batch, later ones to the online layer;
     `promise` explains the guarantee.
     """
-    return success_response(request, await _beside(request, lambda: _read(name, key, from_, to, limit)))
+    return success_response(request, await _run_query(request, lambda: _read(name, key, from_, to, limit)))
 
 
 @get(router, "/views/{name}/keys")
@@ -107,12 +107,12 @@ async def view_keys(
     sorted by code points; other keys have a stable order.
     """
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         found = _open(name)
         answer = page(found, limit, Range(first, last, from_, to), cursor)
         return {**_head(found, name), **_totals(answer.totals), "next": answer.next, "at_most": answer.at_most}
 
-    return success_response(request, await _beside(request, look))
+    return success_response(request, await _run_query(request, read))
 
 
 @get(router, "/views/{name}/top")
@@ -126,12 +126,12 @@ async def view_top(
     if more than 300 000 rows would be read; `heron pipeline top` has no such limit.
     """
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         found = _open(name)
         asked = Range(first, last, from_, to)
         return {**_head(found, name), **_totals(top(found, n, asked, smallest=smallest, most_rows=MAX_ROWS))}
 
-    return success_response(request, await _beside(request, look))
+    return success_response(request, await _run_query(request, read))
 
 
 @get(router, "/views/{name}/series")
@@ -144,7 +144,7 @@ async def view_series(
     `"12"` for the text.
     """
 
-    def look() -> dict[str, Any]:
+    def read() -> dict[str, Any]:
         found = _open(name)
         value = _keys(key)[0]
         answer = series(found, value, limit, from_, to)
@@ -153,7 +153,7 @@ async def view_series(
             "next": answer.next_ms,
         }  # fmt: skip
 
-    return success_response(request, await _beside(request, look))
+    return success_response(request, await _run_query(request, read))
 
 
 @get(router, "/pipeline/runs")
@@ -164,7 +164,7 @@ async def runs(request: Request) -> Response:
     `state_bytes`), and the address of Spark's page.
     """
     folder = tracker_of(request).runs
-    found = await _beside(request, lambda: living(folder))
+    found = await _run_query(request, lambda: living(folder))
     return success_response(request, [{**asdict(run), "input_rate": run.input_rate} for run in found])
 
 
@@ -181,7 +181,7 @@ def _read(name: str, key: str | None, from_ms: int | None, to_ms: int | None, li
         for each in found.read(part).keys:
             answers += found.answers(each)[: limit + 1]
             totals.append(Total(decode_key(each.key), found.total(each)))
-            if len(totals) > limit:  # and so many buckets, at least
+            if len(totals) > limit:  # at least as many buckets were added
                 break
     return {
         **_head(found, name), "truncated": max(len(answers), len(totals)) > limit,
@@ -215,7 +215,7 @@ def _keys(text: str) -> list[Any]:
     return [value] if isinstance(value, str | tuple) else [value, text]
 
 
-async def _beside(request: Request, question: Callable[[], Result]) -> Result:
+async def _run_query(request: Request, question: Callable[[], Result]) -> Result:
     """Run a query and translate its exceptions."""
     try:
         return await tracker_of(request).run_query(question)

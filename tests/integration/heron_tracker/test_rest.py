@@ -225,7 +225,7 @@ def test_no_path_leaves_the_log_folder(rest: TrackerProcess, played: PlayedTopol
                 assert played.launch.secret().encode() not in body
     listed = rest.result("/topologies/container/filestats", **PLACE, container=1, path="")
     assert not {"link", "hard", "pipe"} & set(listed)
-    for name in ("..%2findex.html", "%2e%2e%2f__main__.py", "....", "..\\app.py", "main.js%00", "lib", "lib/../main.js"):
+    for name in ("..%2findex.html", "%2e%2e%2f__main__.py", "....", "..\\app.py", "main.js%00", "lib", "lib/"):
         assert rest.raw(f"/static/{name}")[0] == 404
 
 

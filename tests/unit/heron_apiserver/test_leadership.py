@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from heron_apiserver.leadership import Leadership, LeadershipRole, LeadershipStep
+from heron_apiserver.leadership import (
+    Leadership,
+    LeadershipEvent,
+    LeadershipRole,
+    LeadershipSignal,
+    LeadershipStep,
+    NodeRead,
+)
 from heron_runtime.failures import Unavailable
 from heron_runtime.state import paths
 from heron_runtime.state.fenced import FencedStore, Superseded, fenced
@@ -42,17 +48,15 @@ class Server:
         self.told: Counter[LeadershipStep] = Counter()
         self.watching = False
         self.steps: deque[LeadershipStep] = deque()
-        self.answers: deque[Callable[[], list[LeadershipStep]]] = (
-            deque()
-        )  # the store has answered, and it is not heard yet
-        self.events: deque[Callable[[], list[LeadershipStep]]] = deque([self.core.connected])
+        self.answers: deque[LeadershipEvent] = deque()  # the store has answered, and it is not heard yet
+        self.events: deque[LeadershipEvent] = deque([LeadershipSignal.STORE_CONNECTED])
         heard = {
-            SessionState.SUSPENDED: self.core.suspended,
-            SessionState.CONNECTED: self.core.connected,
-            SessionState.LOST: self.core.lost,
+            SessionState.SUSPENDED: LeadershipSignal.STORE_SUSPENDED,
+            SessionState.CONNECTED: LeadershipSignal.STORE_CONNECTED,
+            SessionState.LOST: LeadershipSignal.SESSION_LOST,
         }
         self.store.on_session(lambda state: self.events.append(heard[state]))
-        self.store.watch(NODE, lambda _: self.events.append(self.core.changed))
+        self.store.watch(NODE, lambda _: self.events.append(LeadershipSignal.NODE_CHANGED))
 
     @property
     def idle(self) -> bool:
@@ -66,7 +70,7 @@ class Server:
         elif self.steps:
             self._take(self.steps.popleft())
         elif self.events:
-            self.steps.extend(self.events.popleft()())
+            self.steps.extend(self.core.handle(self.events.popleft()))
 
     def _take(self, step: LeadershipStep) -> None:
         self.told[step] += 1
@@ -76,13 +80,13 @@ class Server:
             except StoreError:
                 return  # it hears of the connection when it is back
             holder = node.data.decode() if node else ""
-            self.answers.append(lambda: self.core.on_node_read(holder))
+            self.answers.append(NodeRead(holder))
         elif step is LeadershipStep.STAND:
             try:
                 self.store.commit([Create(NODE, self.core.claim.encode(), ephemeral=True)])
             except StoreError:
                 pass
-            self.answers.append(self.core.on_claim_finished)
+            self.answers.append(LeadershipSignal.CLAIM_FINISHED)
         elif step in (LeadershipStep.LEAD, LeadershipStep.RESUME):
             assert not self.watching
             self.watching = True
@@ -229,10 +233,10 @@ def test_a_refusal_of_the_fence_is_one_that_may_be_sent_again_and_no_conflict() 
 
 def test_an_answer_from_before_the_connection_broke_resumes_nothing() -> None:
     core = Leadership("mine")
-    core.connected()
-    assert core.on_node_read("mine") == [LeadershipStep.LEAD]
-    assert core.suspended() == [LeadershipStep.PAUSE]
-    assert core.on_node_read("mine") == []
+    core.handle(LeadershipSignal.STORE_CONNECTED)
+    assert core.handle(NodeRead("mine")) == [LeadershipStep.LEAD]
+    assert core.handle(LeadershipSignal.STORE_SUSPENDED) == [LeadershipStep.PAUSE]
+    assert core.handle(NodeRead("mine")) == []
     assert core.role is LeadershipRole.SUSPENDED
-    assert core.connected() == [LeadershipStep.LOOK]
-    assert core.on_node_read("mine") == [LeadershipStep.RESUME]
+    assert core.handle(LeadershipSignal.STORE_CONNECTED) == [LeadershipStep.LOOK]
+    assert core.handle(NodeRead("mine")) == [LeadershipStep.RESUME]

@@ -27,11 +27,11 @@ def test_every_path_says_its_right_or_is_open(module: object) -> None:
     router: APIRouter = vars(module)["router"]
     for route in router.routes:
         assert isinstance(route, AuthorizedRoute)
-        assert (route.right is None) == (route.path in OPEN_PATHS)
+        assert (route.permission is None) == (route.path in OPEN_PATHS)
         if not {"GET", "HEAD"} & (route.methods or set()):
-            assert route.right is (Permission.TOKENS if module is tokens else Permission.CHANGE)
+            assert route.permission is (Permission.TOKENS if module is tokens else Permission.CHANGE)
         if module is tokens:
-            assert route.right is Permission.TOKENS
+            assert route.permission is Permission.TOKENS
 
 
 def test_a_path_without_a_right_cannot_be_made() -> None:

@@ -225,7 +225,7 @@ class Replica:
         assert self._serving is not None
         if paused:
             log.warning("the state store does not answer: refusing changes until it does")
-            self._serving[0].pause("the state store does not answer, so another API server may lead")
+            self._serving[0].maintenance.pause("the state store does not answer, so another API server may lead")
         else:
             log.info("still leading")
-            self._serving[0].resume()
+            self._serving[0].maintenance.resume()

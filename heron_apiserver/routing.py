@@ -130,8 +130,8 @@ def authorize(request: Request, permission: Permission) -> None:
         raise NotAllowed(
             f"a token of scope {caller.role} does not permit to {permission}", f"Use a token of scope {wanted}."
         )
-    if permission is Permission.CHANGE and not api.ready:
-        raise NotReady(api.trouble, soon=api.starting)
+    if permission is Permission.CHANGE and not api.maintenance.ready:
+        raise NotReady(api.maintenance.trouble, soon=api.maintenance.starting)
 
 
 def _caller(request: Request, token: str, topology_id: str, given: str) -> Caller | None:

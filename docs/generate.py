@@ -22,8 +22,7 @@ from heron_apiserver.server import ApiServerOptions, cluster_config, prepare_hom
 from heron_apiserver.tokens import TokenBook
 from heron_cli.main import make_app as make_command
 from heron_runtime import failures
-from heron_runtime.model.metric_kinds import Key, Metric
-from heron_runtime.model.metric_table import SECTIONS
+from heron_runtime.model.metrics import SECTIONS, Key, Metric
 from heron_runtime.model.settings import ALL_SETTINGS, Setting
 from heron_tracker.application import make_app as make_tracker
 from heron_tracker.tracker import Tracker

@@ -22,7 +22,7 @@ from heron_control.packing import describe
 from heron_runtime.failures import InvalidTopology, Unavailable
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
 router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=AuthorizedRoute)
@@ -123,7 +123,7 @@ def _submit(api: ApiServer, form: SubmitForm, request_id: str | None) -> Respons
     fields = parse_fields(form.fields, form.files, api.topologies.config.cluster)
     assert form.definition is not None
     try:
-        definition = codec.TOPOLOGY.decode_strictly(form.definition)
+        definition = message_codecs.TOPOLOGY.decode_strictly(form.definition)
     except MalformedMessage as error:
         raise InvalidTopology(f"invalid definition: {error}") from None
     packing = check_definition(definition, fields)

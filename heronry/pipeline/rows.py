@@ -7,7 +7,7 @@ Theory of operation. The batch writes Parquet with the columns::
     end    int64
     acc    binary  MessagePack of ``monoid.pack(accumulator)``
 
-The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/explanation/streamlet.md, View): a file for each bucket
+The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/reference/streamlet-semantics.md, View): a file for each bucket
 and task,
 replaced with checkpoints, and ``TASK-….msgpack`` for what they have let go of, with rows ``[key, start, packed
 accumulator]``. A key is *plain* when MessagePack has given it back (dates become text, decimals floats), so that a key

@@ -22,8 +22,8 @@ from heron_runtime.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
+from heron_runtime.wire.sketch_codec import encode_sketch
 from heron_tracker.core import metrics_view
 from heron_tracker.core.graph_layout import NODE_HEIGHT, NODE_WIDTH, layout_graph
 from heron_tracker.core.heron_plans import component_depths, logical_plan, packing_plan

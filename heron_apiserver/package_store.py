@@ -48,7 +48,7 @@ SLOT_SECONDS = 1.0
 class PackageStoreError(Unavailable):
     """The package store failed; the operation left nothing half done."""
 
-    cure = "Look at the store and its credentials (--packages, --packages-options of the api server), and try again."
+    cure = "Check the store and its credentials (--packages, --packages-options of the API server), and try again."
 
 
 class PackageStore(Protocol):
@@ -74,9 +74,9 @@ class PackageStore(Protocol):
         """Delete a package. Idempotent."""
 
 
-def _damaged(digest: str, found: str, where: str) -> PackageStoreError:
+def _damaged(digest: str, actual: str, where: str) -> PackageStoreError:
     return PackageStoreError(
-        f"the package {digest} in {where} is damaged: its SHA-256 is {found}",
+        f"the package {digest} in {where} is damaged: its SHA-256 is {actual}",
         "Submit the topology's code again, which replaces it; or put the file back from a backup.",
     )
 
@@ -120,8 +120,8 @@ class FolderPackageStore:
         if not self.has(digest):
             return None
         path = self._file(digest)
-        found = path.stat()
-        mark = (found.st_ino, found.st_size, found.st_mtime_ns)
+        status = path.stat()
+        mark = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._known.get(digest) != mark:
             actual = digest_of(path)
             if actual != digest:
@@ -198,8 +198,8 @@ class RemotePackageStore:
 
     def digests(self) -> list[str]:
         """See PackageStore."""
-        found = self._transfer("digests", self._transfer_seconds)
-        return [digest for digest in found or () if is_digest(digest)]
+        digests = self._transfer("digests", self._transfer_seconds)
+        return [digest for digest in digests or () if is_digest(digest)]
 
     def remove(self, digest: str) -> None:
         """See PackageStore."""
@@ -213,11 +213,11 @@ class RemotePackageStore:
     def _fetch(self, digest: str) -> Path | None:
         copy = self._folder / secrets.token_hex(16)
         try:
-            found = self._transfer("fetch", self._transfer_seconds, digest, copy)
-            if found is None:
+            actual = self._transfer("fetch", self._transfer_seconds, digest, copy)
+            if actual is None:
                 return None
-            if found != digest:
-                raise _damaged(digest, found, f"{self._place.display_name}/{self._space}")
+            if actual != digest:
+                raise _damaged(digest, actual, f"{self._place.display_name}/{self._space}")
             self._add(digest, copy)
             return copy
         finally:

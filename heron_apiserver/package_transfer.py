@@ -124,10 +124,10 @@ class TransferStore:
             return False
 
     def _check_size(self, path: str, size: int) -> None:
-        found = self._files.info(path)["size"]
-        if found != size:
+        stored = self._files.info(path)["size"]
+        if stored != size:
             self._files.rm_file(path)
-            raise TransferError(f"only {found} of {size} bytes were kept", "Look whether the store is full.")
+            raise TransferError(f"only {stored} of {size} bytes were kept", "Look whether the store is full.")
 
     def fetch(self, digest: str, file: str, max_bytes: int) -> str:
         """Download a package to ``file`` and return the SHA-256 of the received bytes."""
@@ -149,10 +149,10 @@ class TransferStore:
     def digests(self) -> list[str]:
         """Return all digests and remove incomplete uploads. Called by the leader only."""
         try:
-            found = self._files.ls(self._folder, detail=False)
+            entries = self._files.ls(self._folder, detail=False)
         except FileNotFoundError:
             return []
-        names = [str(path).rstrip("/").rpartition("/")[2] for path in found]
+        names = [str(path).rstrip("/").rpartition("/")[2] for path in entries]
         for name in names:
             if name.startswith(INCOMING):
                 self._files.rm_file(f"{self._folder}/{name}")

@@ -68,10 +68,10 @@ class LeaderRecord:
     def decode(cls, data: bytes) -> LeaderRecord:
         """Parse a record of any process. Unreadable data counts as another leader."""
         try:
-            found = json.loads(data)
-            return cls(str(found["claim"]), str(found["home"]), str(found["where"]))
+            fields = json.loads(data)
+            return cls(str(fields["claim"]), str(fields["home"]), str(fields["where"]))
         except (ValueError, KeyError, TypeError):
-            return cls("?", "", "an api server of another release")
+            return cls("?", "", "an API server of another release")
 
 
 def home_id(home: Path) -> str:

@@ -169,10 +169,10 @@ class RequestLog:
         replace_file(self._path(entry.request_id), json.dumps(asdict(entry)), 0o600)
 
     def _read(self) -> list[RequestRecord]:
-        found = []
+        records = []
         for path in self._folder.iterdir():
             try:
-                found.append(RequestRecord(**json.loads(path.read_text())))
+                records.append(RequestRecord(**json.loads(path.read_text())))
             except (OSError, ValueError, TypeError):
                 path.unlink(missing_ok=True)  # interrupted write; the request was not answered
-        return found
+        return records

@@ -84,7 +84,7 @@ def serve(options: ApiServerOptions) -> None:
     store, make = store_and_scheduler(options, config)
     place = package_location(options)
     single = None if options.elect else make_server(options, config, store, make, place)
-    listener = bind(options.host, options.port, "api server")
+    listener = bind(options.host, options.port, "API server")
     url = url_of(options.host, listener)
     app: Any = single[1] if single else make_replica(options, config, store, make, place, listener.getsockname()[1])
     served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
@@ -135,8 +135,8 @@ def prepare_home(home: Path) -> Path:
     home = home.expanduser().absolute()
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = home.stat()
-        if found.st_uid != os.geteuid():
+        status = home.stat()
+        if status.st_uid != os.geteuid():
             raise StartError(f"{home} belongs to another user; choose another --home")
         home.chmod(0o700)
     except OSError as error:

@@ -144,16 +144,16 @@ def _settings(text: str) -> tuple[dict[str, Any], list[str]]:
     if not text:
         return {}, []
     try:
-        found = json.loads(text)
+        settings = json.loads(text)
     except (ValueError, RecursionError):
         return {}, ["settings is not JSON"]
-    if not isinstance(found, dict) or len(found) > MAX_SETTINGS:
+    if not isinstance(settings, dict) or len(settings) > MAX_SETTINGS:
         return {}, ["settings must be a JSON object of heron.* keys"]
     problems = [
-        f"settings may contain heron.* keys only, not {key[:64]!r}" for key in found if not key.startswith("heron.")
+        f"settings may contain heron.* keys only, not {key[:64]!r}" for key in settings if not key.startswith("heron.")
     ]
-    problems += [f"{key} can only be set for the cluster" for key in FORBIDDEN_SETTINGS if key in found]
-    plain, faults = examine({k: v for k, v in found.items() if k.startswith("heron.")}, component=False)
+    problems += [f"{key} can only be set for the cluster" for key in FORBIDDEN_SETTINGS if key in settings]
+    plain, faults = examine({k: v for k, v in settings.items() if k.startswith("heron.")}, component=False)
     return plain, problems + faults
 
 
@@ -166,9 +166,9 @@ def _flag(fields: Mapping[str, str], name: str, problems: list[str]) -> bool:
 
 def _seconds(text: str, problems: list[str]) -> float:
     try:
-        found = float(text or DRAIN_SECONDS)
+        seconds = float(text or DRAIN_SECONDS)
     except ValueError:
-        found = 0.0
-    if not 1 <= found <= MAX_DRAIN_SECONDS:
+        seconds = 0.0
+    if not 1 <= seconds <= MAX_DRAIN_SECONDS:
         problems.append(f"timeout_seconds must be a number from 1 to {MAX_DRAIN_SECONDS:g}")
-    return found
+    return seconds

@@ -103,10 +103,12 @@ class TokenBook:
         _check_mode(path)
         try:
             rows = json.loads(path.read_bytes())["tokens"]
-            found = [Token(str(r["name"]), CallerRole(r["scope"]), str(r["digest"]), _time(r["expires"])) for r in rows]
+            tokens = [
+                Token(str(r["name"]), CallerRole(r["scope"]), str(r["digest"]), _time(r["expires"])) for r in rows
+            ]
         except (ValueError, KeyError, TypeError) as error:
             raise StartError(f"{path}: damaged ({error}); restore it, or delete it to create new tokens") from error
-        return {token.name: token for token in found if token.scope in SCOPES}
+        return {token.name: token for token in tokens if token.scope in SCOPES}
 
     def _import_file(self, role: CallerRole, path: Path, first: bool) -> None:
         if not path.exists():

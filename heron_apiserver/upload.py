@@ -38,8 +38,8 @@ class SubmitForm:
     @property
     def files(self) -> set[str]:
         """Return the names of the files received."""
-        found = {DEFINITION} if self.definition is not None else set()
-        return found | ({PACKAGE} if self.package is not None else set())
+        names = {DEFINITION} if self.definition is not None else set()
+        return names | ({PACKAGE} if self.package is not None else set())
 
     def discard(self) -> None:
         """Delete the package from the uploads, if it is still there."""

@@ -207,11 +207,11 @@ def _read_all(store: StateStore, homes: Homes) -> ClusterSnapshot:
 
     The home in a record is not trusted, because user code may be able to write it.
     """
-    found: dict[str, TopologyRecord] = {}
+    records: dict[str, TopologyRecord] = {}
     unreadable: dict[str, str] = {}
     for topology in store.children(paths.EXECUTION_STATES):
         try:
-            found[topology] = homes.believed(read_topology(store, topology))
+            records[topology] = homes.believed(read_topology(store, topology))
         except NoSuchTopology:
             continue  # killed between both reads
         except StoreError as error:
@@ -220,4 +220,4 @@ def _read_all(store: StateStore, homes: Homes) -> ClusterSnapshot:
             unreadable[topology] = str(error)
         except NotAllowed as error:
             unreadable[topology] = str(error)
-    return ClusterSnapshot(homes.cluster, found, unreadable, time.time(), stale=False, error="")
+    return ClusterSnapshot(homes.cluster, records, unreadable, time.time(), stale=False, error="")

@@ -60,10 +60,10 @@ def tracker(
 
 def _pairs(texts: Iterable[str], fault: str, cure: str) -> tuple[tuple[str, str], ...]:
     """Split NAME=VALUE texts. Raises UsageError."""
-    found = []
+    pairs = []
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not value or not is_safe_name(name):
             raise UsageError(f"{text!r} is {fault}", cure)
-        found.append((name, value))
-    return tuple(found)
+        pairs.append((name, value))
+    return tuple(pairs)

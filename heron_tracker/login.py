@@ -1,4 +1,4 @@
-"""Token check of the tracker. Every token gives read access; there are no other permissions.
+"""Token check of the tracker. Every token gives read access, the only permission of the tracker.
 
 Programs send ``Authorization: Bearer TOKEN``. Browsers send the token as the password of HTTP Basic authentication
 under any user name, so they ask for it themselves and send it with every request of the page. Health, readiness,
@@ -116,7 +116,7 @@ def parse_tokens(text: str, path: Path) -> list[Token]:
     Each line has a token, or ``sha256:`` and its digest in hex, optionally followed by a space and its end in ISO
     8601.
     """
-    found = []
+    tokens = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -133,10 +133,10 @@ def parse_tokens(text: str, path: Path) -> list[Token]:
             raise StartError(f"{path}, line {number}: {fault}")
         if end is not None and end.tzinfo is None:
             end = end.replace(tzinfo=UTC)
-        found.append(Token(f"line {number}", "read", digest, None if end is None else end.timestamp()))
-    if len(found) > MAX_TOKENS:
-        raise StartError(f"{path}: contains {len(found)} tokens, at most {MAX_TOKENS} are allowed")
-    return found
+        tokens.append(Token(f"line {number}", "read", digest, None if end is None else end.timestamp()))
+    if len(tokens) > MAX_TOKENS:
+        raise StartError(f"{path}: contains {len(tokens)} tokens, at most {MAX_TOKENS} are allowed")
+    return tokens
 
 
 def _mark(path: Path) -> tuple[int, int]:

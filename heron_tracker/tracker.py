@@ -139,11 +139,11 @@ class Tracker:
         self, clusters: Iterable[str] = (), environs: Iterable[str] = (), role: str | None = None
     ) -> list[TrackedTopology]:
         """Return the topologies, sorted by cluster, role, environment and name. Raises NotFound, Unavailable."""
-        found = list(self._all(self.clusters(clusters)))
+        tracked = list(self._all(self.clusters(clusters)))
         wanted = frozenset(environs)
         chosen = [
             f
-            for f in found
+            for f in tracked
             if (not wanted or f.record.execution.environ in wanted) and role in (None, f.record.execution.role)
         ]
         return sorted(chosen, key=lambda f: f.key)

@@ -109,8 +109,10 @@ async def leader() -> Response:
 async def readyz(request: Request) -> Any:
     """Return whether changes are accepted: after recovery, and while the state store answers."""
     api = api_server_of(request)
-    found = Ready(ready=api.maintenance.ready, trouble=api.maintenance.trouble, topologies=len(api.topologies.launches))
-    return JSONResponse(found.model_dump(), 200 if api.maintenance.ready else 503)
+    readiness = Ready(
+        ready=api.maintenance.ready, trouble=api.maintenance.trouble, topologies=len(api.topologies.launches)
+    )
+    return JSONResponse(readiness.model_dump(), 200 if api.maintenance.ready else 503)
 
 
 @router.get(

@@ -282,9 +282,9 @@ def metrics(
 def logs(target: Target) -> Any:
     """List the processes that write logs. Read a log at `…/containers/{container}/file?path={process}.log`."""
     record = target.record
-    found = [LogProcess(process=p.process, component=p.component, container=p.container)
+    processes = [LogProcess(process=p.process, component=p.component, container=p.container)
              for p in logged_processes(record)]  # fmt: skip
-    return LogList(processes=found, components=[spec.name for spec in record.definition.components])
+    return LogList(processes=processes, components=[spec.name for spec in record.definition.components])
 
 
 BYTES = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}

@@ -179,11 +179,11 @@ def _stream_managers(
     groups: Mapping[str, list[str]],
 ) -> dict[str, Any]:
     serving = {location.container: location for location in containers}
-    found: dict[str, Any] = {}
+    managers: dict[str, Any] = {}
     for manager in plan.stream_managers:
         name = stream_manager_id(manager.container)
         serves = serving.get(manager.container)
-        found[name] = {
+        managers[name] = {
             "id": name,
             "host": manager.host,
             "port": manager.port,
@@ -194,4 +194,4 @@ def _stream_managers(
             "logfiles": log_link(execution, cluster, manager.container, f"stream_manager-{manager.container}.log"),
             "instance_ids": groups.get(name, []),
         }
-    return found
+    return managers

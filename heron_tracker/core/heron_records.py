@@ -145,10 +145,10 @@ def config(record: TopologyRecord) -> dict[str, Any]:
 
 def hosts(record: TopologyRecord) -> list[str]:
     """Return the known machines of the topology, sorted."""
-    found = {location.host for location in record.containers}
+    names = {location.host for location in record.containers}
     if record.physical is not None:
-        found |= {manager.host for manager in record.physical.stream_managers}
-    return sorted(found)
+        names |= {manager.host for manager in record.physical.stream_managers}
+    return sorted(names)
 
 
 def exception(record: TopologyRecord, report: ExceptionReport) -> dict[str, Any]:
@@ -179,11 +179,11 @@ def exception_summary(reports: Iterable[ExceptionReport]) -> list[dict[str, Any]
     return [
         {
             "class_name": name,
-            "lasttime": _moment(max(r.last_time for r in found)),
-            "firsttime": _moment(min(r.first_time for r in found)),
-            "count": sum(r.count for r in found),
+            "lasttime": _moment(max(r.last_time for r in of_class)),
+            "firsttime": _moment(min(r.first_time for r in of_class)),
+            "count": sum(r.count for r in of_class),
         }
-        for name, found in sorted(by_class.items())
+        for name, of_class in sorted(by_class.items())
     ]
 
 

@@ -76,10 +76,10 @@ def heron_metrics(component: str, interval: int, reply: MetricsReply, instances:
             ranges.setdefault(value.name, {})[value.instance] = gauge_range([value])
     percentiles = {
         name: {
-            **{v.instance: summarize_latency(sketch_of([v])) for v in found},
-            "*": summarize_latency(sketch_of(found)),
+            **{v.instance: summarize_latency(sketch_of([v])) for v in values_of_metric},
+            "*": summarize_latency(sketch_of(values_of_metric)),
         }
-        for name, found in latencies.items()
+        for name, values_of_metric in latencies.items()
     }
     return {
         "interval": interval,
@@ -179,7 +179,7 @@ def component_flows(reply: MetricsReply, components: dict[str, bool]) -> dict[st
     for value in reply.values:
         if value.component in values:
             values[value.component].append(value)
-    return {name: summarize_flow(found, is_spout=components[name]) for name, found in values.items()}
+    return {name: summarize_flow(of_component, is_spout=components[name]) for name, of_component in values.items()}
 
 
 def summarize_topology(reply: MetricsReply, components: dict[str, bool]) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def matching_series(leaf: TimeSeries, reply: TimelineReply) -> list[MetricSeries
 
     A ``*`` stands for any text; what it matched in the metric's name is the label.
     """
-    found = []
+    matching = []
     for series in reply.series:
         if (
             match_wildcards(leaf.component, series.component) is None
@@ -239,8 +239,8 @@ def matching_series(leaf: TimeSeries, reply: TimelineReply) -> list[MetricSeries
             continue
         label = match_wildcards(leaf.metric, series.name)
         if label is not None:
-            found.append(MetricSeries(points_by_minute(reply, series.values), series.instance, ",".join(label)))
-    return found
+            matching.append(MetricSeries(points_by_minute(reply, series.values), series.instance, ",".join(label)))
+    return matching
 
 
 def heron_timeline(
@@ -275,21 +275,21 @@ def merge_instances(reply: TimelineReply, instance: str = "") -> dict[str, Any]:
     return {
         "starttime": reply.start_time,
         "step": reply.step_seconds,
-        "series": [_together(name, found) for name, found in sorted(by_name.items())],
+        "series": [_merge_series(name, series) for name, series in sorted(by_name.items())],
     }
 
 
-def _together(name: str, found: Sequence[TimelineSeries]) -> dict[str, Any]:
-    kind = found[0].kind
+def _merge_series(name: str, series: Sequence[TimelineSeries]) -> dict[str, Any]:
+    kind = series[0].kind
     if kind == MetricKind.GAUGE:
         return {
             "name": name,
             "kind": kind,
-            "values": _each_point(max, [s.maxima or s.values for s in found]),
-            "minima": _each_point(min, [s.minima or s.values for s in found]),
+            "values": _each_point(max, [s.maxima or s.values for s in series]),
+            "minima": _each_point(min, [s.minima or s.values for s in series]),
         }
     fold = sum if kind == MetricKind.COUNTER else max
-    return {"name": name, "kind": kind, "values": _each_point(fold, [s.values for s in found]), "minima": None}
+    return {"name": name, "kind": kind, "values": _each_point(fold, [s.values for s in series]), "minima": None}
 
 
 def _each_point(fold: Callable[[list[float]], float], columns: Sequence[Sequence[float]]) -> list[Any]:
@@ -308,14 +308,14 @@ def match_wildcards(pattern: str, text: str) -> tuple[str, ...] | None:
     *middle, last = rest
     if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
         return None
-    found, at, end = [], len(first), len(text) - len(last)
+    matches, at, end = [], len(first), len(text) - len(last)
     for part in middle:
         where = text.find(part, at, end)
         if where < 0:
             return None
-        found.append(text[at:where])
+        matches.append(text[at:where])
         at = where + len(part)
-    return (*found, text[at:end])
+    return (*matches, text[at:end])
 
 
 LAG, DEATHS = "__topology-lag-ms", "__stream_manager_deaths"

@@ -50,9 +50,9 @@ def topology_row(
     }
 
 
-def tasks_state_field(found: KeptState | None) -> dict[str, Any]:
+def tasks_state_field(state: KeptState | None) -> dict[str, Any]:
     """Return the field about the state of tasks, or an empty dict."""
-    return {} if found is None else {"tasks_state": {**msgspec.to_builtins(found), "trouble": found.trouble or None}}
+    return {} if state is None else {"tasks_state": {**msgspec.to_builtins(state), "trouble": state.trouble or None}}
 
 
 def describe_cause(cause: Cause) -> dict[str, Any]:
@@ -99,27 +99,27 @@ def instance_flows(record: TopologyRecord, reply: MetricsReply | None) -> dict[s
     for value in reply.values:
         values.setdefault(value.instance, []).append(value)
     kinds = {spec.name: spec.is_spout for spec in record.definition.components}
-    found = {}
+    flows = {}
     for plan in record.packing.containers:
         for instance in plan.instances:
             name = instance_id(plan.container, instance.component, instance.task)
             if name in values:
-                found[name] = summarize_flow(values[name], is_spout=kinds.get(instance.component, False))
-    return found
+                flows[name] = summarize_flow(values[name], is_spout=kinds.get(instance.component, False))
+    return flows
 
 
 def process_usage(reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
     """Return CPU (cores, mean over the interval) and resident bytes of every reporting process."""
-    found: dict[str, dict[str, Any]] = {}
+    usage: dict[str, dict[str, Any]] = {}
     for value in reply.values if reply is not None else ():
-        entry = found.setdefault(value.instance, {"cpu": None, "memory": None})
+        entry = usage.setdefault(value.instance, {"cpu": None, "memory": None})
         if value.kind == MetricKind.GAUGE and value.name in MEMORY_NAMES:
             entry["memory"] = json_number(value.total)
         elif value.name in CPU_NAMES:
             entry["cpu"] = (entry["cpu"] or 0.0) + value.rate
         elif value.name in CPU_NAMES_US:
             entry["cpu"] = (entry["cpu"] or 0.0) + value.rate / 1e6
-    return found
+    return usage
 
 
 def describe_process(process: ProcessStatus, used: Mapping[str, Any], flowing: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,46 +127,46 @@ class _Evaluation:
             case JoinQuery(operator, left, right):
                 return self._join(operator, self.result(left), self.result(right))
             case RateQuery(operand):
-                found = self._touched(self.result(operand))
-                rates = tuple(MetricSeries(_rate(s.points), s.instance, s.label) for s in found.series)
-                return QueryResult(rates, found.multivariate)
+                result = self._touched(self.result(operand))
+                rates = tuple(MetricSeries(_rate(s.points), s.instance, s.label) for s in result.series)
+                return QueryResult(rates, result.multivariate)
             case TopKQuery(k, operand):
-                found = self._touched(self.result(operand))
-                best = sorted(found.series, key=lambda s: (-_sum(s.points.values()), s.instance, s.label))
-                return QueryResult(tuple(best[:k]), found.multivariate)
+                result = self._touched(self.result(operand))
+                best = sorted(result.series, key=lambda s: (-_sum(s.points.values()), s.instance, s.label))
+                return QueryResult(tuple(best[:k]), result.multivariate)
 
     def _touch(self, points: int) -> None:
         self._left -= points
         if self._left < 0:
             raise QueryError(f"the query would process more than {MAX_POINTS} points; {_CURE}")
 
-    def _touched(self, found: QueryResult) -> QueryResult:
-        self._touch(sum(len(s.points) for s in found.series))
-        return found
+    def _touched(self, result: QueryResult) -> QueryResult:
+        self._touch(sum(len(s.points) for s in result.series))
+        return result
 
     def _time_series(self, node: TimeSeries) -> QueryResult:
         if node not in self._fetched:
             several = any("*" in pattern for pattern in (node.component, node.instance, node.metric))
-            found = self._touched(QueryResult(tuple(self._fetch(node)), several))
+            result = self._touched(QueryResult(tuple(self._fetch(node)), several))
             inside = self._inside
             self._fetched[node] = QueryResult(
                 tuple(
                     MetricSeries({t: v for t, v in s.points.items() if t in inside}, s.instance, s.label)
-                    for s in found.series
+                    for s in result.series
                 ),
                 several,
             )
         return self._fetched[node]
 
-    def _default(self, value: float, found: QueryResult) -> QueryResult:
+    def _default(self, value: float, result: QueryResult) -> QueryResult:
         minutes = self._minutes
-        self._touch(max(1, len(found.series)) * len(minutes))
-        if not found.series:
+        self._touch(max(1, len(result.series)) * len(minutes))
+        if not result.series:
             return QueryResult((MetricSeries(dict.fromkeys(minutes, value)),))
         filled = (
-            MetricSeries({**dict.fromkeys(minutes, value), **s.points}, s.instance, s.label) for s in found.series
+            MetricSeries({**dict.fromkeys(minutes, value), **s.points}, s.instance, s.label) for s in result.series
         )
-        return QueryResult(tuple(filled), found.multivariate)
+        return QueryResult(tuple(filled), result.multivariate)
 
     def _join(self, operator: str, left: QueryResult, right: QueryResult) -> QueryResult:
         joined = []
@@ -203,11 +203,11 @@ def _fold(operator: str, q: float, series: Sequence[MetricSeries], minutes: rang
 
 def _sum(values: Iterable[float]) -> float:
     """Return the exact sum, or an infinity or NaN where ``fsum`` raises."""
-    found = tuple(values)
+    numbers = tuple(values)
     try:
-        return math.fsum(found)
+        return math.fsum(numbers)
     except (OverflowError, ValueError):
-        return sum(found)
+        return sum(numbers)
 
 
 def _fold_values(operator: str, q: float, values: list[float]) -> float:

@@ -112,16 +112,16 @@ def parse(text: str) -> QueryNode:
 
 def leaves(node: QueryNode) -> list[TimeSeries]:
     """Return every TS of the tree once, in order of appearance."""
-    found: list[TimeSeries] = []
+    series: list[TimeSeries] = []
     todo = [node]
     while todo:
         here = todo.pop()
         if isinstance(here, TimeSeries):
-            if here not in found:
-                found.append(here)
+            if here not in series:
+                series.append(here)
         elif not isinstance(here, ConstantQuery):
             todo.extend(reversed(children(here)))
-    return found
+    return series
 
 
 def children(node: QueryNode) -> tuple[QueryNode, ...]:

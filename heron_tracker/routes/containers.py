@@ -131,15 +131,15 @@ async def file_download(tracked: Tracked, container: Container, path: FilePath) 
     return StreamingResponse(parts(), media_type="application/octet-stream", headers=headers)
 
 
-def _container_of(found: TrackedTopology, instance: str) -> int:
+def _container_of(topology: TrackedTopology, instance: str) -> int:
     """Return the container of an instance in the packing plan. Raises NotFound."""
     try:
         parse_instance_id(instance)
     except ValueError as error:
         raise UsageError(f"instance: {error}") from None
-    container = found.instances.get(instance)
+    container = topology.instances.get(instance)
     if container is None:
-        raise NotFound(f"{found.name} has no instance {instance!r}")
+        raise NotFound(f"{topology.name} has no instance {instance!r}")
     return container
 
 

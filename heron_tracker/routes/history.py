@@ -154,16 +154,16 @@ def _shape(root: Path, place: Place, submitted_at: float, running: frozenset[tup
 def _folder(root: Path, named: tuple[str, str | None, str, str, str]) -> Path:
     """Return the folder of a submission. Raises NotFound."""
     cluster, role, environ, topology, id_ = named
-    found = [
+    matching = [
         place
         for place in places(root)
         if (place.cluster, place.environ, place.topology) == (cluster, environ, topology)
         and role in (None, place.role)
         and id_ in ("", place.id)
     ]
-    if not found:
+    if not matching:
         raise NotFound(f"no history of {topology!r} in {cluster}; set heron.history.enabled=true to keep one")
-    return root / newest_first(root, found)[0][0].path
+    return root / newest_first(root, matching)[0][0].path
 
 
 def _step_for(span_ms: int) -> int:
@@ -171,12 +171,12 @@ def _step_for(span_ms: int) -> int:
 
 
 def _series(points: list[Point]) -> list[dict[str, Any]]:
-    found: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+    by_series: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
     for point in points:
-        found.setdefault(point.series, []).append({"time": point.start_ms // 1000, **_value(point)})
+        by_series.setdefault(point.series, []).append({"time": point.start_ms // 1000, **_value(point)})
     return [
         {"component": c, "instance": i or None, "metric": m, "kind": k, "points": shown}
-        for (c, i, m, k), shown in sorted(found.items())
+        for (c, i, m, k), shown in sorted(by_series.items())
     ]
 
 

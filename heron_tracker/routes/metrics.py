@@ -64,9 +64,9 @@ async def _timeline(
     tracked: TrackedRequest, component: str, names: list[str], span: tuple[int, int], instances: list[str],
     *, as_text: bool,
 ) -> Response:  # fmt: skip
-    found = tracked.topology
+    topology = tracked.topology
     _range(*span)
-    question = timeline_request(found.component(component), requested_metrics(names), span[0], time.time())
+    question = timeline_request(topology.component(component), requested_metrics(names), span[0], time.time())
     answer = await tracked.ask_master("Timeline", question)
     return tracked.respond(heron_timeline(component, *span, answer, instances, as_text=as_text))
 
@@ -96,7 +96,7 @@ async def query(
 ) -> Response:
     """Evaluate a query of the metrics query language: points by minute."""
     _range(starttime, endtime)
-    found = tracked.topology
+    topology = tracked.topology
     try:
         tree = parse(query)
     except QueryError as error:
@@ -108,7 +108,7 @@ async def query(
     replies: dict[TimeSeries, TimelineReply] = {}
     for leaf in wanted:
         if "*" not in leaf.component:
-            found.component(leaf.component)
+            topology.component(leaf.component)
         replies[leaf] = await tracked.ask_master("Timeline", time_series_request(leaf, first, time.time()))
 
     def compute() -> list[dict[str, Any]]:

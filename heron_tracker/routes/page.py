@@ -59,30 +59,28 @@ _USAGE = (*overview.CPU_NAMES, *overview.CPU_NAMES_US, *overview.MEMORY_NAMES)
 
 
 async def _metrics(
-    tracker: Tracker, found: TrackedTopology, interval: int, names: tuple[str, ...]
+    tracker: Tracker, item: TrackedTopology, interval: int, names: tuple[str, ...]
 ) -> MetricsReply | None:
     try:
         answer: MetricsReply = await tracker.processes.ask_master(
-            found.record, "Metrics", MetricsRequest("", float(interval), names)
+            item.record, "Metrics", MetricsRequest("", float(interval), names)
         )
     except NoAnswer:
         return None
     return answer
 
 
-async def _status(tracker: Tracker, found: TrackedTopology) -> TopologyStatus:
-    answers = await tracker.processes.ask_all(found.record)
-    return topology_status(found.record, answers, time.time())
+async def _status(tracker: Tracker, item: TrackedTopology) -> TopologyStatus:
+    answers = await tracker.processes.ask_all(item.record)
+    return topology_status(item.record, answers, time.time())
 
 
-async def _row(tracker: Tracker, found: TrackedTopology, interval: int) -> dict[str, Any]:
-    status, metrics = await asyncio.gather(
-        _status(tracker, found), _metrics(tracker, found, interval, OVERVIEW_METRICS)
-    )
-    flowing = metrics_view.summarize_topology(metrics, found.components) if metrics is not None else None
+async def _row(tracker: Tracker, item: TrackedTopology, interval: int) -> dict[str, Any]:
+    status, metrics = await asyncio.gather(_status(tracker, item), _metrics(tracker, item, interval, OVERVIEW_METRICS))
+    flowing = metrics_view.summarize_topology(metrics, item.components) if metrics is not None else None
     return {
-        **overview.topology_row(found.key, found.record, status.state, status.causes, flowing),
-        "stale": bool(found.stale),
+        **overview.topology_row(item.key, item.record, status.state, status.causes, flowing),
+        "stale": bool(item.stale),
     }
 
 
@@ -102,7 +100,7 @@ async def rows(
     """
     tracker = tracker_of(request)
     chosen = take_page([(f.key, f) for f in tracker.topologies(cluster, environ, role)], limit, cursor)
-    listed = await asyncio.gather(*(_row(tracker, found, interval) for found in chosen.items))
+    listed = await asyncio.gather(*(_row(tracker, item, interval) for item in chosen.items))
     clusters = [
         {"name": s.name, "stale": s.stale, "read_at": s.read_at or None, "error": s.error or None}
         for s in (watch.state for watch in tracker.watches.values())
@@ -114,30 +112,30 @@ async def rows(
 @get(router, "/topology")
 async def topology(tracked: Tracked, interval: Interval = DEFAULT_INTERVAL) -> Response:
     """Describe a topology: health, the graph with its rates, containers with their processes, backpressure."""
-    tracker, found = tracked.tracker, tracked.topology
+    tracker, item = tracked.tracker, tracked.topology
     names = (*OVERVIEW_METRICS, *_USAGE)
     status, metrics, always = await asyncio.gather(
-        _status(tracker, found),
-        _metrics(tracker, found, interval, names),
-        _metrics(tracker, found, -1, HEALTH_METRICS),
+        _status(tracker, item),
+        _metrics(tracker, item, interval, names),
+        _metrics(tracker, item, -1, HEALTH_METRICS),
     )
-    flowing = metrics_view.component_flows(metrics, found.components) if metrics is not None else None
-    whole = metrics_view.summarize_topology(metrics, found.components) if metrics is not None else None
-    by_instance = overview.instance_flows(found.record, metrics)
+    flowing = metrics_view.component_flows(metrics, item.components) if metrics is not None else None
+    whole = metrics_view.summarize_topology(metrics, item.components) if metrics is not None else None
+    by_instance = overview.instance_flows(item.record, metrics)
     used = overview.process_usage(metrics)
     processes: dict[int, list[ProcessStatus]] = {container.id: [] for container in status.containers}
     for process in status.processes:  # the scheduler has no container; it is shown with the master
         processes.get(process.container, processes[MASTER_CONTAINER]).append(process)
     shown = {
-        **overview.topology_row(found.key, found.record, status.state, status.causes, whole),
-        "stale": bool(found.stale),
+        **overview.topology_row(item.key, item.record, status.state, status.causes, whole),
+        "stale": bool(item.stale),
         "master_answers": metrics is not None,
         "cause": status.cause() or None,
         "mode": status.mode,
         "put_aside": status.put_aside,
         **overview.tasks_state_field(status.tasks_state),
-        "health": summarize_health(always, found.components),
-        "graph": overview.describe_graph(found.record, layout_graph(found.record.definition), flowing, status.causes),
+        "health": summarize_health(always, item.components),
+        "graph": overview.describe_graph(item.record, layout_graph(item.record.definition), flowing, status.causes),
         "container_list": [
             {
                 "id": container.id,
@@ -162,16 +160,16 @@ async def windows(
     instance: Annotated[str, Query(max_length=256, description="only this instance")] = "",
 ) -> Response:
     """Get metrics of a component or an instance for 10 minutes, 1 hour, 3 hours and since the start."""
-    found = tracked.topology
+    item = tracked.topology
     if not component:
         raise UsageError("component: is missing")
-    wanted = found.component(component)
+    wanted = item.component(component)
     answers: list[MetricsReply] = await asyncio.gather(
         *(tracked.ask_master("Metrics", MetricsRequest(wanted, float(window))) for window in WINDOWS)
     )
     reported = any(v.instance == instance for answer in answers for v in answer.values)
-    if instance and not reported and instance not in found.instances:
-        raise NotFound(f"{found.name} has no instance {instance!r} of {component}")
+    if instance and not reported and instance not in item.instances:
+        raise NotFound(f"{item.name} has no instance {instance!r} of {component}")
     shown = [
         {"interval": window, "covered": answer.interval_seconds, "metrics": metrics_view.metric_rows(answer, instance)}
         for window, answer in zip(WINDOWS, answers, strict=True)

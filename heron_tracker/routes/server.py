@@ -73,8 +73,8 @@ async def metrics(request: Request) -> Response:
 async def targets(request: Request, cluster: Clusters, environ: Environs) -> Response:
     """Return the address of each container's metrics manager, as stored by the container."""
     items = tracker_of(request).topologies(cluster, environ)
-    found = [target for item in items for target in prometheus_targets(item.cluster, item.record)]
-    return plain_json(found)
+    entries = [target for item in items for target in prometheus_targets(item.cluster, item.record)]
+    return plain_json(entries)
 
 
 @router.get(

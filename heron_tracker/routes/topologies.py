@@ -35,12 +35,12 @@ async def machines(request: Request, cluster: Clusters, environ: Environs, topol
     if topology and not (cluster and environ):
         raise UsageError("topology: requires cluster and environ")
     tracker = tracker_of(request)
-    found: dict[str, dict[str, dict[str, list[str]]]] = {name: {} for name in (cluster or tracker.watches)}
+    by_cluster: dict[str, dict[str, dict[str, list[str]]]] = {name: {} for name in (cluster or tracker.watches)}
     for item in tracker.topologies(cluster, environ):
         name, place = item.record.definition.name, item.record.execution.environ
         if not topology or name in topology:
-            found[item.cluster].setdefault(place, {})[name] = heron_records.hosts(item.record)
-    return success_response(request, found, stale=tracker.stale(cluster))
+            by_cluster[item.cluster].setdefault(place, {})[name] = heron_records.hosts(item.record)
+    return success_response(request, by_cluster, stale=tracker.stale(cluster))
 
 
 class _Listed:
@@ -62,10 +62,10 @@ class _Listed:
         tracker = tracker_of(self._request)
         keyed = [(f.key, f) for f in tracker.topologies(self._cluster, *self._of)]
         chosen = take_page(keyed, *self._page)
-        found: dict[str, dict[str, Any]] = {name: {} for name in (self._cluster or tracker.watches)}
+        by_cluster: dict[str, dict[str, Any]] = {name: {} for name in (self._cluster or tracker.watches)}
         for item in chosen.items:
-            add(found[item.cluster], item)
-        response = success_response(self._request, found, stale=tracker.stale(self._cluster))
+            add(by_cluster[item.cluster], item)
+        response = success_response(self._request, by_cluster, stale=tracker.stale(self._cluster))
         response.headers["x-total-count"] = str(chosen.total)
         if chosen.next:
             url = self._request.url.include_query_params(cursor=chosen.next)
@@ -80,9 +80,9 @@ Listed = Annotated[_Listed, Depends()]
 async def topologies(listed: Listed) -> Response:
     """List topologies: cluster → role → environment → names. Pages by `Link` and `X-Total-Count`."""
 
-    def add(found: dict[str, Any], item: TrackedTopology) -> None:
+    def add(part: dict[str, Any], item: TrackedTopology) -> None:
         _, role, environ, topology = item.key
-        found.setdefault(role, {}).setdefault(environ, []).append(topology)
+        part.setdefault(role, {}).setdefault(environ, []).append(topology)
 
     return listed.respond(add)
 
@@ -91,9 +91,9 @@ async def topologies(listed: Listed) -> Response:
 async def states(listed: Listed) -> Response:
     """List states: cluster → environment → name → execution state. Pages as `/topologies`."""
 
-    def add(found: dict[str, Any], item: TrackedTopology) -> None:
+    def add(part: dict[str, Any], item: TrackedTopology) -> None:
         _, _, environ, topology = item.key
-        found.setdefault(environ, {})[topology] = heron_records.execution_state(item.cluster, item.record)
+        part.setdefault(environ, {})[topology] = heron_records.execution_state(item.cluster, item.record)
 
     return listed.respond(add)
 

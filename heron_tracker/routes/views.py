@@ -72,13 +72,13 @@ async def views(request: Request) -> Response:
     """List merged views with T, the end of the batch results."""
 
     def read() -> dict[str, Any]:
-        found = {}
+        ends = {}
         for view in all_registered():
             try:
-                found[view.name] = {"to": open_view(Path(view.path)).to_ms}
+                ends[view.name] = {"to": open_view(Path(view.path)).to_ms}
             except NoSuchView:
                 continue
-        return found
+        return ends
 
     return success_response(request, await _run_query(request, read))
 
@@ -108,9 +108,9 @@ async def view_keys(
     """
 
     def read() -> dict[str, Any]:
-        found = _open(name)
-        answer = page(found, limit, Range(first, last, from_, to), cursor)
-        return {**_head(found, name), **_totals(answer.totals), "next": answer.next, "at_most": answer.at_most}
+        opened = _open(name)
+        answer = page(opened, limit, Range(first, last, from_, to), cursor)
+        return {**_head(opened, name), **_totals(answer.totals), "next": answer.next, "at_most": answer.at_most}
 
     return success_response(request, await _run_query(request, read))
 
@@ -127,9 +127,9 @@ async def view_top(
     """
 
     def read() -> dict[str, Any]:
-        found = _open(name)
+        opened = _open(name)
         asked = Range(first, last, from_, to)
-        return {**_head(found, name), **_totals(top(found, n, asked, smallest=smallest, most_rows=MAX_ROWS))}
+        return {**_head(opened, name), **_totals(top(opened, n, asked, smallest=smallest, most_rows=MAX_ROWS))}
 
     return success_response(request, await _run_query(request, read))
 
@@ -145,11 +145,11 @@ async def view_series(
     """
 
     def read() -> dict[str, Any]:
-        found = _open(name)
+        opened = _open(name)
         value = _keys(key)[0]
-        answer = series(found, value, limit, from_, to)
+        answer = series(opened, value, limit, from_, to)
         return {
-            **_head(found, name), "key": json_value(value), "buckets": [_bucket(each) for each in answer.buckets],
+            **_head(opened, name), "key": json_value(value), "buckets": [_bucket(each) for each in answer.buckets],
             "next": answer.next_ms,
         }  # fmt: skip
 
@@ -164,8 +164,8 @@ async def runs(request: Request) -> Response:
     `state_bytes`), and the address of Spark's page.
     """
     folder = tracker_of(request).runs
-    found = await _run_query(request, lambda: living(folder))
-    return success_response(request, [{**asdict(run), "input_rate": run.input_rate} for run in found])
+    live_runs = await _run_query(request, lambda: living(folder))
+    return success_response(request, [{**asdict(run), "input_rate": run.input_rate} for run in live_runs])
 
 
 def _open(name: str) -> View:
@@ -173,26 +173,26 @@ def _open(name: str) -> View:
 
 
 def _read(name: str, key: str | None, from_ms: int | None, to_ms: int | None, limit: int) -> dict[str, Any]:
-    found = _open(name)
+    opened = _open(name)
     span = Range(from_ms=from_ms, to_ms=to_ms).span()
     answers: list[Answer] = []
     totals: list[Total] = []
     for part in [span] if key is None else [span_of(one, from_ms, to_ms) for one in _keys(key)]:
-        for each in found.read(part).keys:
-            answers += found.answers(each)[: limit + 1]
-            totals.append(Total(decode_key(each.key), found.total(each)))
+        for each in opened.read(part).keys:
+            answers += opened.answers(each)[: limit + 1]
+            totals.append(Total(decode_key(each.key), opened.total(each)))
             if len(totals) > limit:  # at least as many buckets were added
                 break
     return {
-        **_head(found, name), "truncated": max(len(answers), len(totals)) > limit,
+        **_head(opened, name), "truncated": max(len(answers), len(totals)) > limit,
         "buckets": [_bucket(answer) for answer in answers[:limit]], **_totals(totals[:limit]),
     }  # fmt: skip
 
 
-def _head(found: View, name: str) -> dict[str, Any]:
+def _head(opened: View, name: str) -> dict[str, Any]:
     return {
-        "view": name, "reducer": found.description.monoid, "bucket_ms": found.description.bucket_ms,
-        "to": found.to_ms, "promise": found.promise,
+        "view": name, "reducer": opened.description.monoid, "bucket_ms": opened.description.bucket_ms,
+        "to": opened.to_ms, "promise": opened.promise,
     }  # fmt: skip
 
 

@@ -16,16 +16,16 @@ from typing import Any, cast
 
 import typer.main
 
-from heron_apiserver.shell.api import Api
-from heron_apiserver.shell.app import make_app as make_apiserver
-from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_home
-from heron_apiserver.shell.tokens import TokenBook
+from heron_apiserver.api_server import ApiServer
+from heron_apiserver.application import make_app as make_apiserver
+from heron_apiserver.server import ApiServerOptions, cluster_config, prepare_home, store_and_scheduler
+from heron_apiserver.tokens import TokenBook
 from heron_cli.main import make_app as make_command
 from heron_runtime import failures
 from heron_runtime.model.metrics import SECTIONS, MetricDefinition, MetricKey
 from heron_runtime.model.settings import ALL_SETTINGS, Setting
-from heron_tracker.shell.app import make_app as make_tracker
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.application import make_app as make_tracker
+from heron_tracker.tracker import Tracker
 
 _METRIC_KEYS = {
     MetricKey.NONE: "",
@@ -237,10 +237,10 @@ def apiserver_schema() -> dict[str, Any]:
     """Return the OpenAPI description of an API server that is never started."""
     with tempfile.TemporaryDirectory() as folder:
         home = prepare_home(Path(folder, "home"))
-        options = Options(home, cluster="local")
-        place = config_for(options, home)
-        store, scheduler = parts_of(options, place)
-        api = Api(place, store, cast(Any, scheduler), "local", TokenBook(home))
+        options = ApiServerOptions(home, cluster="local")
+        place = cluster_config(options, home)
+        store, scheduler = store_and_scheduler(options, place)
+        api = ApiServer(place, store, cast(Any, scheduler), "local", TokenBook(home))
         return make_apiserver(api).openapi()
 
 

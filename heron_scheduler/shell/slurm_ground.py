@@ -82,7 +82,9 @@ class SlurmGround:
 
     def start(self, number: int) -> subprocess.Popen[bytes]:
         """By an srun."""
-        command = python_command("heron_container.step", "--launch", str(self._launch_file), "--container", str(number))
+        command = python_command(
+            "heron_container.slurm_step", "--launch", str(self._launch_file), "--container", str(number)
+        )
         environment = child_environment()
         for name in plan.JOBS_OWN:
             environment.pop(name, None)

@@ -21,7 +21,7 @@ from heron_apiserver.shell.scheduler_presence import SchedulerPresence
 from heron_apiserver.shell.self_metrics import Counters
 from heron_apiserver.shell.service import TopologyService
 from heron_apiserver.shell.tokens import TokenBook
-from heron_control.packaging.fitting import Target, this_interpreter
+from heron_control.packaging.requirements import TargetPlatform, this_interpreter
 from heron_control.packaging.shipping import LIMITS
 from heron_control.packaging.writer import ArchiveLimits
 from heron_control.schedulers.scheduler import Scheduler, Watching
@@ -60,7 +60,7 @@ class Api:
         tokens: TokenBook,
         bounds: Bounds | None = None,
         *,
-        target: Target | None = None,
+        target: TargetPlatform | None = None,
         advertise: str = "127.0.0.1",
         package_store: PackageStore | None = None,
     ) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heron_apiserver.shell.package_store import FolderStore, PackageStore, PackageStoreTrouble
-from heron_control.packaging.check import check_apart
+from heron_control.packaging.check import check_package_apart
 from heron_control.packaging.shipping import LIMITS, is_digest
 from heron_control.packaging.writer import ArchiveLimits
 
@@ -86,7 +86,7 @@ class Packages:
     def accept(self, incoming: Incoming) -> str:
         """Check what came and keep it; returns its digest. Raises PackageError, PackageStoreTrouble, OSError."""
         digest = incoming.finish()
-        check_apart(incoming.path, self._limits)
+        check_package_apart(incoming.path, self._limits)
         with self.held(digest):
             self._store.keep(digest, incoming.path)
         return digest

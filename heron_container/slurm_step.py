@@ -1,7 +1,7 @@
-"""The first program in a step of a Slurm job: it fills in what differs from node to node, and becomes heron_container.
+"""First program in a step of a Slurm job: completes the launch for its node and becomes heron_container.
 
-``python -m heron_container.step --launch FILE --container N``. ``FILE`` is in the folder that all nodes see. The launch
-of this container alone goes into its runtime folder, which heron_container removes at its end.
+``python -m heron_container.slurm_step --launch FILE --container N``. ``FILE`` lies in the folder that all nodes share.
+The completed launch of this container is saved in its runtime folder, which heron_container removes at its end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ OWN_LAUNCH = "container.json"  # launch.json is for instances that run as anothe
 
 
 def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m heron_container.step")
+    """Save the launch for this node and become heron_container."""
+    parser = argparse.ArgumentParser(prog="python -m heron_container.slurm_step")
     parser.add_argument("--launch", required=True, type=Path)
     parser.add_argument("--container", required=True, type=int)
     options = parser.parse_args()

@@ -1,8 +1,8 @@
-"""Finding the user's topology: FILE and TOPOLOGY of the command line to the object whose ``definition()`` is asked for.
+"""Lookup of the user's topology: from FILE and TOPOLOGY to the object that has ``definition()``.
 
-Runs in the sub-process that imports the user's code. FILE is a .py file or a folder. A file is imported under its stem
-and nothing beside it is: it alone is shipped, so what it cannot import here it could not import later. A folder is put
-on ``sys.path`` (a package's parent is), with its installed requirements behind it, as in the instances.
+Runs in the sub-process that imports the user's code. FILE is a .py file or a folder. A file is imported under its stem,
+without the files beside it: only the file is shipped, so an import that fails here would fail later as well. A folder
+(for a package its parent) is put on ``sys.path``, followed by its installed requirements, as in the instances.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FREE_NAMES = frozenset((  # importable where Heronry or a checkout of it is inst
 ))  # fmt: skip
 
 
-class Found(NamedTuple):
-    """A topology, and the variable it stands in: ``path`` is its name in the module, or names joined by dots."""
+class LocatedTopology(NamedTuple):
+    """Topology and the variable that holds it; ``path`` is its name in the module, dotted if nested."""
 
     module: str
     path: str
@@ -40,21 +40,24 @@ class Found(NamedTuple):
 
     @property
     def identifier(self) -> str:
-        """Its own name."""
+        """Name of the topology's variable."""
         return self.path.rpartition(".")[2]
 
     def definition(self, name: str | None) -> Any:
-        """What its ``definition()`` says. One that has a parameter ``variable`` is told where it stands."""
+        """Return its ``definition()``, passing ``variable`` if it has such a parameter."""
         ask = self.topology.definition
         if "variable" in inspect.signature(ask).parameters:
             return ask(name, variable=f"{self.module}:{self.path}")
         return ask(name)
 
 
-def find_topology(file: Path, topology: str | None) -> Found:
-    """The topology of this name, or the only one.
+def find_topology(file: Path, topology: str | None) -> LocatedTopology:
+    """Return the topology of this name, or the only one.
 
-    Raises TopologyNotFound, TopologyError, and whatever the user's code raises.
+    Raises:
+        TopologyNotFound: The topology does not exist, or is ambiguous.
+        TopologyError: The file cannot be used as a module.
+        BaseException: Whatever the user's code raises.
     """
     if file.is_dir():
         return _in_folder(file, topology)
@@ -66,18 +69,23 @@ def find_topology(file: Path, topology: str | None) -> Found:
         return _in_module(module, topology, file.name)
     if file.exists():
         raise TopologyNotFound(f"{file} is neither a .py file nor a folder")
-    raise TopologyNotFound(f"there is no file {file}")
+    raise TopologyNotFound(f"no such file: {file}")
 
 
 def import_file(file: Path) -> ModuleType:
-    """Import one .py file under its stem. Raises TopologyError for a name that cannot be a module's of its own."""
+    """Import one .py file under its stem.
+
+    Raises:
+        TopologyError: The name is not that of a module of its own.
+    """
     name = file.stem
     if "." in name or not name.strip() or ":" in name:
-        raise TopologyError(f"the file name {file.name!r} is no module name; rename it, without '.' and ':'")
-    if other := _conflict(name, file):
+        raise TopologyError(f"invalid module name {file.name!r}; rename the file, without '.' and ':'")
+    taken = importlib.util.find_spec(name)
+    if taken is not None and not (taken.origin and Path(taken.origin).resolve() == file.resolve()):
         raise TopologyError(
-            f"a module {name!r} exists already ({other}), and instances would import that instead of {file.name}; "
-            "rename the file"
+            f"a module {name!r} already exists ({taken.origin or 'built in'}), and instances would import it instead "
+            f"of {file.name}; rename the file"
         )
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
@@ -96,7 +104,7 @@ def import_file(file: Path) -> ModuleType:
 
 
 def _package_of(file: Path, error: ImportError) -> str:
-    """What to submit instead of a file of a package that imports other parts of it; empty if this is not the case."""
+    """Return a hint if the file is a part of a package and imports other parts of it, otherwise ""."""
     root, parts = file.resolve().parent, [file.stem]
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)
@@ -109,7 +117,7 @@ def _package_of(file: Path, error: ImportError) -> str:
 
 
 def topologies_in(module: ModuleType) -> dict[str, Any]:
-    """Every topology the module holds by a public name of its own: classes with components, builders, programs."""
+    """Return the topologies that the module holds by public names: classes, builders, programs."""
     found: dict[str, Any] = {}
     for name, value in vars(module).items():
         if name.startswith("_") or any(value is other for other in found.values()):
@@ -124,19 +132,19 @@ def topologies_in(module: ModuleType) -> dict[str, Any]:
 
 
 def _defines(value: Any) -> bool:
-    """True for a topology class and for any object with a method ``definition``. Looks without running user code."""
+    """Return True for a topology class or an object with a method ``definition``, without running user code."""
     if isinstance(value, type):
         method = inspect.getattr_static(value, "definition", None)
         return isinstance(method, classmethod | staticmethod)
     return not isinstance(value, ModuleType) and callable(inspect.getattr_static(type(value), "definition", None))
 
 
-def _in_module(module: ModuleType, name: str | None, shown: str) -> Found:
+def _in_module(module: ModuleType, name: str | None, shown: str) -> LocatedTopology:
     held = topologies_in(module)
     if name is None:
         if len(held) == 1:
             ((only, topology),) = held.items()
-            return Found(module.__name__, only, topology)
+            return LocatedTopology(module.__name__, only, topology)
         if not held:
             raise TopologyNotFound(f"{shown} holds no topology: no subclass of Topology with components, no builder")
         raise TopologyNotFound(f"{shown} holds {len(held)} topologies; say which: {listing(held)}")
@@ -147,7 +155,7 @@ def _in_module(module: ModuleType, name: str | None, shown: str) -> Found:
             own = _own_names(held)
             called = [variable for variable, given in own.items() if given == name]
             if len(called) == 1:
-                return Found(module.__name__, called[0], held[called[0]])
+                return LocatedTopology(module.__name__, called[0], held[called[0]])
             if called:
                 raise TopologyNotFound(f"{shown} has several builders named {name!r}; say which: {listing(called)}")
             hint = did_you_mean(name, [*held, *own.values()]) or f"; it holds {listing(held)}"
@@ -155,16 +163,16 @@ def _in_module(module: ModuleType, name: str | None, shown: str) -> Found:
     if not _defines(found):
         kind = found.__mro__[1].__name__ if isinstance(found, type) else type(found).__name__
         raise TopologyNotFound(f"{name!r} in {shown} is a {kind}, not a topology; it holds {listing(held)}")
-    return Found(module.__name__, name, found)
+    return LocatedTopology(module.__name__, name, found)
 
 
 def _own_names(held: dict[str, Any]) -> dict[str, str]:
-    """Variable to the name its builder was given, where that is another one."""
+    """Return variables whose builder was given another name, with that name."""
     names = {variable: getattr(value, "name", None) for variable, value in held.items() if not isinstance(value, type)}
     return {variable: name for variable, name in names.items() if isinstance(name, str) and name and name != variable}
 
 
-def _in_folder(folder: Path, topology: str | None) -> Found:
+def _in_folder(folder: Path, topology: str | None) -> LocatedTopology:
     root = folder.parent if (folder / "__init__.py").is_file() else folder
     modules = {folder.name: folder / "__init__.py"} if root is not folder else dict(_modules_of(folder))
     for name in modules:
@@ -176,7 +184,7 @@ def _in_folder(folder: Path, topology: str | None) -> Found:
 
 
 def _split(root: Path, modules: dict[str, Path], topology: str | None, shown: str) -> tuple[str, str | None]:
-    """(module, name in it or None for the only one)."""
+    """Return the module and the name in it, None for the only one."""
     if topology is None:
         shipped = [name for name in modules if name not in _NOT_SHOWN]
         if len(shipped) == 1:
@@ -243,7 +251,7 @@ def _conflict(name: str, file: Path) -> str:
 
 
 def _names(root: Path, modules: dict[str, Path]) -> Iterator[tuple[str, str]]:
-    """(module, name) of every class and variable at the top level of the package's modules, without importing them."""
+    """Yield module and name of every top-level class and variable of a package, without importing it."""
     files: list[Path] = []
     for file in modules.values():
         files += sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]

@@ -1,7 +1,7 @@
-"""``define_topology``: the user's file to a definition, without importing the user's code into this process.
+"""Definition of a topology, obtained without importing the user's code into this process.
 
-The file is imported by a sub-process (``heron_control.packaging.define``), which has a time limit, no standard input,
-and whose output is kept apart from ours: what it prints goes to ``show``, or into the error.
+A sub-process (``heron_control.packaging.define``) imports the file. It has a time limit and no standard input, and its
+output is kept apart from ours: it goes to ``show``, or into the error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import msgspec
 
-from heron_control.packaging.definer import INVALID, MODULE, NOT_FOUND, OK, Said, said_file
+from heron_control.packaging.definer import INVALID, MODULE, NOT_FOUND, OK, TopologyTraits, traits_file
 from heron_runtime.failures import Failure, one_line, screenful
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.spawn import start_session
@@ -37,14 +37,24 @@ def define_topology(
     args: Sequence[str] = (),
     timeout: float = DEFAULT_TIMEOUT,
     show: Callable[[str], None] | None = None,
-    tells: Callable[[Said], None] | None = None,
+    tells: Callable[[TopologyTraits], None] | None = None,
 ) -> TopologyDefinition:
-    """The definition of ``topology`` in ``file``, which is a .py file or a folder (see ``packaging.package``).
+    """Return the definition of ``topology`` in ``file``.
 
-    ``topology`` is a class, a builder or any object with ``definition()``; ``module:Class`` in a folder; None if there
-    is only one. ``args`` become the file's ``sys.argv[1:]``. ``timeout`` is in seconds. ``show`` gets the end of what
-    the file printed, ``tells`` what its classes say that a definition does not. Raises TopologyNotFound, TopologyError
-    (all faults of the topology), UserCodeError (it raised, exited or took too long).
+    Args:
+        file: A .py file or a folder (see ``packaging.package``).
+        topology: A class, a builder or any object with ``definition()``; ``module:Class`` in a folder; None for the
+            only one.
+        name: Name of the topology instead of its own.
+        args: The file's ``sys.argv[1:]``.
+        timeout: Time limit in seconds.
+        show: Receives the end of what the file printed.
+        tells: Receives the traits of the topology's classes.
+
+    Raises:
+        TopologyNotFound: The topology does not exist.
+        TopologyError: The topology is invalid; names all problems.
+        UserCodeError: The user's code raised, exited or exceeded the time limit.
     """
     with tempfile.TemporaryDirectory(prefix="heronry-define-") as folder:
         output, printed = Path(folder, "answer"), Path(folder, "printed")
@@ -53,7 +63,7 @@ def define_topology(
         with printed.open("wb+") as sink:
             code = _run(arguments, printed, timeout)
             said = _end_of(sink)
-        answer, beside = _read(output), _read(said_file(output))
+        answer, beside = _read(output), _read(traits_file(output))
     shown = Path(file).name
     if code is None:
         raise UserCodeError(
@@ -68,7 +78,7 @@ def define_topology(
         if code != OK:
             raise _error(code, json.loads(answer), said)
         definition = msgspec.msgpack.decode(answer, type=TopologyDefinition)
-        classes = Said(**json.loads(beside or b"{}"))
+        classes = TopologyTraits(**json.loads(beside or b"{}"))
     except (*UNREADABLE, ValueError, KeyError, TypeError) as error:
         if isinstance(error, Failure):
             raise
@@ -88,7 +98,7 @@ def _read(file: Path) -> bytes | None:
 
 
 def _run(arguments: list[str], output: Path, timeout: float) -> int | None:
-    """The exit code, or None after ``timeout`` seconds; nothing of the process is left in either case."""
+    """Return the exit code, or None after ``timeout`` seconds. No process is left in either case."""
     process = start_session(MODULE, arguments, os.getcwd(), output)
     try:
         return process.wait(timeout)

@@ -1,12 +1,13 @@
-"""Containers as steps of the Slurm job that this scheduler runs in the batch script of.
+"""Containers as steps of the Slurm job whose batch script runs this scheduler.
 
-Each step is held by an srun, a child of ours in a session of its own: its end is the end of the step, unless somebody
-has killed it alone; so a step counts as gone when the queue does not show it either. A signal for heron_container goes
-by scancel to the step, since srun takes SIGTERM as an order to kill. Where the controller is away, containers run on;
-one that dies then waits until the controller answers, for no step can be begun without it.
+Each step is held by an srun, a child of this process in a session of its own. The end of the srun is the end of the
+step, unless the srun alone was killed; so a step counts as ended only when the queue does not show it either. Signals
+for heron_container go to the step by scancel, because srun takes SIGTERM as an order to kill. While the controller is
+unavailable, containers continue. One that dies then waits for the controller, because no step can be started without
+it.
 
-A scheduler that was killed and is started again by the script finds the sruns of its predecessor by their command
-lines, and steps without one in the queue.
+A scheduler that was killed and restarted by the script finds the sruns of its predecessor by their command lines, and
+steps without an srun in the queue.
 """
 
 from __future__ import annotations
@@ -42,15 +43,14 @@ from heron_runtime.model.containers import standbys_of
 from heron_runtime.model.ids import MASTER_CONTAINER, holds_master
 from heron_runtime.spawn import child_environment, python_command
 from heron_runtime.state.store import StateStore
-from heron_scheduler.shell.adoption import Found
-from heron_scheduler.shell.ground import log_file
+from heron_scheduler.container_supervisor import RunningContainer, log_file
 
-WITHOUT_SRUN = 1 << 30  # and the number of a container: stands for the process id of a step that no srun holds
+WITHOUT_SRUN = 1 << 30  # plus the container number: stands for the process id of a step without an srun
 SMALLEST = plan.Need(1, 256)
 log = logging.getLogger(__name__)
 
 
-class SlurmGround:
+class SlurmBackend:
     """Steps of one job."""
 
     confirm_seconds = 0.2
@@ -63,38 +63,43 @@ class SlurmGround:
         self._pool = ThreadPoolExecutor(1, "slurm")  # one signal after the other
         self._sending: set[tuple[int, str]] = set()
         self._failing = False
-        self._begun: dict[int, float] = {}  # container to when it was started last
+        self._begun: dict[int, float] = {}  # container to the time of its last start
 
-    def beside_master(self) -> Launch:
-        """That of container 0 on this node. Where it is on another one, nobody takes the scheduler's metrics."""
+    def metrics_launch(self) -> Launch:
+        """Return the launch of container 0 on this node.
+
+        If container 0 runs on another node, the scheduler's metrics are not reported.
+        """
         return launch_on(self._launch, {}, self._launch.host, MASTER_CONTAINER)
 
-    def find(self, store: StateStore) -> list[Found]:
-        """By the sruns that live, and the steps in the queue."""
-        found = {number: Found(number, pid, True) for number, pid in self._sruns()}
+    def find(self, store: StateStore) -> list[RunningContainer]:
+        """Find containers by living sruns and by steps in the queue."""
+        found = {number: RunningContainer(number, pid, True) for number, pid in self._sruns()}
         steps = self._client.steps(self._job)
         for step, name in steps.items():
             head, _, digits = name.rpartition("-")
             if head == "heron_container" and digits.isdecimal() and int(digits) not in found:
                 log.info("step %s runs %s without an srun", step, name)
-                found[int(digits)] = Found(int(digits), WITHOUT_SRUN + int(digits), False)
+                found[int(digits)] = RunningContainer(int(digits), WITHOUT_SRUN + int(digits), False)
         return [found[number] for number in sorted(found)]
 
     def start(self, number: int) -> subprocess.Popen[bytes]:
-        """By an srun."""
-        command = python_command("heron_container.step", "--launch", str(self._launch_file), "--container", str(number))
+        """Start the container as a step, held by an srun."""
+        command = python_command(
+            "heron_container.slurm_step", "--launch", str(self._launch_file), "--container", str(number)
+        )
         environment = child_environment()
         for name in plan.JOBS_OWN:
             environment.pop(name, None)
         with open(os.open(log_file(self._launch, number), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
             return subprocess.Popen(
-                plan.step_arguments(number, self._need(number), command, self._apart_from(number)),
+                plan.step_arguments(number, self._need(number), command, self._excluded_nodes(number)),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self._launch.home, env=environment,
                 start_new_session=True,
             )  # fmt: skip
 
-    def _apart_from(self, number: int) -> list[str]:
-        """The nodes that are for other masters; none if there was no place elsewhere just now."""
+    def _excluded_nodes(self, number: int) -> list[str]:
+        """Return the nodes reserved for other masters; none if there was no place elsewhere."""
         before, self._begun[number] = self._begun.get(number, float("-inf")), time.monotonic()
         folder = Path(self._launch.home)
         granted = read_granted(folder) if holds_master(number) else None
@@ -103,37 +108,40 @@ class SlurmGround:
         try:
             return plan.elsewhere(number, 1 + len(standbys_of(granted.definition.config)), read_nodes(folder))
         except (OSError, ValueError) as error:
-            log.warning("nobody knows which nodes the job has, so container %d may be on any: %s", number, error)
+            log.warning("the job's nodes are unknown, so container %d may run on any of them: %s", number, error)
             return []
 
     def _need(self, number: int) -> plan.Need:
-        """By the plan that was granted; an old container of a plan that is being left takes a whole slot."""
+        """Return the resources of a container in the granted plan.
+
+        A container of a plan that is being left takes a whole slot.
+        """
         folder = Path(self._launch.home)
         granted, allocation = read_granted(folder), allocation_in(folder)
         try:
             if granted is not None:
                 return plan.need_of(granted.packing, granted.definition.config, number)
         except KeyError:
-            log.info("container %d is not in the plan that was granted; it takes a whole slot", number)
+            log.info("container %d is not in the granted plan; it takes a whole slot", number)
         return allocation.slot if allocation is not None else SMALLEST
 
     def terminate(self, number: int, leader: int) -> None:
-        """SIGTERM to the step's task."""
+        """Send SIGTERM to the step's task."""
         self._signal(number, "TERM")
 
     def kill(self, number: int, group: int) -> None:
-        """SIGKILL to all of the step, and to its srun, which may still wait for a place."""
+        """Send SIGKILL to the whole step, and to its srun, which may still wait for resources."""
         if group < WITHOUT_SRUN:
             kill_group(group)
         self._signal(number, "KILL")
 
-    async def gone(self, ending: Sequence[ContainerRow], leaders: Collection[int]) -> list[int]:
-        """Those whose step is not in the queue any more."""
+    async def find_ended(self, ending: Sequence[ContainerRow], leaders: Collection[int]) -> list[int]:
+        """Return the containers whose step has left the queue."""
         try:
             steps = await asyncio.to_thread(self._client.steps, self._job)
         except SlurmError as error:
             if not self._failing:
-                log.error("what has ended is started again when the controller answers: %s", error)
+                log.error("Slurm's controller unavailable; ended containers wait for it: %s", error)
             self._failing = True
             return []
         self._failing = False
@@ -141,7 +149,7 @@ class SlurmGround:
 
     def _signal(self, number: int, name: str) -> None:
         if (number, name) in self._sending:
-            return  # the controller is slow, and the core asks again and again
+            return  # the controller is slow, and the container table repeats its order
         self._sending.add((number, name))
         self._pool.submit(self._send, number, name)
 
@@ -152,19 +160,19 @@ class SlurmGround:
             for step in plan.steps_named(self._client.steps(self._job), number):
                 self._client.signal(step, name)
         except SlurmError as error:
-            log.error("container %d is not told to end: %s", number, error)  # the core asks for it again in time
+            log.error("cannot signal container %d: %s", number, error)  # the container table repeats its order
         finally:
             self._sending.discard((number, name))
 
     def _sruns(self) -> list[tuple[int, int]]:
-        """Container and process id of each srun on this host that was started with our launch file."""
+        """Return container and process id of each srun on this host with our launch file."""
         found = []
         for process in psutil.process_iter():
             try:
                 command = process.cmdline()
                 ours = process.uids().real == os.getuid() and process.status() != psutil.STATUS_ZOMBIE
             except psutil.Error:
-                continue  # it ended meanwhile, or belongs to somebody else
+                continue  # it ended meanwhile, or belongs to another user
             given = dict(pairwise(command))
             number = given.get("--container", "")
             srun = bool(command) and os.path.basename(command[0]) == "srun"
@@ -173,13 +181,17 @@ class SlurmGround:
         return found
 
 
-def settle_scheduler(launch: Launch, client: SlurmClient | None = None) -> Launch:
-    """The launch of the scheduler on the node it runs on; tells containers where the job's nodes are.
+def prepare_scheduler_launch(launch: Launch, client: SlurmClient | None = None) -> Launch:
+    """Return the scheduler's launch on its node, and tell containers the addresses of the nodes.
 
-    It has neither runtime folder nor lock there: the script starts one at a time, a run ends when another begins, and
-    there is the node in the store; and nothing is left where Slurm kills it, as it does without a word.
+    The scheduler has neither a runtime folder nor a lock on the node. The script starts one at a time, a run ends when
+    another begins, and the node in the store prevents two. So nothing is left behind when Slurm kills it, which it does
+    without notice.
 
-    Raises SchedulerError, Failure, OSError.
+    Raises:
+        SchedulerError: The address of the node is unknown.
+        Failure: Slurm cannot be asked.
+        OSError: The addresses cannot be written.
     """
     node, nodes = node_name(), os.environ.get("SLURM_JOB_NODELIST", "")
     folder = Path(launch.home)
@@ -188,9 +200,9 @@ def settle_scheduler(launch: Launch, client: SlurmClient | None = None) -> Launc
         write_nodes(folder, addresses)
     except SlurmError as error:
         try:
-            addresses = read_nodes(folder)  # of an earlier run of this job, on the same nodes perhaps
+            addresses = read_nodes(folder)  # of an earlier run of this job, which may have had the same nodes
         except (OSError, ValueError):
             raise error from None
     if node not in addresses:
-        raise SchedulerError(f"Slurm does not say where its node {node} is")
+        raise SchedulerError(f"node {node}: Slurm does not know its address")
     return launch_on(launch, addresses, node)

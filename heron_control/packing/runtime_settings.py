@@ -1,8 +1,8 @@
-"""Settings that change while a topology runs: ``heron update --runtime-config [COMPONENT:]KEY:VALUE``.
+"""Settings that change at run time: ``heron update --runtime-config [COMPONENT:]KEY:VALUE``. Pure.
 
-Pure. What may change are keys of the user's own and those ``topology.*`` keys that a task, or the master, reads when it
-begins; what stream managers, schedulers and containers go by stays as it was submitted. A value has the type that the
-key has: for a key of the user's own the type of the value before, and that of a YAML scalar where there was none.
+Keys of the user's own may change, and those ``topology.*`` keys that a task or the master reads when it starts.
+Settings of stream managers, schedulers and containers stay as submitted. A value has the type of its key. For a key of
+the user's own that is the type of the current value, or of a YAML scalar without one.
 """
 
 from __future__ import annotations
@@ -36,19 +36,23 @@ MAY_CHANGE = frozenset(row.name for row in (*OF_TASKS, *OF_THE_MASTER))
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSetting:
-    """One that is asked for. ``component``: "" for the whole topology."""
+    """Requested setting. ``component`` is "" for the whole topology."""
 
     key: str
     value: str
     component: str = ""
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return the setting as it is written on the command line."""
         return ":".join((*([self.component] if self.component else []), self.key, self.value))
 
 
 def read_settings(texts: Iterable[str]) -> tuple[RuntimeSetting, ...]:
-    """``[COMPONENT:]KEY:VALUE`` each. Raises UsageError."""
+    """Parse ``[COMPONENT:]KEY:VALUE`` texts.
+
+    Raises:
+        UsageError: A text is invalid.
+    """
     found: dict[tuple[str, str], RuntimeSetting] = {}
     for text in texts:
         component, key, value = "", *_parted(text)
@@ -68,7 +72,12 @@ def _parted(text: str, whole: str = "") -> tuple[str, str]:
 
 
 def with_settings(definition: TopologyDefinition, asked: Iterable[RuntimeSetting]) -> TopologyDefinition:
-    """The definition with them. Raises UsageError for what cannot change, InvalidTopology for what cannot run so."""
+    """Return the definition with the settings.
+
+    Raises:
+        UsageError: A setting cannot change.
+        InvalidTopology: The topology is invalid with these values.
+    """
     config, own = dict(definition.config), {spec.name: dict(spec.config) for spec in definition.components}
     for each in asked:
         if each.component and each.component not in own:
@@ -86,7 +95,7 @@ def with_settings(definition: TopologyDefinition, asked: Iterable[RuntimeSetting
 
 
 def changed_settings(before: TopologyDefinition, after: TopologyDefinition) -> list[dict[str, Any]]:
-    """What is another value now, for JSON. ``component``: None for the whole topology."""
+    """Return the changed values for JSON. ``component`` is None for the whole topology."""
     places: list[tuple[str | None, Mapping[str, Any], Mapping[str, Any]]] = [(None, before.config, after.config)]
     places += [(spec.name, spec.config, after.component(spec.name).config) for spec in before.components]
     return [
@@ -97,8 +106,8 @@ def changed_settings(before: TopologyDefinition, after: TopologyDefinition) -> l
     ]
 
 
-def begin_anew(before: TopologyDefinition, after: TopologyDefinition) -> list[str]:
-    """The components whose tasks have other settings."""
+def restarted_components(before: TopologyDefinition, after: TopologyDefinition) -> list[str]:
+    """Return the components whose tasks have other settings."""
     names = (spec.name for spec in after.components)
     return [name for name in names if before.component_config(name) != after.component_config(name)]
 
@@ -106,17 +115,24 @@ def begin_anew(before: TopologyDefinition, after: TopologyDefinition) -> list[st
 def _check_key(each: RuntimeSetting, definition: TopologyDefinition) -> None:
     key = each.key
     if key.startswith("heron."):
-        raise UsageError(f"{key} is the operator's, and holds from submit on", "Kill it, and submit it with another.")
+        raise UsageError(
+            f"{key}: set by the operator and fixed at submission", "Kill the topology and submit it again."
+        )
     if key.startswith(OF_STREAMLETS) or (key not in MAY_CHANGE and not key.startswith(USER)):
         raise UsageError(
-            f"{key} does not change while a topology runs", f"Keys of your own do, and {', '.join(sorted(MAY_CHANGE))}."
+            f"{key} cannot change while a topology runs",
+            f"Change keys of your own, or {', '.join(sorted(MAY_CHANGE))}.",
         )
     if any(row.name == key for row in OF_THE_MASTER) and not keeps_state(definition.config):
-        raise UsageError(f"{key} says something where state is kept, which {definition.name} does not")
+        raise UsageError(f"{key} applies to stateful topologies only, and {definition.name} is stateless")
 
 
 def _value(each: RuntimeSetting, before: Any) -> Any:
-    """Raises UsageError."""
+    """Return the typed value of a setting.
+
+    Raises:
+        UsageError: The value has another type.
+    """
     if not each.key.startswith(USER):
         try:
             return parse_property(f"{each.key}={each.value}")[1]

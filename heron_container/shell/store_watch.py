@@ -1,9 +1,9 @@
-"""heron_container and the state store: a look now and then, and nothing else.
+"""Observation of the state store by heron_container.
 
-A look keeps the container's ephemeral node, reads the packing plan when it has changed, and asks whether the
-topology was killed and whether its scheduler lives. While nothing happens the store is not asked
-(``heron_runtime.state.wrappers``). While it is away nothing changes: the container goes on with what it has, and one
-that is started meanwhile takes the plan that the last container of this number left on disk.
+Each observation keeps the container's ephemeral node, reads the packing plan if it has changed, and checks whether the
+topology was killed and whether its scheduler lives. Unchanged nodes are not requested
+(``heron_runtime.state.wrappers``). While the store is unavailable nothing changes: the container continues with its
+plan, and one that starts meanwhile uses the plan that the last container of this number saved on disk.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
-LOOK_SECONDS = 1.5
+OBSERVE_SECONDS = 1.5
 AWAY_LOG_EVERY = 30
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Plans:
-    """What a container runs by. ``settled``: the topology runs by this packing plan, so what it leaves out may end; an
-    update that does not come so far is taken back."""
+class ContainerPlans:
+    """Packing plan and definition that a container runs by.
+
+    If ``settled``, the topology runs by this packing plan, so processes that it leaves out may end. An update that does
+    not reach this state is rolled back.
+    """
 
     packing: PackingPlan
     topology: TopologyDefinition
@@ -47,18 +50,18 @@ class Plans:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one look at the store found. ``plans`` only when they are new."""
+class StoreObservation:
+    """Result of one observation. ``plans`` is set only if they are new."""
 
     killed: bool
-    plans: Plans | None = None
-    holder: ContainerLocation | None = None  # who holds this container's node
+    plans: ContainerPlans | None = None
+    holder: ContainerLocation | None = None  # process that holds this container's node
     scheduler: bool = True
-    replaced: bool = False  # this container is of a job that runs anew elsewhere
+    replaced: bool = False  # the Slurm job of this container was restarted elsewhere
 
 
-class StoreLoop:
-    """Runs on the event loop; each look is made on a thread."""
+class StoreWatch:
+    """Loop of observations on the event loop. Each observation is made on a thread."""
 
     def __init__(self, launch: Launch, container: int, location: ContainerLocation) -> None:
         self._launch = launch
@@ -69,44 +72,47 @@ class StoreLoop:
         self._packing: bytes | None = None
         self._settled = True
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed = asyncio.Event()  # the packing plan
+        self._changed = asyncio.Event()  # set when the packing plan has changed
 
-    async def run(self, looked: Callable[[Look], None]) -> None:
-        """Until cancelled: ``looked`` is called after each look that succeeded, or once with the saved plans."""
+    async def run(self, on_observation: Callable[[StoreObservation], None]) -> None:
+        """Observe until cancelled.
+
+        Calls ``on_observation`` after each successful observation, or once with the saved plans.
+        """
         failures = 0
         self._loop = asyncio.get_running_loop()
         while True:
             try:
-                look = await asyncio.to_thread(self._look)
+                observed = await asyncio.to_thread(self._observe)
             except StoreError as error:
                 failures += 1
                 if failures % AWAY_LOG_EVERY == 1:
-                    log.warning("the state store does not answer; going on without it: %s", error)
+                    log.warning("state store unavailable; continuing without it: %s", error)
                 if failures == 1 and self._packing is None:
                     saved = await asyncio.to_thread(self._load)
                     if saved is not None:
-                        log.warning("starting by the plan that was saved on disk")
-                        looked(Look(False, saved))
+                        log.warning("starting with the plan saved on disk")
+                        on_observation(StoreObservation(False, saved))
             else:
                 if failures:
-                    log.info("the state store answers again")
+                    log.info("state store available again")
                 failures = 0
-                looked(look)
+                on_observation(observed)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(OBSERVE_SECONDS):
                     await self._changed.wait()
             self._changed.clear()
 
     async def close(self) -> None:
-        """End the session: the node goes at once."""
+        """End the session, which removes the node at once."""
         store, self._store = self._store, None
         if store is not None:
             await asyncio.to_thread(store.close)
 
-    def _look(self) -> Look:
+    def _observe(self) -> StoreObservation:
         launch = self._launch
         if self._store is None:
-            store: StateStore = CachedStore(store_of(launch), self._looked_at())
+            store: StateStore = CachedStore(store_of(launch), self._watched_paths())
             store.open()
             self._store = store
             data = message_codecs.CONTAINER_LOCATION.encode(self._location)
@@ -115,39 +121,42 @@ class StoreLoop:
         store = self._store
         assert self._presence is not None
         if is_killed(store, launch.topology, launch.topology_id):
-            # The scheduler's node still counts: without it somebody has to clean up behind us.
-            return Look(True, scheduler=self._has_scheduler(store))
+            # The scheduler's node still counts: if it is missing, this container has to arrange the clean-up.
+            return StoreObservation(True, scheduler=self._has_scheduler(store))
         location = replace(self._location, metrics_port=self._metrics_port())
         self._presence.data = message_codecs.CONTAINER_LOCATION.encode(location)
         if is_replaced(launch):
-            return Look(False, replaced=True)
+            return StoreObservation(False, replaced=True)
         data = self._presence.keep()
         holder = message_codecs.CONTAINER_LOCATION.decode(data) if data else None
-        return Look(False, self._read_plans(store), holder, self._has_scheduler(store))
+        return StoreObservation(False, self._read_plans(store), holder, self._has_scheduler(store))
 
-    def _looked_at(self) -> list[str]:
-        """The nodes of each look."""
+    def _watched_paths(self) -> list[str]:
+        """Return the nodes read by each observation."""
         name = self._launch.topology
         own = [paths.execution_state(name), paths.container(name, self._container), paths.packing_plan(name)]
-        return [*own, paths.scheduler(name)] if self._looks_after_scheduler() else own
+        return [*own, paths.scheduler(name)] if self._watches_scheduler() else own
 
-    def _looks_after_scheduler(self) -> bool:
-        """False if it is the control plane's: that is none of a container's concern, and may not be looked at."""
+    def _watches_scheduler(self) -> bool:
+        """Return False if the scheduler belongs to the control plane.
+
+        Containers do not watch such a scheduler, and may not read its node.
+        """
         return bool(setting(self._launch.settings, Keys.HERON_SCHEDULER) == "local")
 
     def _has_scheduler(self, store: StateStore) -> bool:
-        """False if this container should look after a scheduler that is gone."""
-        return not self._looks_after_scheduler() or store.get(paths.scheduler(self._launch.topology)) is not None
+        """Return False if this container must restart a scheduler."""
+        return not self._watches_scheduler() or store.get(paths.scheduler(self._launch.topology)) is not None
 
     def _metrics_port(self) -> int:
-        """Where Prometheus finds this container's metrics; 0 as long as nobody serves them."""
+        """Return the port of this container's Prometheus metrics; 0 if they are not served."""
         try:
             text = self._launch.prometheus_port_file(self._container).read_text().strip()
         except OSError:
             return 0
         return int(text) if text.isdecimal() and int(text) <= 65_535 else 0
 
-    def _read_plans(self, store: StateStore) -> Plans | None:
+    def _read_plans(self, store: StateStore) -> ContainerPlans | None:
         places = paths.packing_plan(self._launch.topology), paths.topology(self._launch.topology)
         packing = store.get(places[0])
         if packing is None or (packing.data == self._packing and self._settled):
@@ -157,22 +166,22 @@ class StoreLoop:
             return None
         topology = store.get(places[1])
         if topology is None:
-            return None  # it is being killed at this moment
+            return None  # the topology is being killed
         plan = decoded(places[0], packing, message_codecs.PACKING_PLAN)
-        plans = Plans(plan, decoded(places[1], topology, message_codecs.TOPOLOGY), first or settled)
+        plans = ContainerPlans(plan, decoded(places[1], topology, message_codecs.TOPOLOGY), first or settled)
         self._packing, self._settled = packing.data, settled
         self._save("packing", packing.data)
         self._save("topology", topology.data)
         return plans
 
     def _wake(self, _: str) -> None:
-        """On a thread of the store's."""
+        """Wake the loop. Called on a thread of the store."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: this process ends
+            with contextlib.suppress(RuntimeError):  # the loop is closed because this process ends
                 self._loop.call_soon_threadsafe(self._changed.set)
 
     def _is_settled(self, store: StateStore, packing: Node) -> bool:
-        """Whether the topology runs by this packing plan."""
+        """Return True if the topology runs by this packing plan."""
         path = paths.physical_plan(self._launch.topology)
         plan = decoded(path, store.get(path), message_codecs.PHYSICAL_PLAN)
         if plan is None:
@@ -190,7 +199,7 @@ class StoreLoop:
         except OSError as error:
             log.warning("cannot save the %s in %s: %s", what, path, error)
 
-    def _load(self) -> Plans | None:
+    def _load(self) -> ContainerPlans | None:
         try:
             packing = message_codecs.PACKING_PLAN.decode(self._saved("packing").read_bytes())
             topology = message_codecs.TOPOLOGY.decode(self._saved("topology").read_bytes())
@@ -198,4 +207,4 @@ class StoreLoop:
             return None
         if topology.id != self._launch.topology_id:
             return None
-        return Plans(packing, topology)
+        return ContainerPlans(packing, topology)

@@ -1,8 +1,9 @@
-"""The first moments of heron_container, in which it is single-threaded and has opened nothing: it forks its zygotes.
+"""Single-threaded start of heron_container, which forks the zygotes before it opens anything.
 
-What container and zygotes have in common is imported once. The zygote of instances leaves before gRPC is imported, that
-of the services (topology master, stream manager, metrics manager) after it; what each needs besides it imports itself,
-while this process goes on. So a container costs one interpreter's start instead of four or five.
+The modules that container and zygotes share are imported once. The zygote of instances is forked before gRPC is
+imported, that of the services (topology master, stream manager, metrics manager) after it. Each zygote then imports the
+rest of its modules while this process continues. A container therefore costs one interpreter start instead of four or
+five.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heron_container.zygote import INSTANCE, be_zygote
+from heron_container.zygote import INSTANCE, run_zygote
 from heron_control.schedulers.identity import process_title
 from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.remnants import mark_of
@@ -35,8 +36,8 @@ SHARED = ("uvloop", "heron_runtime.wire.message_codecs", "heron_runtime.telemetr
 
 
 @dataclass(frozen=True)
-class Newborn:
-    """A zygote that has just been forked: its process, and our end of its socket."""
+class ForkedZygote:
+    """Process id and our socket end of a zygote that was forked during the start."""
 
     kinds: tuple[str, ...]
     pid: int
@@ -44,38 +45,38 @@ class Newborn:
 
 
 @dataclass(frozen=True)
-class Birth:
-    """What a container knows when it is born."""
+class ContainerStartup:
+    """State handed from the single-threaded start to the event loop."""
 
     arguments: ProcessArguments
-    own_log: OwnLog | None  # where stdout and stderr go to the log folder
-    echo: int  # the old stderr, if it is to have the log as well; else -1
-    code_user: CodeUser | None = None  # as whom instances run; None: as we do
-    zygotes: list[Newborn] = field(default_factory=list)
+    own_log: OwnLog | None  # log file, if stdout and stderr go to the log folder
+    echo: int  # the old stderr, if it gets a copy of the log; else -1
+    code_user: CodeUser | None = None  # user that instances run as; None: the user of this process
+    zygotes: list[ForkedZygote] = field(default_factory=list)
 
 
-def services_of(container: int) -> tuple[str, ...]:
-    """The rooms of a container beside its instances."""
+def service_kinds(container: int) -> tuple[str, ...]:
+    """Return the kinds of the container's processes that are not instances."""
     return ("topology_master" if holds_master(container) else "stream_manager", "metrics_manager")
 
 
 def main() -> None:
-    """``python -m heron_container --launch FILE --container N``."""
-    birth = _set_up()
-    arguments = birth.arguments
-    gc.disable()  # until all that is shared is there, and frozen: a collection would write to its pages
+    """Run ``python -m heron_container --launch FILE --container N``."""
+    startup = _set_up()
+    arguments = startup.arguments
+    gc.disable()  # until the shared modules are loaded and frozen: a collection would write to their pages
     if not holds_master(arguments.container) and setting(arguments.launch.settings, Keys.HERON_INSTANCE_FORK):
         for name in SHARED:
             importlib.import_module(name)
-        birth.zygotes.append(_fork(birth, (INSTANCE,)))
+        startup.zygotes.append(_fork(startup, (INSTANCE,)))
     from heron_container.shell.main import run  # gRPC is imported from here on
 
-    birth.zygotes.append(_fork(birth, services_of(arguments.container)))
+    startup.zygotes.append(_fork(startup, service_kinds(arguments.container)))
     gc.enable()
-    run(birth)
+    run(startup)
 
 
-def _set_up() -> Birth:
+def _set_up() -> ContainerStartup:
     parser = argparse.ArgumentParser(prog="python -m heron_container")
     parser.add_argument("--own-log", action="store_true", help="send stdout and stderr to the log folder")
     parser.add_argument("--echo-log", action="store_true", help="with --own-log, to the old stderr as well")
@@ -97,25 +98,28 @@ def _set_up() -> Birth:
     except Failure as error:
         logging.getLogger("heron_container").error("cannot start: %s. %s", error.message, error.cure)
         sys.exit(1)
-    return Birth(arguments, own_log, echo, code_user)
+    return ContainerStartup(arguments, own_log, echo, code_user)
 
 
 def _take_code_user(launch: Launch) -> CodeUser | None:
-    """As whom instances are to run, with the way to their sockets open to them. From now on nobody below us gains
-    rights, and only we and the zygote of instances have those that it takes."""
+    """Return the user that instances run as and prepare the container for it.
+
+    The user gets access to the sockets in the runtime folder. From here on no process below this one can gain
+    privileges, and only this process and the zygote of instances keep the capabilities for changing users.
+    """
     user = attainable_code_user(launch.settings)
     if user is not None:
         user.open_runtime_dir(Path(launch.runtime_dir))
         launch.for_instances().save(launch.instance_launch_file)
         user.share(launch.instance_launch_file, READ)
         forbid_new_privileges()
-        if os.geteuid() != 0:  # root needs none
+        if os.geteuid() != 0:  # root does not need them
             hold_capabilities(CHANGE_USER)
     return user
 
 
-def _fork(birth: Birth, kinds: tuple[str, ...]) -> Newborn:
-    arguments, user = birth.arguments, birth.code_user if INSTANCE in kinds else None
+def _fork(startup: ContainerStartup, kinds: tuple[str, ...]) -> ForkedZygote:
+    arguments, user = startup.arguments, startup.code_user if INSTANCE in kinds else None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     gc.freeze()
     pid = os.fork()
@@ -123,8 +127,8 @@ def _fork(birth: Birth, kinds: tuple[str, ...]) -> Newborn:
         os.dup2(theirs.fileno(), 3, inheritable=False)
         ours.detach(), theirs.detach()
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-        be_zygote(
+        run_zygote(
             socket.socket(fileno=3), arguments.launch, str(arguments.launch_file), arguments.container, kinds, user
         )
     theirs.close()
-    return Newborn(kinds, pid, ours)
+    return ForkedZygote(kinds, pid, ours)

@@ -1,7 +1,7 @@
-"""The scheduler at work: owns the core, starts and watches containers, on one event loop.
+"""Supervision of a topology's containers: owner of the container table, on one event loop.
 
-Ends of leaders are told by pidfd, whether we started them or adopted them. That nothing of a container is left is
-looked up again and again while some container is ending, and never otherwise. What that means is the ``Ground``'s.
+The ends of leaders are reported by pidfd, for started and adopted containers alike. While a container is ending, the
+backend is polled until nothing of the container is left.
 """
 
 from __future__ import annotations
@@ -11,10 +11,14 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from heron_control.schedulers.alarm import Alarm, now_ms
 from heron_control.schedulers.containers import (
+    ContainerRow,
     Containers,
     Effect,
     KillGroup,
@@ -24,51 +28,111 @@ from heron_control.schedulers.containers import (
 )
 from heron_control.schedulers.endings import exit_in_words
 from heron_runtime.launch import Launch
+from heron_runtime.model.ids import container_name
+from heron_runtime.state.store import StateStore
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
-from heron_scheduler.shell.adoption import Found
-from heron_scheduler.shell.ground import Ground, log_file
 
 log = logging.getLogger(__name__)
 
 
-class ContainersShell:
-    """The containers of one topology."""
+@dataclass(frozen=True, slots=True)
+class RunningContainer:
+    """Running container: its process group, and whether its heron_container lives."""
 
-    def __init__(self, launch: Launch, ground: Ground) -> None:
+    number: int
+    group: int
+    leader_alive: bool
+
+
+class ContainerBackend(Protocol):
+    """Starts, stops and confirms containers on one kind of host.
+
+    A container's leader is watched as a process of this host: heron_container itself, or the srun that holds its step.
+    All methods but ``find`` run on the event loop and must not block.
+    """
+
+    confirm_seconds: float  # interval between two polls of ending containers
+
+    def metrics_launch(self) -> Launch:
+        """Return the launch of container 0, whose metrics manager reports for the scheduler."""
+
+    def find(self, store: StateStore) -> list[RunningContainer]:
+        """Return containers that an earlier scheduler started and that still run. Blocks.
+
+        Raises:
+            StoreError: The state store is unavailable.
+            SchedulerError: The backend cannot be asked.
+        """
+
+    def start(self, number: int) -> subprocess.Popen[bytes]:
+        """Start a container and return its leader.
+
+        Raises:
+            OSError: The leader cannot be started.
+        """
+
+    def terminate(self, number: int, leader: int) -> None:
+        """Ask heron_container to stop."""
+
+    def kill(self, number: int, group: int) -> None:
+        """Kill all that is left of a container."""
+
+    async def find_ended(self, ending: Sequence[ContainerRow], leaders: Collection[int]) -> list[int]:
+        """Return the containers of which certainly nothing is left.
+
+        Args:
+            ending: Containers that are ending.
+            leaders: Process ids of our living children.
+        """
+
+
+def log_file(launch: Launch, number: int) -> Path:
+    """Return the log file for the output of a container's leader."""
+    return launch.log_dir / f"{container_name(number)}.log"
+
+
+class ContainerSupervisor:
+    """Supervisor of the containers of one topology."""
+
+    def __init__(self, launch: Launch, backend: ContainerBackend) -> None:
         self._launch = launch
-        self._ground = ground
+        self._backend = backend
         self._started = time.time()
         self._loop = asyncio.get_running_loop()
         self.core = Containers.of(launch.settings)
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not ours to reap
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by number; adopted ones are not our children
         self._alarm = Alarm(lambda: self.act(self.core.tick(now_ms())))
         self._confirming: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self.over = asyncio.Event()
+        self.done = asyncio.Event()
 
-    def adopt(self, found: Iterable[Found]) -> None:
-        """Take over what runs already; before ``want``."""
+    def adopt(self, found: Iterable[RunningContainer]) -> None:
+        """Take over running containers. Called before ``want``."""
         for container in found:
             number, group = container.number, container.group
             alive = container.leader_alive
-            log.info("container %d runs already (process %d%s)", number, group, "" if alive else ", without its leader")
+            log.info("adopting container %d (process %d%s)", number, group, "" if alive else ", without its leader")
             self.act(self.core.adopt(now_ms(), number, group, alive))
             if alive:
                 self._watch(number, group)
 
     def want(self, numbers: Iterable[int]) -> None:
-        """Exactly these containers are to run."""
+        """Set the containers that should run."""
         self.act(self.core.want(now_ms(), numbers))
 
     def stop(self) -> None:
-        """End all; ``over`` is set when nothing is left."""
+        """End all containers; ``done`` is set when nothing is left."""
         self.act(self.core.stop(now_ms()))
 
     async def restart(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Stop and start these; returns when each has been started anew. Raises KeyError."""
+        """Restart containers; return when each has been started again.
+
+        Raises:
+            KeyError: A container is unknown.
+        """
         before = {number: self.core.rows[number].restarts for number in numbers}
         for number in before:
-            log.info("restarting container %d, as asked", number)
+            log.info("restarting container %d on request", number)
             self.act(self.core.restart(now_ms(), number))
         while not self.core.stopping and any(
             self.core.rows[n].restarts == restarts or not self.core.rows[n].group for n, restarts in before.items()
@@ -78,36 +142,36 @@ class ContainersShell:
         return tuple(before)
 
     def status(self) -> SchedulerStatus:
-        """The scheduler itself and its containers."""
+        """Return the status of the scheduler and its containers."""
         state = ProcessState.STOPPED if self.core.stopping else ProcessState.RUNNING
         own = ProcessStatus("heron_scheduler", "heron_scheduler", -1, "", 0, os.getpid(), state, self._started)
         return SchedulerStatus(own, container_statuses(self.core, now_ms(), time.time()))
 
     def act(self, effects: Iterable[Effect]) -> None:
-        """Do what the core has decided, and see to what follows."""
+        """Carry out effects of the container table, and schedule what follows."""
         for effect in effects:
             match effect:
                 case StartContainer(number):
                     self._start(number)
                 case TerminateContainer(number, pid):
                     log.info("stopping container %d (process %d)", number, pid)
-                    self._ground.terminate(number, pid)
+                    self._backend.terminate(number, pid)
                 case KillGroup(number, group):
                     log.warning("killing what is left of container %d (process group %d)", number, group)
-                    self._ground.kill(number, group)
+                    self._backend.kill(number, group)
         self._alarm.set(self.core.next_deadline_ms())
         if self.core.ending() and self._confirming is None:
             self._confirming = self._loop.create_task(self._confirm())
-            self._confirming.add_done_callback(_raise_fault)
+            self._confirming.add_done_callback(_raise_failure)
         if self.core.stopping and self.core.all_over():
-            self.over.set()
+            self.done.set()
         self._changed.set()
 
     def _start(self, number: int) -> None:
         row = self.core.rows[number]
         log.info("starting container %d%s", number, f" (restart {row.restarts})" if row.restarts else "")
         try:
-            process = self._ground.start(number)
+            process = self._backend.start(number)
         except OSError as error:
             self._loop.call_soon(self._not_started, number, f"not started: {error}")
             return
@@ -138,12 +202,12 @@ class ContainersShell:
         self.act(self.core.ended(now_ms(), number, reason))
 
     async def _confirm(self) -> None:
-        """Is anything left of the containers that are ending?"""
+        """Poll the backend until nothing of the ending containers is left."""
         try:
             while ending := self.core.ending():
-                await asyncio.sleep(self._ground.confirm_seconds)
+                await asyncio.sleep(self._backend.confirm_seconds)
                 leaders = [process.pid for process in self._processes.values()]
-                for number in await self._ground.gone(ending, leaders):
+                for number in await self._backend.find_ended(ending, leaders):
                     self.act(self.core.gone(now_ms(), number))
         finally:
             self._confirming = None
@@ -158,7 +222,7 @@ class ContainersShell:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _raise_fault(task: asyncio.Task[None]) -> None:
-    """A fault of ours goes to the loop's handler, and so into the log."""
+def _raise_failure(task: asyncio.Task[None]) -> None:
+    """Raise the exception of a task, so that the loop's handler logs it."""
     if not task.cancelled():
         task.result()

@@ -76,13 +76,11 @@ server and the tracker answer for the same kind of error.
 
 # Classes that users meet without importing them from ``heronry``.
 _MORE_API = (
-    "heronry.api.context.TopologyContext",
     "heronry.api.metrics.CountMetric",
     "heronry.api.metrics.MultiCountMetric",
     "heronry.api.metrics.GaugeMetric",
     "heronry.api.metrics.MeanMetric",
     "heronry.api.metrics.LatencyMetric",
-    "heronry.api.hooks.TaskHook",
     "heronry.api.serializer.Serializer",
 )
 

@@ -66,13 +66,5 @@ class StreamReference:
 
 # A declaration (its default stream), one of its streams, the name of a component, or (name, stream).
 Source: TypeAlias = ComponentDeclaration | StreamReference | str | tuple[str, str]
-# The key type of a mapping is invariant, so each kind of source is listed.
-Inputs: TypeAlias = (
-    Mapping[ComponentDeclaration, Grouping]
-    | Mapping[StreamReference, Grouping]
-    | Mapping[str, Grouping]
-    | Mapping[tuple[str, str], Grouping]
-    | Mapping[Source, Grouping]
-    | Mapping[ComponentDeclaration | StreamReference, Grouping]
-    | Sequence[Source]
-)
+# The keys of a mapping are sources. Key types are invariant, so that Any is needed for variables of one kind.
+Inputs: TypeAlias = Mapping[Any, Grouping] | Sequence[Source]

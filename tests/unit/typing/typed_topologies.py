@@ -50,5 +50,9 @@ assert_type(WordCount.words, ComponentDeclaration)
 Words.spec(parallelism=2)  # error: Unexpected keyword argument "parallelism"
 Words.spec(par="2")  # error: incompatible type "str"
 Count.spec(inputs={WordCount.words: "shuffle"})  # error: "ComponentDeclaration": "str"
+Config(topology_stmgrs=2, topology_log_level="INFO", topology_container_ram="2GB")
+Config(topology_stmgrs="2")  # error: incompatible type "str"
+Config(topology_log_level="LOUD")  # error: incompatible type
+Config(topology_stmgr=2)  # error: Unexpected keyword argument "topology_stmgr"
 Config().set_num_stmgrs("2")  # error: incompatible type "str"
 wrong = Config.TOPOLOGY_NONSENSE  # error: "TOPOLOGY_NONSENSE"

@@ -33,7 +33,7 @@ from heron_control.submission.submission import Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import FileData
 
 TOPOLOGIES = "/api/v1/topologies"
@@ -145,7 +145,7 @@ class ApiCluster:
         self, client: ApiClient, fields: dict[str, str], submission: Submission, package: IO[bytes] | None
     ) -> None:
         """The package is read from disk while it is sent; httpx begins it anew when it is sent again."""
-        files: dict[str, Any] = {"definition": ("definition", codec.TOPOLOGY.encode(submission.definition))}
+        files: dict[str, Any] = {"definition": ("definition", message_codecs.TOPOLOGY.encode(submission.definition))}
         if package is not None:
             files["topology"] = ("topology.tar.gz", package, "application/gzip")
         headers = {"idempotency-key": submission.definition.id}

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from heron_cli.console import age, size
 from heron_control.inspection.kept_state import KeptState, LastCheckpoint, UnderWay, names
-from heron_runtime.model.generations import Phase
+from heron_runtime.model.plan import Phase
 
 
 def lines(found: KeptState, now: float) -> list[tuple[str, str]]:

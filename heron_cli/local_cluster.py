@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # imported where somebody is asked or something is started: a
     from heron_control.submission.service import SubmissionService
     from heron_control.submission.submission import ClusterConfig, Submission
     from heron_runtime.model.plan import PackingPlan
-    from heron_runtime.model.record import TopologyRecord
+    from heron_runtime.model.records import TopologyRecord
     from heron_runtime.model.topology import TopologyState
     from heron_runtime.state.store import StateStore
 

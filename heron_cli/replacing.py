@@ -20,7 +20,7 @@ from heron_control.packing.runtime_config import changed_settings
 from heron_control.schedulers.topology_folder import PACKAGE, load_launch
 from heron_control.submission.submission import StartFrom, Submission
 from heron_runtime.model.checkpoints import keeps_state
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 
 KEPT = "upgrade-"

@@ -15,7 +15,7 @@ from heron_cli.home import Home
 from heron_cli.local_cluster import LocalCluster
 from heron_control.progress import Progress
 from heron_control.submission.submission import Submission
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore
 

@@ -11,8 +11,8 @@ from heron_cli.kept_state import lines
 from heron_cli.options import Name, Output, Place, Verbose
 from heron_control.inspection.topology_status import TopologyStatus, as_json
 from heron_runtime.failures import one_line
-from heron_runtime.model.causes import Cause
 from heron_runtime.model.containers import label_of
+from heron_runtime.model.dataflow import Cause
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
 COLUMNS = ("process", "container", "component", "task", "pid", "state", "since", "restarts", "last error")

@@ -12,8 +12,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from heron_runtime.model.dataflow import FailReason
 from heron_runtime.model.ids import DEFAULT_STREAM
-from heron_runtime.model.reasons import FailReason
 from heron_runtime.model.topology import ComponentKind
 from heronry.api.collector import Collector
 from heronry.api.tuples import Tuple, TupleBatch

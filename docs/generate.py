@@ -61,6 +61,9 @@ Every configuration key. Keys that begin with `topology.` belong to the author o
 the `config` of the topology. Where the table says *component*, a component's own `config` may set them.
 Keys that begin with `heron.` belong to the operator: set them with `--config-property KEY=VALUE`.
 Names that begin with `user.` are free for your own keys.
+
+`heronry.Config` accepts the `topology.*` keys as arguments, with underscores for dots:
+`Config(topology_stmgrs=2)`. Editors complete these names, and type checkers check their values.
 """
 
 _EXIT_CODES = """# Exit codes
@@ -75,13 +78,13 @@ server and the tracker answer for the same kind of error.
 
 # Classes that users meet without importing them from ``heronry``.
 _MORE_API = (
-    "heronry.api.context.TopologyContext",
+    "heronry.api.component.KeyedMapping",
+    "heronry.api.spec.ComponentDeclaration",
     "heronry.api.metrics.CountMetric",
     "heronry.api.metrics.MultiCountMetric",
     "heronry.api.metrics.GaugeMetric",
     "heronry.api.metrics.MeanMetric",
     "heronry.api.metrics.LatencyMetric",
-    "heronry.api.hooks.TaskHook",
     "heronry.api.serializer.Serializer",
 )
 

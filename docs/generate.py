@@ -76,6 +76,34 @@ server and the tracker answer for the same kind of error.
 |---|---|---|---|
 """
 
+_MORE_EXIT_CODES = """
+The API server also answers 401 (token missing or wrong), 408 (the request came too slowly), 413 (too
+large), 429 (too many wrong tokens) and 507 (no space). `heron` ends with 5 after 401, with 7 after 413,
+with 6 after 408 and 429, and with 1 after 507.
+
+## Servers
+
+| Exit code | Server | Meaning |
+|---|---|---|
+| 0 | API server, tracker | SIGTERM or Ctrl-C |
+| 6 | API server with `--elect` | It can no longer lead. Start it again |
+| other | API server, tracker | It did not start; the codes are those of `heron` |
+
+## Containers and their processes
+
+`heron status` shows these codes as the last error of a process.
+
+| Exit code | Meaning |
+|---|---|
+| 1 | An exception; the log has the traceback |
+| 65 | The container cannot start, for example since its package is refused |
+| 120 | The parent process is gone |
+| 121 | Another process has replaced this one |
+| 122 | The task starts again with new settings, after `heron update` |
+| 137 | SIGKILL: `docker kill`, or the memory limit (OOM). The error names the limit if it was the cause |
+| 128 + N | Signal N |
+"""
+
 # Classes that users meet without importing them from ``heronry``.
 _MORE_API = (
     "heronry.api.component.KeyedMapping",
@@ -212,7 +240,7 @@ def exit_codes_page() -> str:
         for kind in kinds
         if kind.__module__ == failures.__name__
     ]
-    return _EXIT_CODES + "\n".join(rows) + "\n"
+    return _EXIT_CODES + "\n".join(rows) + "\n" + _MORE_EXIT_CODES
 
 
 def metrics_page() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heron_cli import main as command
+from heron_cli import application as command
 from heron_control.schedulers import local
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.commands import start_session

@@ -20,7 +20,7 @@ from heron_apiserver.shell.api import Api
 from heron_apiserver.shell.app import make_app as make_apiserver
 from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_home
 from heron_apiserver.shell.tokens import TokenBook
-from heron_cli.main import make_app as make_command
+from heron_cli.application import make_app as make_command
 from heron_runtime import failures
 from heron_runtime.model.metric_kinds import Key, Metric
 from heron_runtime.model.metric_table import SECTIONS

@@ -70,8 +70,8 @@ up:  ## A cluster by docker compose: makes what is missing, waits until all is h
 down:  ## End the cluster and all that runs on it; KEEP=1 keeps its volumes
 	@deploy/down
 
-bench: $(READY)  ## The table of benchmarks and bars (about ten minutes; records, never fails on time)
-	@$(BIN)/python -m benchmarks.bars --json bench.json
+bench: $(READY)  ## The table of benchmarks and targets (ten minutes); AGAINST=CHECKOUT alternates with another version
+	@$(BIN)/python -m benchmarks.bars $(if $(AGAINST),--against $(AGAINST)) --json bench.json
 
 soak: $(READY)  ## Long run under watch, with kills and submits: make soak MINUTES=120; what grows, and how fast
 	@$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),10)
@@ -93,7 +93,7 @@ format: $(READY)  ## Let ruff format the code
 	@$(BIN)/ruff check --fix .
 
 protos: $(READY)  ## Generate the protobuf code
-	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. protos/*.proto
+	@$(BIN)/python protos/generate.py heron_runtime/wire/generated
 
 docs: $(READY)  ## Build the documentation into site/; warnings are errors
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs

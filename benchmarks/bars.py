@@ -1,8 +1,10 @@
-"""``make bench``: the table of cases and bars. Each case several times, in alternation with a program beside it if
-there is one (``benchmarks/beside.py``); medians, raw and divided by the calibration.
+"""``make bench``: the table of cases and their targets.
 
-A figure divided by (calibration / reference) says what the case would have cost on the reference machine when quiet. A
-bar counts as met within 15 %. Nothing here fails on time: it prints and records. A lost tuple fails.
+Each case runs several times; the table shows medians, raw and divided by the calibration. With ``--against CHECKOUT``
+the same cases run in another checkout of Heronry, in alternation, so that both see the same machine.
+
+A figure divided by (calibration / reference) is an estimate for the idle reference machine. A target counts as met
+within 15 %. A slow run does not fail; a lost tuple does.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.beside import VARIABLE, folder, run_beside
-from benchmarks.run import Options, TuplesLost, run
+from benchmarks.run import Options, TuplesLost, run, run_in_checkout
 
 TOLERANCE = 1.15
 
@@ -80,8 +81,8 @@ def medians(results: list[dict[str, Any]]) -> dict[str, float]:
     return {name: round(statistics.median([f[name] for f in all_figures if name in f]), 3) for name in sorted(names)}
 
 
-def measure(case: Case, runs: int, seconds: float, beside: Path | None) -> dict[str, Any]:
-    """Run a case, in alternation with the program beside it. Raises TuplesLost."""
+def measure(case: Case, runs: int, seconds: float, checkout: Path | None) -> dict[str, Any]:
+    """Run a case, in alternation with the same case in ``checkout``. Raises TuplesLost."""
     options = case.options if case.options.case == "idle" else replace(case.options, seconds=seconds)
     ours: list[dict[str, Any]] = []
     theirs: list[dict[str, Any]] = []
@@ -89,19 +90,18 @@ def measure(case: Case, runs: int, seconds: float, beside: Path | None) -> dict[
         for turn in (0, 1) if number % 2 == 0 else (1, 0):
             if turn == 0:
                 ours.append(run(options))
-            elif beside is not None:
-                other = run_beside(beside, options)
-                theirs += [] if other is None else [other]
+            elif checkout is not None:
+                theirs.append(run_in_checkout(checkout, options))
     figures = medians(ours)
     return {
         "name": case.name,
         "figures": figures,
-        "beside": medians(theirs) if theirs else None,
+        "against": medians(theirs) if theirs else None,
         "bars": {name: [bar, _met(figures, name, bar)] for name, bar in case.bars},
         "then": {name: [bar, _met(figures, name, bar)] for name, bar in case.then},
         "other_load_cores": [result.get("other_load_cores") for result in ours],
         "runs": ours,
-        "runs_beside": theirs,
+        "runs_against": theirs,
     }
 
 
@@ -110,12 +110,12 @@ def _met(figures: dict[str, float], name: str, bar: float) -> bool:
     return found is not None and found <= bar * TOLERANCE
 
 
-HEADER = ("case", "tuples/s", "CPU µs/tuple", "calibrated", "beside it", "ratio", "cores", "p50 / p99 ms", "bars")
+HEADER = ("case", "tuples/s", "CPU µs/tuple", "calibrated", "other checkout", "ratio", "cores", "p50 / p99 ms", "bars")
 
 
 def row(found: dict[str, Any]) -> str:
     """One line of the table."""
-    f, other = found["figures"], found["beside"] or {}
+    f, other = found["figures"], found["against"] or {}
     ours, theirs = f.get("cpu_us_per_tuple"), other.get("cpu_us_per_tuple")
     bars = [f"{name} {bar} {'met' if met else '**not met**'}" for name, (bar, met) in found["bars"].items()]
     more = [f"{name} {f[name]}" for name in ("startup_s", "pss_mb_per_task") if name in found["bars"] and name in f]
@@ -134,19 +134,16 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--beside", default="", help=f"a folder with a program to run in alternation (or {VARIABLE})")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="run the same cases there, in alternation")
     parser.add_argument("--json", type=Path, help="write every run there")
     options = parser.parse_args()
-    beside = folder(options.beside)
-    if beside is None:
-        print("nothing is run beside: neither --beside nor HERONRY_BENCH_BESIDE names a folder with a proto.py\n")
     print("| " + " | ".join(HEADER) + " |\n|" + " --- |" * len(HEADER), flush=True)
     everything = []
     for case in CASES:
         if options.only not in case.name:
             continue
         try:
-            everything.append(measure(case, options.runs, options.seconds, beside))
+            everything.append(measure(case, options.runs, options.seconds, options.against))
         except (TuplesLost, subprocess.CalledProcessError) as error:
             print(f"{case.name}: {error}", file=sys.stderr)
             return 1

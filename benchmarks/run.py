@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -48,6 +51,33 @@ class Options:
     def settings(self, family: str) -> dict[str, Any]:
         """The overrides of one family of keys, ``topology.`` or ``heron.``."""
         return {key: value for key, value in self.overrides.items() if key.startswith(family)}
+
+
+def run_in_checkout(checkout: Path, options: Options) -> dict[str, Any]:
+    """Run one case with the code of another checkout, in the same environment.
+
+    Args:
+        checkout: root of the other checkout.
+        options: the case; ``spouts`` must be 0.
+
+    Returns:
+        The figures, as ``run`` returns them.
+
+    Raises:
+        subprocess.CalledProcessError: the run failed, or lost a tuple.
+    """
+    words = [options.case, "--tasks", options.tasks, "--containers", options.containers, "--rate", options.rate]
+    words += ["--seconds", options.seconds, "--bolt", options.bolt, "--size", options.size]
+    words += ["--branches", options.branches, *(["--acks"] if options.acks else [])]
+    for key, value in options.overrides.items():
+        words += ["--set", f"{key}={json.dumps(value)}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *map(str, words), "--json", "-"],
+        cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout.resolve())},
+        stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 * bubble: for how long spouts are silent at a checkpoint, at 2, 8 and 32 tasks, 1 000 tuples a second (16 spouts, which
   are asked each millisecond, take half of two cores by that alone);
 * latency: RTAC at 10 000 tuples a second with a checkpoint each second beside the same at most once;
-* snapshot, restore, update: ``snapshots.py`` and ``recovery.py``.
+* restore, update: ``recovery.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 from benchmarks.cluster import Cluster
 from benchmarks.recovery import recovery
 from benchmarks.run import Options, prepared, run
-from benchmarks.snapshots import snapshot
 from heron_control.inspection.inspector import asker_of
 from heron_runtime.state import open_address
 from heron_runtime.state.local import local_store
@@ -100,7 +99,6 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
-    print(json.dumps(snapshot()), flush=True)
     for line in recovery():
         print(json.dumps(line), flush=True)
     for spouts, bolts in ((1, 1), (1, 7), (4, 28), (16, 16)):

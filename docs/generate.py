@@ -22,8 +22,7 @@ from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_
 from heron_apiserver.shell.tokens import TokenBook
 from heron_cli.application import make_app as make_command
 from heron_runtime import failures
-from heron_runtime.model.metric_kinds import Key, Metric
-from heron_runtime.model.metric_table import SECTIONS
+from heron_runtime.model.metrics import SECTIONS, Key, Metric
 from heron_runtime.model.settings import ALL_SETTINGS, Setting
 from heron_tracker.shell.app import make_app as make_tracker
 from heron_tracker.shell.tracker import Tracker

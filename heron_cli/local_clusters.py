@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # imported by the operations that need them: a dry run import
     from heron_control.submission.service import SubmissionService
     from heron_control.submission.submission import ClusterConfig, Submission
     from heron_runtime.model.plan import PackingPlan
-    from heron_runtime.model.record import TopologyRecord
+    from heron_runtime.model.records import TopologyRecord
     from heron_runtime.model.topology import TopologyState
     from heron_runtime.state.store import StateStore
 

@@ -20,7 +20,10 @@ from heron_control.progress import Progress
 from heron_runtime.failures import InvalidTopology, UsageError
 from heron_runtime.model.settings import OF_SUBMIT, STATE_KEYS, Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.model.unsaid import (
+from heronry.api.component import AT_LEAST_ONCE
+from heronry.api.config import USER_PREFIX, normalise
+from heronry.api.config_values import BadValue, user_value
+from heronry.api.reliability_hints import (
     RELIABILITY_CURE,
     SHOWN_AGAIN_CURE,
     hearing_note,
@@ -28,9 +31,6 @@ from heron_runtime.model.unsaid import (
     reliability_unsaid,
     shown_again_note,
 )
-from heronry.api.component import AT_LEAST_ONCE
-from heronry.api.config import USER_PREFIX, normalise
-from heronry.api.config_values import BadValue, user_value
 from heronry.api.validate import problems_of
 
 DEFINE_TIMEOUT_SECS = 60.0

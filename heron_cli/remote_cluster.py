@@ -33,7 +33,7 @@ from heron_control.submission.submission import Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import FileData
 
 TOPOLOGIES = "/api/v1/topologies"
@@ -147,7 +147,7 @@ class RemoteCluster:
         self, client: ApiClient, fields: dict[str, str], submission: Submission, package: IO[bytes] | None
     ) -> None:
         """Send the submit request. httpx reads the package from disk, and rewinds it for a retry."""
-        files: dict[str, Any] = {"definition": ("definition", codec.TOPOLOGY.encode(submission.definition))}
+        files: dict[str, Any] = {"definition": ("definition", message_codecs.TOPOLOGY.encode(submission.definition))}
         if package is not None:
             files["topology"] = ("topology.tar.gz", package, "application/gzip")
         headers = {"idempotency-key": submission.definition.id}

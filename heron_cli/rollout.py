@@ -32,7 +32,7 @@ from heron_control.submission.submission import Carry, StartFrom, Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotAllowed, NotFound, listing
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import STATE_KEYS
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heronry.api.errors import PackageError

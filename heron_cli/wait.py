@@ -10,7 +10,7 @@ from heron_cli.clusters import ClusterAddress
 from heron_control.inspection.topology_status import TopologyStatus, describe
 from heron_control.progress import Progress
 from heron_runtime.failures import Failure, Unavailable
-from heron_runtime.model.generations import Phase
+from heron_runtime.model.plan import Phase
 from heron_runtime.net.foreign import translate
 from heron_runtime.wire.container import ProcessState
 

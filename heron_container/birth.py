@@ -31,7 +31,7 @@ from heron_runtime.model.ids import container_name, holds_master
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.process import ProcessArguments, parse_arguments, set_up_process
 
-SHARED = ("uvloop", "heron_runtime.wire.codec", "heron_runtime.telemetry.reporting", "heron_runtime.net.link")
+SHARED = ("uvloop", "heron_runtime.wire.message_codecs", "heron_runtime.telemetry.reporting", "heron_runtime.net.link")
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ INSTANCE_MAIN = "heron_instance.shell.main"
 IMPORTED_FOR_INSTANCES = (
     "asyncio", "uvloop", "google.protobuf.message", "google.protobuf.descriptor_pb2", "numpy",
     "numpy.random", "msgspec", "mmh3", "psutil", "setproctitle", "heron_runtime.process", "heron_runtime.net.link",
-    "heron_runtime.wire.codec", "heron_runtime.wire.data_codec", "heron_runtime.telemetry.sketches",
+    "heron_runtime.wire.message_codecs", "heron_runtime.wire.data_codec", "heron_runtime.wire.sketch_codec",
     "heron_runtime.telemetry.reporting",
     "heronry.api.assemble", "heronry.api.builder",
     "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
@@ -98,7 +98,7 @@ def needs_of(kinds: Iterable[str], launch: Launch) -> list[str]:
         return list(IMPORTED_FOR_INSTANCES)
     named = [STATE_STORES.built_in.get(launch.store_url.partition(":")[0])]
     named += [METRICS_SINKS.built_in.get(name) for name in setting(launch.settings, Keys.HERON_METRICS_SINKS)]
-    named.append("heron_runtime.telemetry.sketches")
+    named.append("heron_runtime.wire.sketch_codec")
     return [f"{kind}.__main__" for kind in kinds] + [name.partition(":")[0] for name in named if name]
 
 
@@ -118,7 +118,7 @@ def preload(names: Iterable[str]) -> None:
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     for name in names:
         importlib.import_module(name)
-    from heron_runtime.wire.codec import prepare_all
+    from heron_runtime.wire.message_codecs import prepare_all
 
     prepare_all()
     threads = os.listdir("/proc/self/task")

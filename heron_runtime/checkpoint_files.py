@@ -18,8 +18,8 @@ from urllib.parse import unquote, urlsplit
 
 from heron_runtime.files import entries, replace_file
 from heron_runtime.model.checkpoints import Manifest
+from heron_runtime.wire.checkpoint_formats import MOST_BYTES, decode_manifest, encode_manifest
 from heron_runtime.wire.errors import MalformedMessage
-from heron_runtime.wire.manifests import MOST_BYTES, decode_manifest, encode_manifest
 
 CHECKPOINTS = "checkpoints"  # below a topology's home
 

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heron_runtime.model.reasons import FailReason
+    from heron_runtime.model.dataflow import FailReason
     from heronry.api.builder import TopologyBuilder
     from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
     from heronry.api.config import Config
@@ -47,7 +47,7 @@ _HOME = {
     "Checkpoint": "heronry.api.state",
     "Config": "heronry.api.config",
     "DeadLetter": "heronry.api.dead_letters",
-    "FailReason": "heron_runtime.model.reasons",
+    "FailReason": "heron_runtime.model.dataflow",
     "Grouping": "heronry.api.grouping",
     "Spout": "heronry.api.component",
     "StatefulComponent": "heronry.api.state",

@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from heron_runtime.model.settings import MiB
-from heron_runtime.telemetry.sketches import check_sketches
 from heron_runtime.telemetry.totals import ProcessTotals
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
+from heron_runtime.wire.sketch_codec import check_sketches
 
 MAX_PROCESSES = 1024
 MAX_VALUES = 16_384  # names in one report

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heron_runtime.files import replace_file
-from heron_runtime.wire.codec import PUBLISH_METRICS
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import PublishMetrics
+from heron_runtime.wire.message_codecs import PUBLISH_METRICS
 from heron_runtime.wire.metrics import ProcessMetrics
 
 MAX_STATE_BYTES = 64 * 1024 * 1024

@@ -282,7 +282,7 @@ def _children_seconds() -> float:
 
 def check() -> bool:
     """Run ruff, mypy and import-linter, and compare the generated protobuf code with its sources."""
-    packages = sorted(p.parent.name for p in ROOT.glob("*/__init__.py") if p.parent.name not in ("tests", "protos"))
+    packages = sorted(p.parent.name for p in ROOT.glob("*/__init__.py") if p.parent.name != "tests")
     results = [
         _succeeds(str(BIN / "ruff"), "check", "."),
         _succeeds(sys.executable, "-m", "mypy", *packages),
@@ -299,14 +299,11 @@ def _succeeds(*command: str) -> bool:
 
 def protobuf_code_is_fresh() -> bool:
     """True if the generated code equals what the compiler makes of the .proto files now (``make protos``)."""
-    sources = sorted(p.relative_to(ROOT) for p in (ROOT / "protos").glob("*.proto"))
+    generated = ROOT / "heron_runtime" / "wire" / "generated"
     with tempfile.TemporaryDirectory() as folder:
-        compiled = _succeeds(
-            sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={folder}", f"--pyi_out={folder}",
-            *map(str, sources),
-        )  # fmt: skip
-        names = [f"{p.stem}_pb2{ending}" for p in sources for ending in (".py", ".pyi")]
-        stale = [n for n in names if _unversioned(ROOT / "protos" / n) != _unversioned(Path(folder, "protos", n))]
+        compiled = _succeeds(sys.executable, "protos/generate.py", folder)
+        names = {p.name for place in (generated, Path(folder)) for p in place.glob("*_pb2.py*")}
+        stale = [n for n in sorted(names) if _unversioned(generated / n) != _unversioned(Path(folder, n))]
     if stale:
         print(f"generated code is stale: {', '.join(stale)}; run `make protos`")
     return compiled and not stale

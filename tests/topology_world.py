@@ -15,13 +15,13 @@ from heron_cli.home import Home
 from heron_control.schedulers.topology_folder import identity_in, place_of, write_secrets
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
+from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.state import open_store, paths, topologies
 from heron_runtime.state.store import Create, Set
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import (
     ContainerStatus,
     FileData,
@@ -131,16 +131,16 @@ class World:
         answers.setdefault("Exceptions", ExceptionsReply())
         port = self.serve(MASTER_SERVICE, Status=status, Metrics=metrics, **answers)
         location = MasterLocation(f"{NAME}-abc", "127.0.0.1", port, 1)
-        self.publish(paths.master(NAME), codec.MASTER_LOCATION.encode(location))
+        self.publish(paths.master(NAME), message_codecs.MASTER_LOCATION.encode(location))
         plan = PhysicalPlan(PlanVersion(1, 1), 1, definition(), packing())
-        self.publish(paths.physical_plan(NAME), codec.PHYSICAL_PLAN.encode(plan))
+        self.publish(paths.physical_plan(NAME), message_codecs.PHYSICAL_PLAN.encode(plan))
 
     def add_scheduler(self, *containers: ProcessStatus) -> None:
         """A scheduler that knows these containers."""
         status = SchedulerStatus(process("heron_scheduler", "heron_scheduler", 0), containers)
         port = self.serve(SCHEDULER_SERVICE, Status=status, Restart=lambda r: RestartReply((r.container,)))
         location = SchedulerLocation(f"{NAME}-abc", "127.0.0.1", port)
-        self.publish(paths.scheduler(NAME), codec.SCHEDULER_LOCATION.encode(location))
+        self.publish(paths.scheduler(NAME), message_codecs.SCHEDULER_LOCATION.encode(location))
 
     def add_container(self, number: int, *processes: ProcessStatus, files: dict[str, bytes] | None = None) -> None:
         """A container that runs these processes beside itself and has these log files."""
@@ -156,7 +156,7 @@ class World:
         status = ContainerStatus(number, "127.0.0.1", 1, (own, *processes))
         port = self.serve(CONTAINER_SERVICE, Status=status, ReadFile=read)
         location = ContainerLocation(f"{NAME}-abc", number, "127.0.0.1", port, 4242, 1)
-        self.publish(paths.container(NAME, number), codec.CONTAINER_LOCATION.encode(location))
+        self.publish(paths.container(NAME, number), message_codecs.CONTAINER_LOCATION.encode(location))
 
     def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)

@@ -21,8 +21,8 @@ from data_pipeline.core.combine import Limits, PartitionCombiner, Rows, check, l
 from data_pipeline.core.failure import RecordFailed, failed
 from data_pipeline.core.plan import Node, Unit
 from data_pipeline.core.render import InFolders
+from heron_runtime.model.copies import copied, copies
 from heronry.streamlet.aside import letter
-from heronry.streamlet.copies import copied, copies
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.lookup import Lookup
 

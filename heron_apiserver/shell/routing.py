@@ -23,7 +23,7 @@ from heron_apiserver.shell.replies import answer_to, failures
 from heron_control.web.names import UNDONE_HEADER
 from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable
 from heron_runtime.model.ids import is_safe_name
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 
 log = logging.getLogger(__name__)
 _SCHEME = Depends(HTTPBearer(auto_error=False, description="a token of the scope that the path needs"))

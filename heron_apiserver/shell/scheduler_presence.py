@@ -19,13 +19,13 @@ from heron_control.schedulers.presence import Presence
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.web.names import is_loopback
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import SchedulerLocation
+from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths
 from heron_runtime.state.remembering import RememberingStore
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
 
 RESTART_SECONDS = 120.0
@@ -114,5 +114,5 @@ class SchedulerPresence:
         server, port = make_server(identity, address, [handler])
         await server.start()
         location = SchedulerLocation(launch.topology_id, self._advertise, port, os.getpid())
-        data = codec.SCHEDULER_LOCATION.encode(location)
+        data = message_codecs.SCHEDULER_LOCATION.encode(location)
         return _Served(launch.topology, server, store, Presence(store, place, data))

@@ -22,7 +22,7 @@ from heron_control.packing import describe
 from heron_runtime.failures import InvalidTopology, Unavailable
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
 router = APIRouter(prefix="/api/v1", tags=["topologies"], route_class=Route)
@@ -121,7 +121,7 @@ def _submit(api: Api, form: Form, request_id: str | None) -> Response:
     fields = read_fields(form.fields, form.files, api.service.config.cluster)
     assert form.definition is not None
     try:
-        definition = codec.TOPOLOGY.decode_strictly(form.definition)
+        definition = message_codecs.TOPOLOGY.decode_strictly(form.definition)
     except MalformedMessage as error:
         raise InvalidTopology(f"the definition cannot be read: {error}") from None
     packing = check_definition(definition, fields)

@@ -24,13 +24,12 @@ from heron_cli.console import (
 )
 from heron_cli.options import ClusterArgument, OutputOption, TopologyArgument, VerboseOption
 from heron_control.inspection import metrics_table
-from heron_control.inspection.inspector import SINCE_THE_START
 from heron_control.inspection.kept_state import KeptState, LastCheckpoint, UnderWay, names
 from heron_control.inspection.topology_status import TopologyStatus, as_json
 from heron_runtime.failures import one_line
-from heron_runtime.model.causes import Cause
 from heron_runtime.model.containers import label_of
-from heron_runtime.model.generations import Phase
+from heron_runtime.model.dataflow import Cause
+from heron_runtime.model.plan import Phase
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
 
@@ -233,8 +232,9 @@ def metrics(
     ] = None,
     component: Annotated[str, typer.Option("--component", help="Only this component.")] = "",
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Only the last seconds. Default: since the start.")
-    ] = SINCE_THE_START,
+        float | None,
+        typer.Option("--interval", metavar="SECONDS", help="Only the last seconds. Default: since the start."),
+    ] = None,
     output: OutputOption = Format.TABLE,
     verbose: VerboseOption = False,
 ) -> None:
@@ -242,12 +242,15 @@ def metrics(
 
     Example: heron metrics local WordCount --component count --interval 60
     """
+    from heron_control.inspection.inspector import SINCE_THE_START  # imported here, since it imports gRPC
+
     cluster, address = connect_cluster(place)
-    document = cluster.metrics(address, name, component, interval, wanted or ())
+    seconds = SINCE_THE_START if interval is None else interval
+    document = cluster.metrics(address, name, component, seconds, wanted or ())
     if output is Format.JSON:
         print_json({key: value for key, value in document.items() if key != "flow"})
         return
-    span = f"the last {document['interval']:.0f} s" if interval > 0 else "all time"
+    span = f"the last {document['interval']:.0f} s" if seconds > 0 else "all time"
     print_message(f"{name}, {span}")
     if wanted or component.startswith("__"):
         columns = ("component", "instance", "metric", "total", "rate/s", "p50 ms", "p99 ms")

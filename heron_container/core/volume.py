@@ -26,8 +26,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from heron_runtime.failures import one_line
+from heron_runtime.model.containers import volume_files
 from heron_runtime.model.settings import MiB
-from heron_runtime.model.volume import volume_files
 
 ROOM = 0.9  # of the bound: no more than that when tasks begin again
 PATIENCE = 3

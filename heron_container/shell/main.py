@@ -19,8 +19,8 @@ from heron_control.schedulers.log_files import OwnLog
 from heron_control.schedulers.runtime import remove_runtime_dir
 from heron_control.schedulers.slurm_plan import SLURM
 from heron_runtime.model.ids import holds_master
+from heron_runtime.model.records import ContainerLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.process import EXIT_REPLACED, also_log_to, stop_on_signals, watch_lifeline
 from heron_runtime.telemetry.reporter import Reporter
 

@@ -20,16 +20,15 @@ from heron_control.schedulers.presence import Presence
 from heron_control.schedulers.slurm_node import is_replaced
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
-from heron_runtime.model.generations import Phase
-from heron_runtime.model.plan import PackingPlan
+from heron_runtime.model.plan import PackingPlan, Phase
+from heron_runtime.model.records import ContainerLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import ContainerLocation
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.readings import decoded
 from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Node, StateStore, StoreError
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
 LOOK_SECONDS = 1.5
@@ -110,7 +109,7 @@ class StoreLoop:
             store: StateStore = RememberingStore(store_of(launch), self._looked_at())
             store.open()
             self._store = store
-            data = codec.CONTAINER_LOCATION.encode(self._location)
+            data = message_codecs.CONTAINER_LOCATION.encode(self._location)
             self._presence = Presence(store, paths.container(launch.topology, self._container), data)
             store.watch(paths.packing_plan(launch.topology), self._wake)
         store = self._store
@@ -119,11 +118,11 @@ class StoreLoop:
             # The scheduler's node still counts: without it somebody has to clean up behind us.
             return Look(True, scheduler=self._has_scheduler(store))
         location = replace(self._location, metrics_port=self._metrics_port())
-        self._presence.data = codec.CONTAINER_LOCATION.encode(location)
+        self._presence.data = message_codecs.CONTAINER_LOCATION.encode(location)
         if is_replaced(launch):
             return Look(False, replaced=True)
         data = self._presence.keep()
-        holder = codec.CONTAINER_LOCATION.decode(data) if data else None
+        holder = message_codecs.CONTAINER_LOCATION.decode(data) if data else None
         return Look(False, self._read_plans(store), holder, self._has_scheduler(store))
 
     def _looked_at(self) -> list[str]:
@@ -159,8 +158,8 @@ class StoreLoop:
         topology = store.get(places[1])
         if topology is None:
             return None  # it is being killed at this moment
-        plan = decoded(places[0], packing, codec.PACKING_PLAN)
-        plans = Plans(plan, decoded(places[1], topology, codec.TOPOLOGY), first or settled)
+        plan = decoded(places[0], packing, message_codecs.PACKING_PLAN)
+        plans = Plans(plan, decoded(places[1], topology, message_codecs.TOPOLOGY), first or settled)
         self._packing, self._settled = packing.data, settled
         self._save("packing", packing.data)
         self._save("topology", topology.data)
@@ -175,11 +174,11 @@ class StoreLoop:
     def _is_settled(self, store: StateStore, packing: Node) -> bool:
         """Whether the topology runs by this packing plan."""
         path = paths.physical_plan(self._launch.topology)
-        plan = decoded(path, store.get(path), codec.PHYSICAL_PLAN)
+        plan = decoded(path, store.get(path), message_codecs.PHYSICAL_PLAN)
         if plan is None:
             return False
         runs = plan.generation.number == 0 or plan.generation.phase is Phase.RUNNING
-        return runs and codec.PACKING_PLAN.encode(plan.packing) == packing.data
+        return runs and message_codecs.PACKING_PLAN.encode(plan.packing) == packing.data
 
     def _saved(self, what: str) -> Path:
         return Path(self._launch.runtime_dir, f"{what}{self._container}.saved")
@@ -193,8 +192,8 @@ class StoreLoop:
 
     def _load(self) -> Plans | None:
         try:
-            packing = codec.PACKING_PLAN.decode(self._saved("packing").read_bytes())
-            topology = codec.TOPOLOGY.decode(self._saved("topology").read_bytes())
+            packing = message_codecs.PACKING_PLAN.decode(self._saved("packing").read_bytes())
+            topology = message_codecs.TOPOLOGY.decode(self._saved("topology").read_bytes())
         except (OSError, MalformedMessage):
             return None
         if topology.id != self._launch.topology_id:

@@ -23,8 +23,8 @@ from heron_container.core.volume import Usage, VolumeWatch, pause_seconds
 from heron_runtime.code_user import CodeUser
 from heron_runtime.kernel import files_as
 from heron_runtime.launch import Launch
+from heron_runtime.model.containers import BYTES_A_FILE, volume_bytes, volume_files
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.volume import BYTES_A_FILE, volume_bytes, volume_files
 
 MOST_OPEN = 100_000  # descriptors looked at; who has more hides some
 BLOCK_BYTES = 512

@@ -10,7 +10,7 @@ import grpc
 
 from heron_control.inspection.questions import DEADLINE_SECS, NoAnswer, Question, answers_of, status_questions
 from heron_control.inspection.topology_status import Answers
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import Service, make_blocking_channel
 

@@ -15,12 +15,12 @@ from typing import Any
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.failures import Failure, NotFound, UsageError
 from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, keeps_state
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.state import paths
 from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
 SHOWN = 10  # numbers in an error
@@ -40,7 +40,7 @@ def storage_of(record: TopologyRecord) -> CheckpointFolder:
 def record_in(store: StateStore, name: str) -> CheckpointRecord:
     """Return what the store says of a topology's checkpoints. Raises StoreError, also for a damaged record."""
     path = paths.checkpoints(name)
-    found: CheckpointRecord | None = decoded(path, store.get(path), codec.CHECKPOINT_RECORD)
+    found: CheckpointRecord | None = decoded(path, store.get(path), message_codecs.CHECKPOINT_RECORD)
     return CheckpointRecord() if found is None else found
 
 

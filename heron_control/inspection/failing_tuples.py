@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from heron_runtime.model.instance_metrics import ACK_COUNT, EXECUTE_COUNT, FAIL_COUNT
+from heron_runtime.model.metrics import ACK_COUNT, EXECUTE_COUNT, FAIL_COUNT
 from heron_runtime.wire.master import MetricsReply
 from heron_runtime.wire.metrics import ExceptionReport
 

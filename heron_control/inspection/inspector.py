@@ -35,9 +35,8 @@ from heron_runtime.failures import Failure, NotAllowed, NotFound, Unavailable, d
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of, listed
 from heron_runtime.model.ids import MASTER_CONTAINER
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE
 from heron_runtime.state import topologies

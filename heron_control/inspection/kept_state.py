@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from heron_runtime.model.checkpoints import keeps_state
-from heron_runtime.model.generations import NO_CHECKPOINT, Phase, Place, PlaceKind
 from heron_runtime.model.ids import instance_id
-from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.plan import NO_CHECKPOINT, PackingPlan, Phase, Place, PlaceKind
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.master import CheckpointSummary, MasterStatus, StateStatus
 
 CURE = "mend the cause, then `heron restore` begins again from the last complete checkpoint"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from heron_runtime.model.instance_metrics import (
+from heron_runtime.model.metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
     EMIT_COUNT,
@@ -15,13 +15,13 @@ from heron_runtime.model.instance_metrics import (
     FAIL_COUNT,
     PROCESS_LATENCY,
     QUEUE_LATENCY,
+    MetricKind,
+    base_name,
 )
-from heron_runtime.model.metric_kinds import MetricKind
-from heron_runtime.model.metrics import base_name
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.sketches import decode_sketch
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import MetricsReply, MetricValue
+from heron_runtime.wire.sketch_codec import decode_sketch
 
 COLUMNS = (
     "component", "emitted", "executed", "acked", "failed", "emitted/s", "executed/s",

@@ -18,8 +18,7 @@ from heron_control.inspection.topology_status import HERON_SCHEDULER, Answers
 from heron_control.schedulers.topology_folder import identity_in
 from heron_runtime.failures import Unavailable
 from heron_runtime.model.containers import TOPOLOGY_MASTER
-from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.stored import ContainerLocation, MasterLocation, SchedulerLocation
+from heron_runtime.model.records import ContainerLocation, MasterLocation, SchedulerLocation, TopologyRecord
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import Service
 from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE

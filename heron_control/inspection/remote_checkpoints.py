@@ -22,7 +22,7 @@ from heron_control.schedulers.topology_folder import load_launch
 from heron_runtime.checkpoint_files import CHECKPOINTS, CheckpointFolder, checked_size, manifest_of
 from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.model.checkpoints import Manifest
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import FileData, FileInfo, FileList, ListFiles, ReadFile

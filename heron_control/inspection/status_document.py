@@ -13,8 +13,8 @@ import msgspec
 
 from heron_control.inspection.kept_state import KeptState
 from heron_control.inspection.topology_status import NO_CONTAINER, ContainerView, TopologyStatus, as_json
-from heron_runtime.model.causes import Cause
-from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.dataflow import Cause
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 from heron_runtime.wire.metrics import ExceptionReport

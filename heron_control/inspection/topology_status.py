@@ -29,12 +29,11 @@ import msgspec
 from heron_control.inspection.failing_tuples import MANY, Counts, all_fail, failing_text, put_aside
 from heron_control.inspection.kept_state import KeptState, kept_state, state_word
 from heron_control.packing.standstill import update_text
-from heron_runtime.model.causes import Cause
 from heron_runtime.model.containers import containers_of, processes_in
+from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.ids import container_name
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
 from heron_runtime.wire.master import MasterStatus, StreamManagerStatus

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure
 from heron_runtime.model.checkpoints import Manifest, Part
-from heron_runtime.wire.part_heads import TASK_STATE, Damaged, checked_pieces, read_blocks, whose
+from heron_runtime.wire.checkpoint_formats import TASK_STATE, Damaged, checked_pieces, read_blocks, whose
 
 HELD = ".held"  # the links, beside the folders of a copy
 

@@ -24,6 +24,11 @@ from heronry.api.topology import Topology
 
 _NOT_SHOWN = ("setup", "conftest", "tests", "test", "docs", "requirements")
 _MAX_SCANNED = 2_000
+FREE_NAMES = frozenset((  # importable where Heronry or a checkout of it is installed, but not imported by instances
+    "data_pipeline", "heron_apiserver", "heron_cli", "heron_scheduler", "heron_tracker", "metrics_manager",
+    "stream_manager", "topology_master",
+    "benchmarks", "conftest", "deploy", "docs", "examples", "protos", "setup", "test", "tests",
+))  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -69,11 +74,10 @@ def import_file(file: Path) -> ModuleType:
     name = file.stem
     if "." in name or not name.strip() or ":" in name:
         raise TopologyError(f"the file name {file.name!r} is no module name; rename it, without '.' and ':'")
-    taken = importlib.util.find_spec(name)
-    if taken is not None and not (taken.origin and Path(taken.origin).resolve() == file.resolve()):
+    if other := _conflict(name, file):
         raise TopologyError(
-            f"a module {name!r} exists already ({taken.origin or 'built in'}), and instances would import that instead "
-            f"of {file.name}; rename the file"
+            f"a module {name!r} exists already ({other}), and instances would import that instead of {file.name}; "
+            "rename the file"
         )
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
@@ -221,14 +225,21 @@ def _modules_of(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _refuse_shadow(name: str, file: Path) -> None:
-    if name in _NOT_SHOWN:
-        return
-    taken = importlib.util.find_spec(name)
-    if taken is not None and not (taken.origin and Path(taken.origin).resolve() == file.resolve()):
+    if name not in _NOT_SHOWN and (other := _conflict(name, file)):
         raise TopologyError(
-            f"the package has a module {name!r}, and so has Python or Heronry ({taken.origin or 'built in'}); "
+            f"the package has a module {name!r}, and so has Python or Heronry ({other}); "
             "one of them would hide the other: rename yours"
         )
+
+
+def _conflict(name: str, file: Path) -> str:
+    """Return the origin of another module `name` that an instance or this process may import, or "" if none exists."""
+    if name in FREE_NAMES and name not in sys.modules:  # the driver of a Spark run has imported data_pipeline
+        return ""
+    spec = importlib.util.find_spec(name)
+    if spec is None or (spec.origin and Path(spec.origin).resolve() == file.resolve()):
+        return ""
+    return spec.origin or "built in"
 
 
 def _names(root: Path, modules: dict[str, Path]) -> Iterator[tuple[str, str]]:

@@ -42,8 +42,8 @@ from heron_control.schedulers.topology_folder import LOG_FILES, Homes, load_laun
 from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import ExecutionState
 from heron_runtime.state import topologies
 from heron_runtime.state.readings import DamagedNode
 from heron_runtime.state.store import StateStore, StoreError, StoreUnavailable

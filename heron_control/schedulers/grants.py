@@ -20,12 +20,11 @@ from pathlib import Path
 from heron_control.schedulers.topology_folder import TOPOLOGIES, Homes
 from heron_runtime.failures import NotAllowed
 from heron_runtime.files import entries, replace_file
-from heron_runtime.model.containers import MASTER_RESOURCES, containers_of, standbys_of
+from heron_runtime.model.containers import MASTER_RESOURCES, containers_of, standbys_of, volume_bytes
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.model.volume import volume_bytes
-from heron_runtime.wire import stored_codec as codec
+from heron_runtime.wire import store_codecs as codec
 from heron_runtime.wire.errors import MalformedMessage
 
 DEFINITION_FILE, PLAN_FILE = "definition.granted", "packing-plan.granted"

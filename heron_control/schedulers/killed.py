@@ -8,7 +8,7 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore
-from heron_runtime.wire import stored_codec as codec
+from heron_runtime.wire import store_codecs as codec
 
 
 def is_killed(store: StateStore, topology: str, topology_id: str) -> bool:

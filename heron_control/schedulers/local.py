@@ -24,14 +24,14 @@ from heron_runtime.code_user import WRITTEN_TO, CodeUser, attainable_code_user
 from heron_runtime.commands import start_session
 from heron_runtime.files import entries
 from heron_runtime.launch import Launch
+from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_blocking_channel
 from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.readings import decoded
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus
 
 STOP_MARGIN_SECONDS = 5.0
@@ -163,7 +163,7 @@ def _location(launch: Launch) -> SchedulerLocation | None:
     store.open()
     path = paths.scheduler(launch.topology)
     try:
-        location: SchedulerLocation | None = decoded(path, store.get(path), codec.SCHEDULER_LOCATION)
+        location: SchedulerLocation | None = decoded(path, store.get(path), message_codecs.SCHEDULER_LOCATION)
     finally:
         store.close()
     return location

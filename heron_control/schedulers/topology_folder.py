@@ -21,8 +21,7 @@ from heron_runtime.failures import NotAllowed
 from heron_runtime.files import entries, replace_file
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import is_safe_name
-from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.net.identity import Identity, draw_key, read_identity
 from heron_runtime.state.credential import StoreCredential, read_credential
 

@@ -29,11 +29,11 @@ from heron_runtime.failures import Failure, InvalidTopology, NotFound, UsageErro
 from heron_runtime.launch import Launch
 from heron_runtime.model.adoption import adopt, kept_in, without_place
 from heron_runtime.model.checkpoints import Manifest, keeps_state
+from heron_runtime.model.containers import volume_bytes
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import Keys, MiB, setting
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.model.volume import volume_bytes
 from heron_runtime.state.store import StateStore
 
 SHAPES = "Write file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME]."

@@ -20,7 +20,7 @@ from heron_control.progress import Progress
 from heron_control.schedulers.topology_folder import load_launch
 from heron_runtime.failures import Failure, Interrupted, Unavailable, UsageError
 from heron_runtime.model.checkpoints import keeps_state
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus

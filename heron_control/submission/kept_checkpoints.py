@@ -15,7 +15,7 @@ from heron_control.submission.adopting import CheckpointFinder, Found, check_ado
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.submission import ClusterConfig, StartFrom
 from heron_runtime.failures import NotFound, UsageError
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state.store import StateStore
 

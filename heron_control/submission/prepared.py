@@ -14,8 +14,8 @@ from heron_control.schedulers.topology_folder import LAUNCH_FILE
 from heron_control.submission.adopting import Adoption, Found, adopt_files
 from heron_control.submission.submission import Submission
 from heron_runtime.launch import Launch
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import ExecutionState
 
 log = logging.getLogger(__name__)
 

@@ -51,8 +51,7 @@ from heron_control.submission.upgrading import no_way_back, upgrade_of
 from heron_runtime.failures import Failure, Interrupted, NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import read_credential

@@ -29,9 +29,8 @@ from heron_control.packing.standstill import update_text
 from heron_control.packing.update import PlannedUpdate, UpdateRequest, plan_update
 from heron_control.progress import Progress
 from heron_runtime.failures import Failure, Interrupted, NotFound, Unavailable
-from heron_runtime.model.generations import Phase
-from heron_runtime.model.plan import PackingPlan, PhysicalPlan, Standstill
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.plan import PackingPlan, Phase, PhysicalPlan, Standstill
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore, StoreUnavailable

@@ -36,7 +36,7 @@ from heron_control.submission.kept_checkpoints import KeptCheckpoints
 from heron_control.submission.submission import StartFrom, Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology
 from heron_runtime.model.checkpoints import keeps_state
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import topologies

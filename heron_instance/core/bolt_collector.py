@@ -26,8 +26,9 @@ from heron_instance.core.input_batch import ACKED, FAILED, OPEN, InputBatch, Set
 from heron_instance.core.key_groupings import KEY_TYPES
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
 from heron_instance.core.streams import OutputStream, Router
+from heron_runtime.model.copies import IMMUTABLE, copied_row
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import DEFAULT_STREAM
-from heron_runtime.model.reasons import FailKind
 from heronry.api.tuples import Tuple, TupleBatch
 
 UNANCHORED = -1
@@ -69,6 +70,7 @@ class BoltCollector(TaskCollector):
         """Nothing to decide, and one anchor of the batch in hand or none."""
         rows, kept, width, carefully = out.rows, out.anchors, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
+        unkeyed = [position for position in range(width) if position != key]  # a key is a scalar
         row_of, check_keys, wrong_width = out.row_of, out.check_keys, out.wrong_width
         tracked, auto_anchor, look, collector = self.tracked, self.auto_anchor, self.look, self
 
@@ -90,6 +92,10 @@ class BoltCollector(TaskCollector):
                 raise wrong_width(values)
             if key is not None and values[key].__class__ not in KEY_TYPES:
                 check_keys(values)
+            for position in unkeyed:
+                if values[position].__class__ not in IMMUTABLE:
+                    values = copied_row(values)
+                    break
             if tracked:
                 if anchors.__class__ is list and len(anchors) == 1:
                     anchors = anchors[0]

@@ -28,8 +28,8 @@ from heron_instance.core.ticks import Ticks
 from heron_instance.core.user_errors import UserCodeFailed
 from heron_instance.core.values_codec import ValuesError
 from heron_instance.core.work import Work
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import BARRIER, Frame, Verdict
 from heronry.api.tuples import tick_tuple

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heron_instance.core.outcomes import Outcomes
 from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.task import Task
-from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY
+from heron_runtime.model.metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY
 
 FAST_CALL_MS = 0.1  # calls this short are not timed one by one
 BURST_MS = 2.0  # acks wait no longer than this, and one call

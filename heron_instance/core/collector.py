@@ -25,6 +25,7 @@ from heron_instance.core.groupings import Part, Row
 from heron_instance.core.held_call import HeldCall
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
 from heron_instance.core.streams import OutputStream, Router
+from heron_runtime.model.copies import copied_row, copied_rows
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.collector import Collector
 
@@ -103,7 +104,7 @@ class TaskCollector(Collector, ABC):
     ) -> list[int] | None:
         """One emit with everything: any stream, direct tasks, task ids."""
         out = self.streams.get(stream) or self._no_stream(stream)
-        row = out.checked_row(values, direct_task)
+        row = copied_row(out.checked_row(values, direct_task))
         if len(out.rows) >= out.look_at:
             self.look(out, 1)
         with self._lock:
@@ -132,7 +133,7 @@ class TaskCollector(Collector, ABC):
     ) -> None:
         """Many emits at once; all of them are checked before the first is kept."""
         out = self.streams.get(stream) or self._no_stream(stream)
-        many = out.rows_of(rows)
+        many = copied_rows(out.rows_of(rows))
         each: Any = anchors if one_to_one else None
         if each is not None and not isinstance(each, Sequence):
             each = list(each)

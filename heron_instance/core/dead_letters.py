@@ -15,7 +15,7 @@ from heron_instance.core.held_call import CannotHold, HeldCall
 from heron_instance.core.input_batch import OPEN
 from heron_instance.core.task import Task
 from heron_instance.core.work import Work
-from heron_runtime.model.reasons import MAX_REASON_TEXT
+from heron_runtime.model.dataflow import MAX_REASON_TEXT
 from heronry.api.dead_letters import DeadLetter, stream_of
 from heronry.api.tuples import Tuple
 

@@ -6,7 +6,7 @@ taken first.
 
 from __future__ import annotations
 
-from heron_runtime.model.weights import UNKNOWN_WEIGHT
+from heron_runtime.model.dataflow import UNKNOWN_WEIGHT
 from heron_runtime.wire.control import Credit
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.input_batch import split_by_task
-from heron_runtime.model.reasons import MAX_REASON_TEXT, FailKind
+from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailKind
 from heron_runtime.wire.data import Fail, Reason
 
 MAX_TEXTS = 8

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from heron_runtime.model.reasons import FailReason
+from heron_runtime.model.dataflow import FailReason
 from heronry.api.context import TopologyContext
 from heronry.api.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo, SpoutAckInfo, SpoutFailInfo
 from heronry.api.tuples import Tuple

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from heron_instance.core.telemetry import TelemetrySink
-from heron_runtime.model.instance_metrics import (
+from heron_runtime.model.dataflow import FailKind
+from heron_runtime.model.metrics import (
     ACK_COUNT,
     DESERIALIZATION_TIME_NS,
     EXECUTE_COUNT,
@@ -17,9 +18,8 @@ from heron_runtime.model.instance_metrics import (
     FAILED_BY_REASON,
     PROCESS_LATENCY,
     QUEUE_LATENCY,
+    keyed,
 )
-from heron_runtime.model.metrics import keyed
-from heron_runtime.model.reasons import FailKind
 
 Source = tuple[str, str]  # component and stream
 

@@ -1,4 +1,4 @@
-"""What an input tuple weighs for a bolt task (``heron_runtime/model/weights.py``): how long it keeps the task.
+"""What an input tuple weighs for a bolt task (``heron_runtime/model/dataflow.py``): how long it keeps the task.
 
 Two things keep a tuple from being done with: the time the executor takes for it, user code and a full data-out
 included, and the work it makes for the tasks it is emitted to. A quick bolt before a slow one is as slow as that one;
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heron_instance.core.outbox import Flush
-from heron_runtime.model.weights import UNKNOWN_WEIGHT, weight_of
+from heron_runtime.model.dataflow import UNKNOWN_WEIGHT, weight_of
 
 LOOK_EACH_MS = 100.0
 HALF_LIFE_MS = 1000.0

@@ -24,16 +24,16 @@ from heron_instance.core.settled_figures import SettledFigures
 from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.user_code import UserCode
 from heron_instance.core.user_errors import UserErrors
-from heron_runtime.model.instance_metrics import (
+from heron_runtime.model.dataflow import FailKind, FailReason
+from heron_runtime.model.metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
     FAIL_COUNT,
     FAIL_LATENCY,
     FAILED_BY_REASON,
     TIMEOUT_COUNT,
+    keyed,
 )
-from heron_runtime.model.metrics import keyed
-from heron_runtime.model.reasons import FailKind, FailReason
 from heron_runtime.wire.data import Reason, Verdict
 from heronry.api.component import Spout
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from heron_instance.core.outbox import Flush
-from heron_runtime.model.handed_over import HandedOver
+from heron_runtime.model.dataflow import HandedOver
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet
 
 PACKET_BYTES = 1024 * 1024

@@ -10,10 +10,9 @@ from heron_instance.core.outbox import Flush, Refused
 from heron_instance.core.queues import AdaptiveQueue
 from heron_instance.core.standstill import DrainingTask
 from heron_instance.core.task import Task
-from heron_runtime.model.instance_metrics import EMIT_COUNT, SERIALIZATION_TIME_NS
-from heron_runtime.model.metrics import keyed
+from heron_runtime.model.dataflow import FailKind
+from heron_runtime.model.metrics import EMIT_COUNT, SERIALIZATION_TIME_NS, keyed
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Frame
 

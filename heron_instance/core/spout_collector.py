@@ -23,6 +23,7 @@ from heron_instance.core.key_groupings import KEY_TYPES
 from heron_instance.core.outbox import U64, Flush, Outbox, Segment, Shape
 from heron_instance.core.pending import PendingTable
 from heron_instance.core.streams import OutputStream, Router
+from heron_runtime.model.copies import IMMUTABLE, copied_row
 from heron_runtime.model.ids import DEFAULT_STREAM, SEQUENCE_MASK, first_sequence, root_base
 from heron_runtime.wire.data import Init
 
@@ -61,6 +62,7 @@ class SpoutCollector(TaskCollector):
         """Nothing to decide but whether the values fit."""
         rows, anchors, width, carefully = out.rows, out.anchors, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
+        unkeyed = [position for position in range(width) if position != key]  # a key is a scalar
         row_of, check_keys, wrong_width = out.row_of, out.check_keys, out.wrong_width
         at_once, tracked, look = self.at_once, self.tracked, self.look
 
@@ -82,6 +84,10 @@ class SpoutCollector(TaskCollector):
                 raise wrong_width(values)
             if key is not None and values[key].__class__ not in KEY_TYPES:
                 check_keys(values)
+            for position in unkeyed:
+                if values[position].__class__ not in IMMUTABLE:
+                    values = copied_row(values)
+                    break
             if tracked:
                 anchors.append(tup_id)
             elif tup_id is not None:

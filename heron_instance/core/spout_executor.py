@@ -31,13 +31,13 @@ from heron_instance.core.spout_collector import SpoutCollector
 from heron_instance.core.task import Task
 from heron_instance.core.user_errors import UserCodeFailed
 from heron_instance.core.window import PendingWindow
-from heron_runtime.model.instance_metrics import NEXT_TUPLE_COUNT, PENDING_ACKED_COUNT, SPOUT_LAG
+from heron_runtime.model.dataflow import FailKind
+from heron_runtime.model.metrics import NEXT_TUPLE_COUNT, PENDING_ACKED_COUNT, SPOUT_LAG
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.model.unsaid import reliability_unsaid, untracked_note
 from heron_runtime.wire.data import Frame, Reason, Verdict
+from heronry.api.reliability_hints import reliability_unsaid, untracked_note
 
 MAY_WAIT = frozenset({"next_tuple", "ack", "fail"})
 log = logging.getLogger(__name__)

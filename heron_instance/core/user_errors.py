@@ -11,7 +11,7 @@ import traceback as tracebacks
 from collections.abc import Callable
 
 from heron_instance.core.telemetry import Counts, TelemetrySink
-from heron_runtime.model.reasons import MAX_REASON_TEXT
+from heron_runtime.model.dataflow import MAX_REASON_TEXT
 
 log = logging.getLogger(__name__)
 

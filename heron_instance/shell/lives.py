@@ -33,8 +33,7 @@ from heron_instance.shell.runner import Left, NewGeneration, Runner, Stopped, no
 from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.generations import Phase
-from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.plan import Phase, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.telemetry.reporting import Telemetry
 

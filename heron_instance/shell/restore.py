@@ -16,10 +16,9 @@ from heron_instance.core.state.taken import GroupRows, Row
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import Manifest, Part, reading_plan
-from heron_runtime.model.generations import NO_CHECKPOINT
-from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan
+from heron_runtime.wire.checkpoint_formats import TASK_STATE
 from heron_runtime.wire.errors import MalformedMessage
-from heron_runtime.wire.part_heads import TASK_STATE
 
 
 class CannotRestore(Exception):

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from heron_runtime.model.generations import NO_CHECKPOINT
 from heron_runtime.model.ids import KEY_GROUPS
-from heron_runtime.model.plan import NO_PLAN, PlanVersion
+from heron_runtime.model.plan import NO_CHECKPOINT, NO_PLAN, PlanVersion
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import ComponentSpec, GroupingKind
 

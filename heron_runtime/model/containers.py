@@ -1,4 +1,4 @@
-"""Which containers a topology has, and which processes are in each: a pure function of packing plan and configuration.
+"""Containers and processes of a topology, and the size of its volume: pure functions of packing plan and configuration.
 
 The containers of the packing plan hold tasks: a stream manager, a metrics manager, and one instance per task. Container
 0 holds a topology master and a metrics manager. ``topology.master.replicas`` above 1 asks for standbys of that master:
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER, instance_id
 from heron_runtime.model.plan import PackingPlan, Resources
-from heron_runtime.model.settings import Keys, MiB, setting
+from heron_runtime.model.settings import GiB, Keys, MiB, setting
 
 MASTER_RESOURCES = Resources(cpu=0.5, ram_bytes=256 * MiB)  # of a master, beside Heronry's own share of a container
 
@@ -68,3 +68,20 @@ def listed(containers: tuple[int, ...]) -> str:
     """Numbers in order, the first twenty of them."""
     shown = ", ".join(map(str, sorted(containers)[:20]))
     return shown + (", …" if len(containers) > 20 else "")
+
+
+DEFAULT_BYTES = 4 * GiB
+BYTES_A_FILE = 16 * 1024  # one inode for so many bytes: what ext4 makes, so that files run out no sooner than bytes
+LEAST_FILES = 10_000
+
+
+def volume_bytes(config: Mapping[str, Any], packing: PackingPlan) -> int:
+    """What is granted: as stated (``topology.volume.disk``), or what its containers ask for, at least 4 GiB."""
+    stated = setting(config, Keys.TOPOLOGY_VOLUME_DISK)
+    asked = sum(plan.resources.disk_bytes for plan in packing.containers)
+    return max(DEFAULT_BYTES, asked) if stated is None else stated
+
+
+def volume_files(granted_bytes: int) -> int:
+    """How many files and folders these bytes may be."""
+    return max(LEAST_FILES, granted_bytes // BYTES_A_FILE)

@@ -1,10 +1,14 @@
-"""Packing plan and physical plan.
+"""Packing plan, physical plan and generation.
 
-The *packing plan* says which task goes into which container, with what resources. The *physical plan* adds where each
-stream manager really is, how streams are numbered on the wire, and which task owns each key group; the topology master
-makes it, stores it and sends it round. A version is (epoch, number): the epoch belongs to the master that made it, so
-a plan of a deposed master can never win. ``routing_version`` changes only when the set of tasks changes; a stream
-manager that merely moved to another address leaves it alone.
+The *packing plan* assigns tasks to containers with their resources. The *physical plan* adds the address of each stream
+manager, the numbers of streams on the wire and the owner of each key group; the topology master builds, stores and
+sends it. A version is (epoch, number). The epoch belongs to the master that made the plan, so that a plan of a deposed
+master never wins. `routing_version` changes only when the set of tasks changes; the move of a stream manager to another
+address leaves it as it is.
+
+A *generation* is the life of a stateful topology between two restores. The loss of a process, a connection or a frame
+ends it for all tasks; the next one begins everywhere from the last complete checkpoint. A topology without state stays
+in generation 0.
 """
 
 from __future__ import annotations
@@ -14,9 +18,81 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from heron_runtime.model.generations import NO_GENERATION, Generation
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
+
+NO_CHECKPOINT = 0  # its state is the initial one
+
+
+class Phase(StrEnum):
+    """Of a generation."""
+
+    RESTORING = "restoring"  # everybody loads the state of its checkpoint; no tuple is processed
+    RUNNING = "running"
+    FAILED = "failed"  # somebody has to do something; see its cause
+
+
+class PlaceKind(StrEnum):
+    """What stands at a place."""
+
+    STREAM_MANAGER = "stmgr"
+    TASK = "task"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where one process of the plan stands: the stream manager of a container, or a task."""
+
+    kind: PlaceKind
+    number: int
+
+    def __str__(self) -> str:
+        return (
+            f"stream manager of container {self.number}"
+            if self.kind is PlaceKind.STREAM_MANAGER
+            else f"task {self.number}"
+        )
+
+
+def stream_manager_of(container: int) -> Place:
+    """The place of a container's stream manager."""
+    return Place(PlaceKind.STREAM_MANAGER, container)
+
+
+def task_place(task: int) -> Place:
+    """The place of a task."""
+    return Place(PlaceKind.TASK, task)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """The process that takes part in a generation."""
+
+    place: Place
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A field of the physical plan: how state is begun with. A topology starts with (1, restoring, from nothing).
+
+    ``members``: once it runs, the incarnation at each place that has reported to be restored; nobody else does
+    anything. ``failures``: restores in a row, without a complete checkpoint between, that user code or storage caused.
+    """
+
+    number: int
+    phase: Phase
+    restore_from: int = NO_CHECKPOINT
+    members: tuple[Member, ...] = ()
+    failures: int = 0
+    cause: str = ""
+
+    def incarnation(self, place: Place) -> int | None:
+        """Of the member at a place; None if none is named."""
+        return next((member.incarnation for member in self.members if member.place == place), None)
+
+
+NO_GENERATION = Generation(0, Phase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)

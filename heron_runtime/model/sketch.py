@@ -5,7 +5,7 @@ two sketches add bin by bin. That makes addition exact, associative and commutat
 only ever grow, a later sketch minus an earlier one is the sketch of what came between: so processes report totals, and
 whoever wants an interval subtracts.
 
-The bins are ``ddsketch``'s own (same gamma, same keys; ``heron_runtime.telemetry.sketches`` reads and writes its
+The bins are ``ddsketch``'s own (same gamma, same keys; ``heron_runtime.wire.sketch_codec`` reads and writes its
 protobuf). Here they are a plain mapping, because the cores do arithmetic on them and must not know protobuf. Values
 are milliseconds or what a user measures; they are clamped to 10^-6 … 10^12 so that a sketch has at most 2 075 bins;
 zero and negative values count as zero.

@@ -38,9 +38,9 @@ from heron_runtime.net.handshake import (
     is_proof,
     prove,
 )
-from heron_runtime.wire.codec import INSTANCE_CONTROL
 from heron_runtime.wire.data_codec import decode_packet, encode_packet
 from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.message_codecs import INSTANCE_CONTROL
 
 READ_AHEAD_BYTES = 1024 * 1024
 HANDSHAKE_SECONDS = 10.0

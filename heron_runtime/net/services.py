@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heron_runtime.net.rpc import Method, Service, Shape
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.data_codec import decode_packet, encode_packet
 
 
@@ -22,43 +22,45 @@ PEER_SERVICE = Service(
     "heronry.v1.StreamManagerForPeers",
     (
         Method("Data", Shape.BIDIRECTIONAL, encode_packet, decode_packet, encode_packet, decode_packet),
-        _both_ways("Control", codec.PEER_CONTROL, codec.PEER_CONTROL),
+        _both_ways("Control", message_codecs.PEER_CONTROL, message_codecs.PEER_CONTROL),
     ),
 )
 # Served by the topology master.
 MASTER_SERVICE = Service(
     "heronry.v1.TopologyMaster",
     (
-        _both_ways("StreamManager", codec.TO_MASTER, codec.FROM_MASTER),
-        _unary("SetState", codec.SET_STATE, codec.MASTER_STATUS),
-        _unary("TakeCheckpoint", codec.TAKE_CHECKPOINT, codec.MASTER_STATUS),
-        _unary("RestoreState", codec.RESTORE_STATE, codec.MASTER_STATUS),
-        _unary("Status", codec.STATUS_REQUEST, codec.MASTER_STATUS),
-        _unary("PublishMetrics", codec.PUBLISH_METRICS, codec.PUBLISH_REPLY),
-        _unary("Metrics", codec.METRICS_REQUEST, codec.METRICS_REPLY),
-        _unary("Timeline", codec.TIMELINE_REQUEST, codec.TIMELINE_REPLY),
-        _unary("Exceptions", codec.EXCEPTIONS_REQUEST, codec.EXCEPTIONS_REPLY),
+        _both_ways("StreamManager", message_codecs.TO_MASTER, message_codecs.FROM_MASTER),
+        _unary("SetState", message_codecs.SET_STATE, message_codecs.MASTER_STATUS),
+        _unary("TakeCheckpoint", message_codecs.TAKE_CHECKPOINT, message_codecs.MASTER_STATUS),
+        _unary("RestoreState", message_codecs.RESTORE_STATE, message_codecs.MASTER_STATUS),
+        _unary("Status", message_codecs.STATUS_REQUEST, message_codecs.MASTER_STATUS),
+        _unary("PublishMetrics", message_codecs.PUBLISH_METRICS, message_codecs.PUBLISH_REPLY),
+        _unary("Metrics", message_codecs.METRICS_REQUEST, message_codecs.METRICS_REPLY),
+        _unary("Timeline", message_codecs.TIMELINE_REQUEST, message_codecs.TIMELINE_REPLY),
+        _unary("Exceptions", message_codecs.EXCEPTIONS_REQUEST, message_codecs.EXCEPTIONS_REPLY),
     ),
 )
 # Served by the metrics manager on a Unix socket; called by every process of its container but instances.
-METRICS_SERVICE = Service("heronry.v1.MetricsManager", (_unary("Publish", codec.REPORTS, codec.METRICS_ACK),))
+METRICS_SERVICE = Service(
+    "heronry.v1.MetricsManager", (_unary("Publish", message_codecs.REPORTS, message_codecs.METRICS_ACK),)
+)
 # Served by heron_container over TCP.
 CONTAINER_SERVICE = Service(
     "heronry.v1.HeronContainer",
     (
-        _unary("Status", codec.CONTAINER_STATUS_REQUEST, codec.CONTAINER_STATUS),
-        _unary("ListFiles", codec.LIST_FILES, codec.FILE_LIST),
-        _unary("ReadFile", codec.READ_FILE, codec.FILE_DATA),
-        _unary("ListCheckpointFiles", codec.LIST_FILES, codec.FILE_LIST),
-        _unary("ReadCheckpointFile", codec.READ_FILE, codec.FILE_DATA),
-        _unary("Stacks", codec.STACKS_REQUEST, codec.STACKS),
+        _unary("Status", message_codecs.CONTAINER_STATUS_REQUEST, message_codecs.CONTAINER_STATUS),
+        _unary("ListFiles", message_codecs.LIST_FILES, message_codecs.FILE_LIST),
+        _unary("ReadFile", message_codecs.READ_FILE, message_codecs.FILE_DATA),
+        _unary("ListCheckpointFiles", message_codecs.LIST_FILES, message_codecs.FILE_LIST),
+        _unary("ReadCheckpointFile", message_codecs.READ_FILE, message_codecs.FILE_DATA),
+        _unary("Stacks", message_codecs.STACKS_REQUEST, message_codecs.STACKS),
     ),
 )
 # Served by heron_scheduler over TCP.
 SCHEDULER_SERVICE = Service(
     "heronry.v1.HeronScheduler",
     (
-        _unary("Status", codec.SCHEDULER_STATUS_REQUEST, codec.SCHEDULER_STATUS),
-        _unary("Restart", codec.RESTART_CONTAINER, codec.RESTART_REPLY),
+        _unary("Status", message_codecs.SCHEDULER_STATUS_REQUEST, message_codecs.SCHEDULER_STATUS),
+        _unary("Restart", message_codecs.RESTART_CONTAINER, message_codecs.RESTART_REPLY),
     ),
 )

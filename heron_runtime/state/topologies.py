@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from heron_runtime.failures import ExistsAlready, NotFound
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.stored import ContainerLocation, ExecutionState
+from heron_runtime.model.records import ContainerLocation, ExecutionState, TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.readings import decoded, read_each
@@ -38,7 +37,7 @@ from heron_runtime.state.store import (
     TransactionFailed,
 )
 from heron_runtime.state.validation import MAX_OPERATIONS
-from heron_runtime.wire import stored_codec as codec
+from heron_runtime.wire import store_codecs as codec
 
 ATTEMPTS = 20
 LOST_ANSWER_SECS = 30.0  # a store that has lost its leader or its servers is back by then, or not soon

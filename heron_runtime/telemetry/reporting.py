@@ -137,6 +137,6 @@ class Telemetry:
 
 
 def _encoded(sketches: Mapping[str, Sketch]) -> dict[str, bytes]:
-    from heron_runtime.telemetry.sketches import encode_sketch  # here, since half of all processes time nothing
+    from heron_runtime.wire.sketch_codec import encode_sketch  # here, since half of all processes time nothing
 
     return {name: encode_sketch(sketch) for name, sketch in sketches.items()}

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.sketches import decode_sketch, encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import decode_sketch, encode_sketch
 
 EARLIER = 0  # the incarnation that stands for all folded ones
 KEEP_INCARNATIONS = 3

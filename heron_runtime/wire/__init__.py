@@ -1,4 +1,4 @@
-"""What processes say to each other: one module of plain message types per conversation, and the codecs.
+"""Messages between processes: one module of plain types per conversation, and the codecs.
 
-Only modules whose name ends in ``codec`` import generated protobuf code; everyone else sees the types of this package.
+Only the codecs import generated protobuf code; all other modules see the types of this package.
 """

@@ -2,7 +2,7 @@
 
 Credit is a *limit*, not an increment: frames may be sent while the weight sent since the hello is below it. Repeating
 a limit does no harm, and a link that starts afresh starts from zero on both sides. With the limit goes what a tuple
-weighs for the task that gives it (``heron_runtime/model/weights.py``), and the weight of the frames that were taken of
+weighs for the task that gives it (``heron_runtime/model/dataflow.py``), and the weight of the frames that were taken of
 those sent since the hello: what was sent and is not known to be taken is lost when the link breaks.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heron_runtime.model.causes import Cause
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.metrics import ProcessMetrics
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 
 FRAME_OVERHEAD_BYTES = 64
 BARRIER = 255  # in place of a codec: the frame is a barrier of a checkpoint; it has no tuples
@@ -39,7 +39,7 @@ class Frame(msgspec.Struct, gc=False):
         return len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
 
     def weight(self) -> int:
-        """What it weighs in queues and against credit, at least its size (``heron_runtime/model/weights.py``)."""
+        """What it weighs in queues and against credit, at least its size (``heron_runtime/model/dataflow.py``)."""
         size = len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
         if self.tuple_weight:
             return max(size, self.count * self.tuple_weight)

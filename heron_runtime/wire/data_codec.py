@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet, Reason, Verdict
 from heron_runtime.wire.errors import MalformedMessage
-from protos import heronry_data_pb2 as pb
+from heron_runtime.wire.generated import heronry_data_pb2 as pb
 
 
 def encode_packet(packet: Packet) -> bytes:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heron_runtime.model.causes import Cause
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish, TaskReport
-from heron_runtime.model.generations import NO_CHECKPOINT, Phase, Place
-from heron_runtime.model.plan import NO_PLAN, PlanVersion, StreamManagerInfo
+from heron_runtime.model.dataflow import Cause
+from heron_runtime.model.plan import NO_CHECKPOINT, NO_PLAN, Phase, Place, PlanVersion, StreamManagerInfo
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics

@@ -26,15 +26,15 @@ from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of
 from heron_runtime.model.ids import MASTER_CONTAINER
+from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import SchedulerLocation
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.readings import decoded
 from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.telemetry.reporter import Reporter
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_scheduler.shell.adoption import Found
 from heron_scheduler.shell.ground import Ground, LocalGround
 from heron_scheduler.shell.metrics import SchedulerMetrics
@@ -170,7 +170,7 @@ class Scheduler:
             store = RememberingStore(store_of(launch), looked_at)
             store.open()
             self._store = store
-            data = codec.SCHEDULER_LOCATION.encode(location)
+            data = message_codecs.SCHEDULER_LOCATION.encode(location)
             self._presence = Presence(store, paths.scheduler(name), data)
             for path in (paths.execution_state(name), paths.packing_plan(name)):
                 store.watch(path, wake)
@@ -223,9 +223,9 @@ class Scheduler:
             return Observation(True)
         self._presence.keep()
         path, defined = paths.packing_plan(launch.topology), paths.topology(launch.topology)
-        packing = decoded(path, store.get(path), codec.PACKING_PLAN)
+        packing = decoded(path, store.get(path), message_codecs.PACKING_PLAN)
         if self._config is None:
-            definition = decoded(defined, store.get(defined), codec.TOPOLOGY)
+            definition = decoded(defined, store.get(defined), message_codecs.TOPOLOGY)
             self._config = None if definition is None else definition.config
         if packing is None or self._config is None:
             return Observation(False)  # it is being killed at this moment

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heron_runtime.model.instance_metrics import FAILED_BY_REASON
-from heron_runtime.model.metrics import split_name
+from heron_runtime.model.metrics import FAILED_BY_REASON, split_name
 from heron_runtime.wire.master import MetricsReply, MetricValue
 from heron_tracker.core.plain import number
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heron_control.inspection.metrics_table import sketch_of
-from heron_runtime.model.instance_metrics import (
+from heron_runtime.model.metrics import (
     ACK_COUNT,
     COMPLETE_LATENCY,
     EMIT_COUNT,
@@ -20,9 +20,11 @@ from heron_runtime.model.instance_metrics import (
     FAIL_COUNT,
     PROCESS_LATENCY,
     QUEUE_LATENCY,
+    MetricKind,
+    base_name,
+    prometheus_name,
+    split_name,
 )
-from heron_runtime.model.metric_kinds import MetricKind
-from heron_runtime.model.metrics import base_name, prometheus_name, split_name
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.wire.master import MetricsReply, MetricValue
 from heron_tracker.core.plain import number

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from heron_control.inspection.kept_state import KeptState
-from heron_runtime.model.causes import Cause
+from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.ids import instance_id
-from heron_runtime.model.metric_kinds import MetricKind
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.metrics import MetricKind
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.container import ProcessStatus
 from heron_runtime.wire.master import MetricsReply, MetricValue
 from heron_tracker.core.layout import Drawing

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan, Resources
-from heron_runtime.model.stored import ContainerLocation, ExecutionState
+from heron_runtime.model.records import ContainerLocation, ExecutionState
 from heron_runtime.model.topology import TopologyDefinition
 from heron_tracker.core.plain import public_config
 

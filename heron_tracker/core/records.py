@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from heron_control.inspection.kept_state import kept_state
-from heron_runtime.model.generations import Phase
 from heron_runtime.model.ids import parse_instance_id
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.plan import Phase
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from heron_runtime.wire.metrics import ExceptionReport

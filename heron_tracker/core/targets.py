@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 
 
 def prometheus_targets(cluster: str, record: TopologyRecord) -> list[dict[str, Any]]:

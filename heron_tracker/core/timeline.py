@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.model.metrics import MetricKind
 from heron_runtime.wire.master import TimelineReply, TimelineRequest, TimelineSeries
 from heron_tracker.core.plain import number
 from heron_tracker.core.query_evaluation import MINUTE, Series, minutes_between

@@ -31,7 +31,7 @@ from heron_control.inspection.questions import (
     to_master,
 )
 from heron_control.inspection.topology_status import Answers
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_channel
 from heron_tracker.shell.self_metrics import Counters

@@ -15,7 +15,7 @@ from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.failures import NotFound, Unavailable, did_you_mean
 from heron_runtime.model.history import HISTORY
 from heron_runtime.model.ids import instance_id
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.state.local import StoreAddress
 from heron_tracker.shell.asking import Asker
 from heron_tracker.shell.events import Broadcast

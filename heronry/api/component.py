@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from heron_runtime.model.dataflow import FailReason
 from heron_runtime.model.ids import DEFAULT_STREAM
-from heron_runtime.model.reasons import FailReason
 from heron_runtime.model.topology import ComponentKind
 from heronry.api.collector import Collector
 from heronry.api.tuples import Tuple, TupleBatch

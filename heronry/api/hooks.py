@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from heron_runtime.model.reasons import FailReason
+from heron_runtime.model.dataflow import FailReason
 
 if TYPE_CHECKING:
     from heronry.api.tuples import Tuple

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from heron_runtime.failures import Failure
+from heron_runtime.model.copies import copied
 from heron_runtime.model.keys import encode
-from heronry.streamlet.copies import copied
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.endpoints import FileSource, SequenceSource, Source
 from heronry.streamlet.errors import shown

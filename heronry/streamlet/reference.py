@@ -22,11 +22,11 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from heron_runtime.model.copies import copied
 from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.api.errors import TopologyError
 from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, letter
 from heronry.streamlet.compare import canonical
-from heronry.streamlet.copies import copied
 from heronry.streamlet.cut import cut
 from heronry.streamlet.decoding import read_all, read_singly
 from heronry.streamlet.endpoints import FileSource

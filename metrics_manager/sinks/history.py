@@ -43,7 +43,7 @@ from heron_runtime.model.history import (
     number_of,
     span_of,
 )
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.state import store_of, topologies
 from heron_runtime.state.store import StateStore, StoreError

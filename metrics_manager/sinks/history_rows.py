@@ -18,13 +18,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from heron_runtime.model.history import EXCEPTION, RAW, Event, Key, Row, bucket, exact
-from heron_runtime.model.metric_kinds import MetricKind
+from heron_runtime.model.metrics import MetricKind
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.happenings import new_in
-from heron_runtime.telemetry.sketches import decode_sketch
 from heron_runtime.telemetry.totals import EARLIER
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
+from heron_runtime.wire.sketch_codec import decode_sketch
 
 MAX_ROWS = 100_000
 MAX_EVENTS = 10_000

@@ -16,8 +16,8 @@ from typing import Any
 
 from heron_runtime.files import append_whole
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.telemetry.sketches import decode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import decode_sketch
 from metrics_manager.sinks import SinkContext
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}

@@ -22,8 +22,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from heron_runtime.files import replace_file
-from heron_runtime.model.metric_kinds import MetricKind
-from heron_runtime.model.metrics import PrometheusName, prometheus_name
+from heron_runtime.model.metrics import MetricKind, PrometheusName, prometheus_name
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics

@@ -17,14 +17,14 @@ from typing import Any
 
 import grpc.aio
 
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore, StoreError
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import PublishMetrics, PublishReply
 from metrics_manager.sinks import SinkContext
 
@@ -82,7 +82,7 @@ class TopologyMasterSink:
 
     async def _find(self) -> None:
         path = paths.master(self._context.launch.topology)
-        location = decoded(path, await asyncio.to_thread(self._store.get, path), codec.MASTER_LOCATION)
+        location = decoded(path, await asyncio.to_thread(self._store.get, path), message_codecs.MASTER_LOCATION)
         if location is not None and location == self._location:
             return
         if self._channel is not None:

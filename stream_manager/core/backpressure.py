@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.metrics import keyed
 from heron_runtime.wire.control import CauseChange, CauseSet
 from stream_manager.core.plan import CurrentPlan, PlanRoutes

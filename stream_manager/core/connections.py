@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from heron_runtime.model.causes import Cause
 from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.dataflow import Cause
 from heron_runtime.wire.data import Packet
 from stream_manager.core.credit import CreditGrant, memory_bound
 from stream_manager.core.links import Link, LinkTraffic

@@ -1,7 +1,7 @@
 """Credit that this stream manager grants to senders, and the weight of one tuple for each task.
 
 A ``CreditGrant`` is a limit in bytes since the hello of a connection. Frames count by weight, which is never less than
-their bytes (``heron_runtime/model/weights.py``). A sender may send while the weight it has sent is below the limit, so
+their bytes (``heron_runtime/model/dataflow.py``). A sender may send while the weight it has sent is below the limit, so
 it can exceed the limit by one frame. The limit advances when half of the window is used: a credit message costs as much
 as a packet, so it must be rare.
 
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from heron_runtime.model.weights import UNKNOWN_WEIGHT
+from heron_runtime.model.dataflow import UNKNOWN_WEIGHT
 
 
 class CreditGrant:
@@ -86,7 +86,7 @@ def memory_bound(
 
 
 class TupleWeights:
-    """Weight of one tuple for each task of the plan (``heron_runtime/model/weights.py``).
+    """Weight of one tuple for each task of the plan (``heron_runtime/model/dataflow.py``).
 
     A bolt reports its weight to its stream manager together with its credit. The stream manager passes it to its peers
     and to those local instances that send to the bolt. Tuples for a task that has not reported yet count as heavy, so

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from heron_runtime.model.causes import Cause, CauseKind
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import Cause, CauseKind, FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.control import TaskCredit
 from heron_runtime.wire.data import Ack, Fail, Frame, Packet, Reason

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from heron_runtime.model.causes import Cause
 from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.dataflow import Cause
 from heron_runtime.wire.control import (
     Credit,
     InCall,

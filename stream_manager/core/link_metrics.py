@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from heron_runtime.model.dataflow import seconds_of
 from heron_runtime.model.metrics import keyed
-from heron_runtime.model.weights import seconds_of
 from heron_runtime.wire.master import NOBODY, Holder
 from stream_manager.core.connections import ConnectionTable, Neighbour, Peer
 from stream_manager.core.credit import TupleWeights

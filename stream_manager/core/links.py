@@ -5,10 +5,10 @@ settlements (acks, fails and verdicts). ``Link.next_packet`` is called when the 
 that arrived meanwhile shares a packet: settlements first, since they need no credit, then one frame from each
 destination with credit in turn. The frames of one destination leave in the order of their arrival, which keeps order
 per (source task, destination task). Bounds, credit and packets count frames by weight: their bytes or, for slow tasks,
-the duration of their work (``heron_runtime/model/weights.py``).
+the duration of their work (``heron_runtime/model/dataflow.py``).
 
 Credit, sequence numbers and the account of unconfirmed frames restart with each connection. Frames that were sent and
-not confirmed when a connection ends are lost and counted (``heron_runtime/model/handed_over.py``). Queued frames leave
+not confirmed when a connection ends are lost and counted (``heron_runtime/model/dataflow.py``). Queued frames leave
 on the next connection.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from heron_runtime.model.checkpoints import CheckpointWish
-from heron_runtime.model.handed_over import HandedOver
+from heron_runtime.model.dataflow import HandedOver
 from heron_runtime.model.settings import MiB
 from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, PlanUpdate, TaskCredit, TaskWeights
 from heron_runtime.wire.data import Ack, Fail, Frame, Packet, Reason, Verdict

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish, TaskReport
-from heron_runtime.model.generations import Phase, stream_manager_of, task_place
-from heron_runtime.model.plan import NO_PLAN, PackingPlan, PhysicalPlan, StreamManagerInfo
+from heron_runtime.model.dataflow import Cause, CauseKind
+from heron_runtime.model.plan import (
+    NO_PLAN,
+    PackingPlan,
+    Phase,
+    PhysicalPlan,
+    StreamManagerInfo,
+    stream_manager_of,
+    task_place,
+)
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.master import PlaceReport
 from stream_manager.core.connections import ConnectionTable, LocalInstance, Neighbour

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Ack, Fail, Init, Reason
 from heron_runtime.wire.master import NOBODY, Holder

@@ -18,16 +18,16 @@ import grpc.aio
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.rpc import make_channel, make_server
 from heron_runtime.net.services import MASTER_SERVICE, PEER_SERVICE
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
-from heron_runtime.wire.codec import MASTER_LOCATION
 from heron_runtime.wire.control import Leave, PeerHello
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import FromMaster
+from heron_runtime.wire.message_codecs import MASTER_LOCATION
 from stream_manager.core.events import (
     ConnectionOpened,
     LeaveMaster,

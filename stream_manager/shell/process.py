@@ -21,14 +21,14 @@ from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.history import PRESSURE
 from heron_runtime.model.plan import StreamManagerInfo
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import MasterLocation
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import identity_of
 from heron_runtime.telemetry.reporter import Reporter
 from heron_runtime.telemetry.reporting import Telemetry
-from heron_runtime.wire.codec import MASTER_LOCATION, PHYSICAL_PLAN
 from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
+from heron_runtime.wire.message_codecs import MASTER_LOCATION, PHYSICAL_PLAN
 from heron_runtime.wire.metrics import ProcessMetrics
 from stream_manager.core.events import EpochRaised, Listening, PlanAccepted, PlanLoaded, Tick
 from stream_manager.core.stream_manager import StreamManager

@@ -19,7 +19,7 @@ from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
 from heron_control.inspection.stream_runs import claimed
-from heron_runtime.model.generations import Phase
+from heron_runtime.model.plan import Phase
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
 from heron_runtime.wire.master import CheckpointSummary, StateStatus

@@ -27,10 +27,10 @@ from typer.testing import CliRunner
 
 from heron_cli.application import make_app
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import MasterEpoch, MasterLocation
+from heron_runtime.model.records import MasterEpoch, MasterLocation
 from heron_runtime.state import open_address, paths
 from heron_runtime.state.local import local_store
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,8 +244,8 @@ class FaultCluster:
         finally:
             store.close()
         return (
-            codec.MASTER_LOCATION.decode(node.data) if node else None,
-            codec.MASTER_EPOCH.decode(epoch.data) if epoch else None,
+            message_codecs.MASTER_LOCATION.decode(node.data) if node else None,
+            message_codecs.MASTER_EPOCH.decode(epoch.data) if epoch else None,
         )
 
     def rss(self) -> dict[str, int]:

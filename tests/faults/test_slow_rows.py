@@ -32,7 +32,7 @@ def test_what_waits_for_slow_bolts_is_seconds_of_work(mode: str, bolts: int, siz
             "user.size": size, "user.folder": str(home),
         }  # fmt: skip
         arguments = {"name": cluster.name, "seconds": [BOLT_SECONDS] * bolts, "config": config}
-        cluster.submit(arguments, {}, "benchmarks/slow_topology.py")
+        cluster.submit(arguments, {}, "tests/faults/slow_topology.py")
 
         def lines(name: str) -> list[str]:
             return (home / name).read_text().splitlines() if (home / name).exists() else []

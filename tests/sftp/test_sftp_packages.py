@@ -15,7 +15,7 @@ from sftp_server import SftpServer
 from heron_apiserver.shell.package_store import PackageStore, PackageStoreTrouble, RemoteStore, place_from
 from heron_control.packaging.shipping import pack_package
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until
 
 FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
@@ -52,7 +52,7 @@ def test_a_server_that_hangs_is_given_up(server: SftpServer, tmp_path: Path) -> 
 def submit(api: ApiProcess, package: bytes) -> httpx.Response:
     """As a client does."""
     spout = ComponentSpec("word", ComponentKind.SPOUT, "words:Word", 1, (StreamSchema(fields=("word",)),))
-    definition = codec.TOPOLOGY.encode(TopologyDefinition("words", "words-1", (spout,)))
+    definition = message_codecs.TOPOLOGY.encode(TopologyDefinition("words", "words-1", (spout,)))
     files = {"definition": ("d", definition), "topology": ("t", package)}
     return api.request("POST", TOPOLOGIES, data=FIELDS, files=files)
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heron_runtime.model.dataflow import FailKind, FailReason
 from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion
-from heron_runtime.model.reasons import FailKind, FailReason
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.data import Packet, Reason
 from stream_manager.core.stream_manager import REST_MS
 
@@ -218,8 +218,8 @@ class Checkers:
         record = nodes.get(paths.physical_plan(name))
         if getattr(request, "plan", None) is None or record is None:
             return
-        plan = codec.PHYSICAL_PLAN.decode(record.data)
-        location = None if there is None else codec.MASTER_LOCATION.decode(there.data)
+        plan = message_codecs.PHYSICAL_PLAN.decode(record.data)
+        location = None if there is None else message_codecs.MASTER_LOCATION.decode(there.data)
         if location is None or location.port != master.port or location.epoch != plan.version.epoch:
             raise Violation(f"{master.name} has written plan {plan.version}; the master node says {location}")
         if plan.version <= self._stored:
@@ -249,7 +249,7 @@ class Checkers:
         known, data = self._plans.get(plan.version, (None, b""))
         if known is plan:
             return
-        encoded = codec.PHYSICAL_PLAN.encode(plan)
+        encoded = message_codecs.PHYSICAL_PLAN.encode(plan)
         self._plans[plan.version] = plan, encoded
         if known is not None and encoded != data:
             raise Violation(f"there are two different plans {plan.version}")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import GroupingKind, StreamSchema, TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 
 from .checkers import Checkers
 from .instances import SimInstance
@@ -76,9 +76,9 @@ class Cluster:
         execution = ExecutionState(name, topology_id, "sim", "me", "default", TopologyState.RUNNING)
         store.commit(
             [
-                Create(paths.topology(name), codec.TOPOLOGY.encode(self.topology)),
-                Create(paths.packing_plan(name), codec.PACKING_PLAN.encode(self.program.packing)),
-                Create(paths.execution_state(name), codec.EXECUTION_STATE.encode(execution)),
+                Create(paths.topology(name), message_codecs.TOPOLOGY.encode(self.topology)),
+                Create(paths.packing_plan(name), message_codecs.PACKING_PLAN.encode(self.program.packing)),
+                Create(paths.execution_state(name), message_codecs.EXECUTION_STATE.encode(execution)),
             ]
         )
         store.close()

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from heron_runtime.wire import codec, data_codec
+from heron_runtime.wire import data_codec, message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
 from .world import Violation
@@ -46,9 +46,9 @@ def _of(production: Any) -> Code:
 
 
 PACKETS = Code(data_codec.encode_packet, data_codec.decode_packet)
-INSTANCES = Conversation(_of(codec.INSTANCE_CONTROL), _of(codec.INSTANCE_CONTROL))
-PEERS = Conversation(_of(codec.PEER_CONTROL), _of(codec.PEER_CONTROL))
-MASTERS = Conversation(_of(codec.TO_MASTER), _of(codec.FROM_MASTER))
+INSTANCES = Conversation(_of(message_codecs.INSTANCE_CONTROL), _of(message_codecs.INSTANCE_CONTROL))
+PEERS = Conversation(_of(message_codecs.PEER_CONTROL), _of(message_codecs.PEER_CONTROL))
+MASTERS = Conversation(_of(message_codecs.TO_MASTER), _of(message_codecs.FROM_MASTER))
 
 
 class Garbled(Exception):

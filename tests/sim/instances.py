@@ -19,9 +19,9 @@ from heron_instance.core.outgoing import Outgoing
 from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.checkpoints import TaskReport
+from heron_runtime.model.dataflow import UNKNOWN_WEIGHT
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.model.plan import NO_PLAN, PhysicalPlan
-from heron_runtime.model.weights import UNKNOWN_WEIGHT
 from heron_runtime.wire.control import (
     Credit,
     InstanceHello,

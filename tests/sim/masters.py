@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore

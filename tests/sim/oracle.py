@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from heron_runtime.model.dataflow import FailKind, FailReason
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.reasons import FailKind, FailReason
 from heron_runtime.model.topology import Edge, GroupingKind, TopologyDefinition
 
 from .world import Violation, World

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from heron_runtime.model.dataflow import FailKind, FailReason
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
-from heron_runtime.model.reasons import FailKind, FailReason
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,

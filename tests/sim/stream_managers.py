@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore
 from heron_runtime.state.store import StoreError
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.control import InstanceHello, Leave, PeerHello
 from heron_runtime.wire.master import ToMaster
 from stream_manager.core import events as e
@@ -312,7 +312,7 @@ class SimStreamManager(SimProcess):
             return
         if node is None:
             return
-        location = codec.MASTER_LOCATION.decode(node.data)
+        location = message_codecs.MASTER_LOCATION.decode(node.data)
         if location != self._location:
             self._location = self.disk.master = location
             if self._master is not None:

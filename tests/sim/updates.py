@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.plan import ContainerPlan, PackingPlan, PhysicalPlan, Standstill
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.state import topologies
 from heron_runtime.state.memory import MemoryStore
 

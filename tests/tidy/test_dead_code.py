@@ -90,7 +90,7 @@ CALLED = {
 def unused() -> dict[str, str]:
     """Name to its place."""
     command = [
-        sys.executable, "-m", "vulture", *PRODUCT, "benchmarks", "examples",
+        sys.executable, "-m", "vulture", *PRODUCT, "benchmarks", "examples", "--exclude", "*_pb2.py",
         "--min-confidence", "60", "--ignore-decorators", ROUTES,
     ]  # fmt: skip
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

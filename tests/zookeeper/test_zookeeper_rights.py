@@ -22,14 +22,14 @@ from heron_container.shell.store_loop import StoreLoop
 from heron_control.schedulers.topology_folder import draw_store_credential, store_credential_in
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PhysicalPlan, PlanVersion
-from heron_runtime.model.stored import ContainerLocation, MasterLocation
+from heron_runtime.model.records import ContainerLocation, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import StoreCredential, read_credential
 from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Check, CheckOwner, Create, Delete, NoNode, Set, StoreError, StoreForbidden
 from heron_runtime.state.zookeeper import ZookeeperStore
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until
 from topology_master.shell.store import read_stored
 
@@ -56,12 +56,12 @@ def submit(
 def plan_of(name: str, number: int = 1) -> bytes:
     """The physical plan of a topology."""
     definition, packing, _ = parts(name, number)
-    return codec.PHYSICAL_PLAN.encode(PhysicalPlan(PlanVersion(1, 1), 1, definition, packing))
+    return message_codecs.PHYSICAL_PLAN.encode(PhysicalPlan(PlanVersion(1, 1), 1, definition, packing))
 
 
 def work(store: ZookeeperStore, name: str, number: int = 1) -> None:
     """What master, containers and scheduler of a topology write."""
-    location = codec.MASTER_LOCATION.encode(MasterLocation(f"{name}-{number}", "h", 1, 1))
+    location = message_codecs.MASTER_LOCATION.encode(MasterLocation(f"{name}-{number}", "h", 1, 1))
     plan = plan_of(name, number)
     store.commit(
         [
@@ -73,7 +73,7 @@ def work(store: ZookeeperStore, name: str, number: int = 1) -> None:
     )
     store.commit([CheckOwner(paths.master(name)), Set(paths.physical_plan(name), plan), Delete(paths.epoch(name))])
     for which in (0, 1):
-        here = codec.CONTAINER_LOCATION.encode(ContainerLocation(f"{name}-{number}", which, "h", 1, 1, 1))
+        here = message_codecs.CONTAINER_LOCATION.encode(ContainerLocation(f"{name}-{number}", which, "h", 1, 1, 1))
         store.commit([Create(paths.container(name, which), here, ephemeral=True)])
     store.commit([Create(paths.scheduler(name), b"", ephemeral=True)])
 

@@ -18,7 +18,7 @@ from test_faults_while_data_flows import one_master_acts
 from zookeeper_cluster import READER, ZookeeperCluster, zookeeper_cluster
 from zookeeper_servers import Ensemble, Server
 
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from tests.support.waiting import wait_until
 
 AWAY_SECONDS = 10.0

@@ -40,9 +40,8 @@ from heron_runtime.model.checkpoints import (
     TaskReport,
     next_manifest,
 )
-from heron_runtime.model.generations import NO_CHECKPOINT, Generation, Phase
 from heron_runtime.model.history import CHECKPOINT, RESTORE
-from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.plan import NO_CHECKPOINT, Generation, Phase, PlanVersion
 from heron_runtime.wire.master import CheckpointSummary
 from topology_master.core.events import EmitEvent, LogNote, WriteManifest, WriteResult
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointRecord, CheckpointWish, Manifest
-from heron_runtime.model.generations import NO_CHECKPOINT
-from heron_runtime.model.plan import PackingPlan, PhysicalPlan
-from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.plan import NO_CHECKPOINT, PackingPlan, PhysicalPlan
+from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.wire.master import NOBODY, Heartbeat, Holder, MasterStatus, Register
 

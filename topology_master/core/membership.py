@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from heron_runtime.model.causes import Cause
+from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.plan import PlanVersion, StreamManagerInfo
 from heron_runtime.wire.master import (
     NO_FLOW,

@@ -32,10 +32,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from heron_runtime.model.ids import holds_master
-from heron_runtime.model.instance_metrics import SPOUT_LAG
+from heron_runtime.model.metrics import SPOUT_LAG
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
-from heron_runtime.telemetry.sketches import check_sketches, encode_sketch
 from heron_runtime.telemetry.totals import EARLIER, ProcessTotals
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import (
@@ -50,6 +49,7 @@ from heron_runtime.wire.master import (
     TimelineSeries,
 )
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import check_sketches, encode_sketch
 from topology_master.core.time_series import (
     COARSE_SECONDS,
     EMPTY_POINT,

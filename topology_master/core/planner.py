@@ -23,12 +23,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from heron_runtime.model.generations import NO_GENERATION, Generation, PlaceKind
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import (
+    NO_GENERATION,
+    Generation,
     KeyGroupTable,
     PackingPlan,
     PhysicalPlan,
+    PlaceKind,
     PlanVersion,
     Standstill,
     StreamManagerInfo,

@@ -34,17 +34,17 @@ from typing import Any
 
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Manifest, TaskReport, shape_of
-from heron_runtime.model.generations import (
+from heron_runtime.model.plan import (
     NO_CHECKPOINT,
     Generation,
     Member,
     Phase,
+    PhysicalPlan,
     Place,
     PlaceKind,
     stream_manager_of,
     task_place,
 )
-from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
 from topology_master.core.checkpoints import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from heron_runtime.model.generations import Generation, Phase
+from heron_runtime.model.plan import Generation, Phase
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from topology_master.core.events import AnswerRequest, Requested, RestoreRequested, StateRequested

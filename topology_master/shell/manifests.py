@@ -15,7 +15,7 @@ from dataclasses import replace
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, initial_manifest, keeps_state
-from heron_runtime.model.generations import NO_CHECKPOINT
+from heron_runtime.model.plan import NO_CHECKPOINT
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.wire.errors import MalformedMessage

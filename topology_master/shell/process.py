@@ -20,8 +20,8 @@ import grpc.aio
 from heron_runtime.launch import Launch
 from heron_runtime.liveness import Phase
 from heron_runtime.model.checkpoints import Manifest
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.model.stored import MasterLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import MASTER_SERVICE

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import MasterEpoch, MasterLocation, WantedState
+from heron_runtime.model.records import MasterEpoch, MasterLocation, WantedState
 from heron_runtime.state import paths
 from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import (
@@ -32,7 +32,7 @@ from heron_runtime.state.store import (
     TransactionFailed,
 )
 from heron_runtime.state.topologies import with_wanted
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from topology_master.core.events import (
     Campaign,
     CampaignEnded,
@@ -80,20 +80,20 @@ def read_stored(store: StateStore, name: str) -> StoreSnapshot:
     def read(path: str, of: Any) -> Any:
         return decoded(path, nodes[path], of)
 
-    execution = read(paths.execution_state(name), codec.EXECUTION_STATE)
+    execution = read(paths.execution_state(name), message_codecs.EXECUTION_STATE)
     wanted, plan = nodes[paths.wanted_state(name)], nodes[paths.physical_plan(name)]
     epoch, record = nodes[paths.epoch(name)], nodes[paths.checkpoints(name)]
     return StoreSnapshot(
-        read(paths.topology(name), codec.TOPOLOGY),
-        read(paths.packing_plan(name), codec.PACKING_PLAN),
-        read(paths.physical_plan(name), codec.PHYSICAL_PLAN),
+        read(paths.topology(name), message_codecs.TOPOLOGY),
+        read(paths.packing_plan(name), message_codecs.PACKING_PLAN),
+        read(paths.physical_plan(name), message_codecs.PHYSICAL_PLAN),
         version(plan),
         with_wanted(execution, wanted) if execution else None,
         version(wanted),
-        read(paths.master(name), codec.MASTER_LOCATION),
-        read(paths.epoch(name), codec.MASTER_EPOCH).epoch if epoch else 0,
+        read(paths.master(name), message_codecs.MASTER_LOCATION),
+        read(paths.epoch(name), message_codecs.MASTER_EPOCH).epoch if epoch else 0,
         version(epoch),
-        read(paths.checkpoints(name), codec.CHECKPOINT_RECORD),
+        read(paths.checkpoints(name), message_codecs.CHECKPOINT_RECORD),
         version(record),
     )
 
@@ -210,25 +210,25 @@ class MasterStore:
         operations: list[Operation]
         if isinstance(request, Campaign):
             location = replace(self._location, epoch=request.epoch)
-            epoch = codec.MASTER_EPOCH.encode(MasterEpoch(request.epoch))
+            epoch = message_codecs.MASTER_EPOCH.encode(MasterEpoch(request.epoch))
             # A killed topology leaves no epoch behind, hence the check of its execution state.
             return [
-                Create(master, codec.MASTER_LOCATION.encode(location), ephemeral=True),
+                Create(master, message_codecs.MASTER_LOCATION.encode(location), ephemeral=True),
                 _put(paths.epoch(self._name), epoch, request.epoch_version),
                 Check(paths.execution_state(self._name)),
             ]
         operations = [CheckOwner(master)]
         if request.plan is not None:
-            plan = codec.PHYSICAL_PLAN.encode(request.plan)
+            plan = message_codecs.PHYSICAL_PLAN.encode(request.plan)
             operations.append(_put(paths.physical_plan(self._name), plan, request.plan_version))
         if request.record is not None:
-            record = codec.CHECKPOINT_RECORD.encode(request.record)
+            record = message_codecs.CHECKPOINT_RECORD.encode(request.record)
             operations.append(_put(paths.checkpoints(self._name), record, request.record_version))
         operations.append(Check(paths.execution_state(self._name)))
         wanted = paths.wanted_state(self._name)
         if request.execution is not None:
             state = WantedState(request.execution.topology_id, request.execution.state)
-            operations.append(_put(wanted, codec.WANTED_STATE.encode(state), request.execution_version))
+            operations.append(_put(wanted, message_codecs.WANTED_STATE.encode(state), request.execution_version))
         elif request.execution_version >= 0:
             operations.append(Check(wanted, request.execution_version))
         return operations

@@ -16,8 +16,7 @@ from heron_instance.core.state.splits import Positions
 from heron_instance.core.state.taken import GroupRows, Row
 from heron_instance.core.state.undoable import UndoableMapping
 from heron_runtime.model.checkpoints import Adopted, Token, groups_of
-from heron_runtime.model.generations import NO_CHECKPOINT
-from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import GroupingKind
 from heronry.api.component import Spout

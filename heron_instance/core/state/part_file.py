@@ -1,7 +1,7 @@
 """The file of a part: what one task has written for one checkpoint, so that a reader takes only the groups it owns.
 
-Its frame, which proves what is read, is that of ``heron_runtime/wire/part_heads.py``. Rows are encoded as values of
-tuples are (``values_codec``), ``auto`` by default.
+Its frame, which proves what is read, is that of ``heron_runtime/wire/checkpoint_formats.py``. Rows are encoded as
+values of tuples are (``values_codec``), ``auto`` by default.
 
 A quiet point makes a ``Snapshot`` of what the part will hold. What user code could change before it is encoded, and
 what may turn out not to be encodable, is encoded at once; the rest by the thread that writes the file.
@@ -15,7 +15,7 @@ from dataclasses import replace
 from heron_instance.core.state.taken import GroupRows, Row, Taken
 from heron_instance.core.values_codec import CodecNumber, ValuesCodec, ValuesError
 from heron_runtime.model.checkpoints import Part
-from heron_runtime.wire.part_heads import (
+from heron_runtime.wire.checkpoint_formats import (
     TASK_STATE,
     Block,
     Damaged,

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from heron_runtime.model.checkpoints import Part, TaskReport
-from heron_runtime.model.generations import NO_CHECKPOINT
+from heron_runtime.model.plan import NO_CHECKPOINT
 
 KEPT_PARTS = 4  # reported as stored, the newest
 

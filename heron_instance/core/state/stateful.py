@@ -30,8 +30,7 @@ from heron_instance.core.state.tokens import Tokens
 from heron_instance.core.user_code import UserCode
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import CheckpointWish, Part, TaskReport, part_name
-from heron_runtime.model.generations import NO_CHECKPOINT, Phase, task_place
-from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.plan import NO_CHECKPOINT, Phase, PhysicalPlan, task_place
 from heron_runtime.wire.data import Frame
 from heronry.api.component import bind_state, is_state_replaced
 from heronry.api.state import Checkpoint

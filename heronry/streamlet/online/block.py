@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronry.streamlet.copies import copies
+from heron_runtime.model.copies import copies
 
 
 class Block:

@@ -23,8 +23,7 @@ from known_totals_topology import MEASURED, TRUTH
 from prometheus_client.parser import text_string_to_metric_families
 from tracker_process import TrackerProcess, tracker
 
-from heron_runtime.model.metric_kinds import MetricKind
-from heron_runtime.model.metrics import base_name, prometheus_name
+from heron_runtime.model.metrics import MetricKind, base_name, prometheus_name
 from tests.support.waiting import wait_until, wait_until_equal
 
 pytestmark = pytest.mark.timeout(600)

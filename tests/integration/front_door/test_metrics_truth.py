@@ -16,8 +16,7 @@ from finite_topology import NUMBERS, truth
 from front_door import FrontDoor, unique
 from prometheus_client.parser import text_string_to_metric_families
 
-from heron_runtime.model.instance_metrics import ACK_COUNT, EMIT_COUNT, EXECUTE_COUNT, FAIL_COUNT
-from heron_runtime.model.metrics import base_name
+from heron_runtime.model.metrics import ACK_COUNT, EMIT_COUNT, EXECUTE_COUNT, FAIL_COUNT, base_name
 from tests.support.waiting import wait_until_equal
 
 COUNTED = (EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT)

@@ -18,7 +18,7 @@ from kept_counts import KeptCounts
 
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import open_store, paths
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until
 
 
@@ -61,7 +61,7 @@ class Replaced(KeptCounts):
             node = store.get(paths.execution_state(self.name))
         finally:
             store.close()
-        found = codec.EXECUTION_STATE.decode(node.data) if node is not None else None
+        found = message_codecs.EXECUTION_STATE.decode(node.data) if node is not None else None
         return found is None or found.topology_id != topology_id or found.state is TopologyState.KILLED
 
     @property

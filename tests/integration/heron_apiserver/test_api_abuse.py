@@ -20,7 +20,7 @@ import pytest
 from api_process import TOPOLOGIES, ApiProcess, api_server
 
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until
 
 PLACE = f"{TOPOLOGIES}/box/ads/prod/words"
@@ -46,7 +46,7 @@ def _nothing_is_left(api: ApiProcess) -> Iterator[None]:
 def definition(**change: Any) -> bytes:
     spout = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
     made = {"name": "words", "id": "words-1", "components": (spout,), **change}
-    return codec.TOPOLOGY.encode(TopologyDefinition(**made))
+    return message_codecs.TOPOLOGY.encode(TopologyDefinition(**made))
 
 
 def tar(name: str = "m.py", content: bytes = b"x = 1\n", kind: bytes = tarfile.REGTYPE, target: str = "") -> bytes:

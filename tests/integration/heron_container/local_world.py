@@ -24,14 +24,14 @@ from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.commands import source_root
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, SchedulerLocation
+from heron_runtime.model.records import ContainerLocation, ExecutionState, SchedulerLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, Delete
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import ContainerStatus, ContainerStatusRequest, ProcessStatus
 from tests.support.waiting import wait_until_async
 
@@ -177,9 +177,9 @@ class LocalWorld:
         )
         state = ExecutionState("words", "words-1", "local", "me", "default", TopologyState.RUNNING)
         self.store.commit([
-            Create(paths.topology("words"), codec.TOPOLOGY.encode(definition)),
-            Create(paths.packing_plan("words"), codec.PACKING_PLAN.encode(self.packing)),
-            Create(paths.execution_state("words"), codec.EXECUTION_STATE.encode(state)),
+            Create(paths.topology("words"), message_codecs.TOPOLOGY.encode(definition)),
+            Create(paths.packing_plan("words"), message_codecs.PACKING_PLAN.encode(self.packing)),
+            Create(paths.execution_state("words"), message_codecs.EXECUTION_STATE.encode(state)),
         ])  # fmt: skip
 
     def kill_topology(self) -> None:
@@ -207,11 +207,11 @@ class LocalWorld:
 
     def location(self, number: int) -> ContainerLocation | None:
         node = self.store.get(paths.container("words", number))
-        return None if node is None else codec.CONTAINER_LOCATION.decode(node.data)
+        return None if node is None else message_codecs.CONTAINER_LOCATION.decode(node.data)
 
     def scheduler(self) -> SchedulerLocation | None:
         node = self.store.get(paths.scheduler("words"))
-        return None if node is None else codec.SCHEDULER_LOCATION.decode(node.data)
+        return None if node is None else message_codecs.SCHEDULER_LOCATION.decode(node.data)
 
     def log(self, name: str) -> str:
         path = self.launch.log_dir / f"{name}.log"

@@ -24,7 +24,7 @@ from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import Manifest, Part, initial_manifest, next_manifest
 from heron_runtime.model.plan import NO_PLAN
-from heron_runtime.model.stored import ContainerLocation
+from heron_runtime.model.records import ContainerLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import ContainerStatus, ReadFile

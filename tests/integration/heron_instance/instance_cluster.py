@@ -29,7 +29,7 @@ from heron_runtime.model.plan import (
 )
 from heron_runtime.model.topology import ComponentSpec, TopologyDefinition
 from heron_runtime.net.handshake import instance_key
-from heron_runtime.wire.codec import PHYSICAL_PLAN
+from heron_runtime.wire.message_codecs import PHYSICAL_PLAN
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]

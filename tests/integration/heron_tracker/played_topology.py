@@ -18,7 +18,7 @@ import grpc.aio
 from heron_container.shell.service import serve
 from heron_control.schedulers.topology_folder import place_of, write_secrets
 from heron_runtime.launch import Launch
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -28,8 +28,8 @@ from heron_runtime.model.plan import (
     PlanVersion,
     StreamManagerInfo,
 )
+from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
@@ -45,11 +45,11 @@ from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import MASTER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.store import Create, Delete, Set, StateStore
-from heron_runtime.telemetry.sketches import encode_sketch
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus, SchedulerStatus
 from heron_runtime.wire.master import NO_STATE, MasterStatus, PublishMetrics, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import encode_sketch
 from topology_master.core.metric_store import MetricStore
 
 T = TypeVar("T")
@@ -166,10 +166,10 @@ class PlayedTopology:
         path = paths.execution_state(self.name)
         node = self.store.get(path)
         assert node is not None
-        state = codec.EXECUTION_STATE.decode(node.data)
+        state = message_codecs.EXECUTION_STATE.decode(node.data)
         paused = ExecutionState(*(getattr(state, f) for f in state.__slots__[:5]), TopologyState.PAUSED,
                                 *(getattr(state, f) for f in state.__slots__[6:]))  # fmt: skip
-        self.store.commit([Set(path, codec.EXECUTION_STATE.encode(paused))])
+        self.store.commit([Set(path, message_codecs.EXECUTION_STATE.encode(paused))])
 
     def kill(self) -> None:
         """Away from the store."""
@@ -293,7 +293,7 @@ class PlayedTopology:
         self._servers["master"] = server
         await server.start()
         location = MasterLocation(self.definition.id, HOST, port, 3, os.getpid())
-        nodes = [(paths.master(self.name), codec.MASTER_LOCATION.encode(location))]
+        nodes = [(paths.master(self.name), message_codecs.MASTER_LOCATION.encode(location))]
 
         async def scheduler_status(_: Any, __: Any) -> SchedulerStatus:
             own = ProcessStatus("heron_scheduler", "heron_scheduler", 0, "", 0, os.getpid(), ProcessState.RUNNING, 1.0)
@@ -304,7 +304,7 @@ class PlayedTopology:
         self._servers["scheduler"] = scheduler
         await scheduler.start()
         placed = SchedulerLocation(self.definition.id, HOST, port, os.getpid())
-        nodes.append((paths.scheduler(self.name), codec.SCHEDULER_LOCATION.encode(placed)))
+        nodes.append((paths.scheduler(self.name), message_codecs.SCHEDULER_LOCATION.encode(placed)))
         for number in (0, 1, 2):
 
             def status(number: int = number) -> ContainerStatus:
@@ -312,10 +312,10 @@ class PlayedTopology:
 
             self._servers[f"container {number}"], port = await serve(self.launch, status)
             here = ContainerLocation(self.definition.id, number, HOST, port, os.getpid(), 1, 40_000 + number)
-            nodes.append((paths.container(self.name, number), codec.CONTAINER_LOCATION.encode(here)))
+            nodes.append((paths.container(self.name, number), message_codecs.CONTAINER_LOCATION.encode(here)))
         managers = tuple(StreamManagerInfo(n, HOST, 50_000 + n, 1, 4000 + n) for n in (1, 2))
         plan = PhysicalPlan(PlanVersion(3, 1), 1, self.definition, self.packing, managers)
-        nodes.append((paths.physical_plan(self.name), codec.PHYSICAL_PLAN.encode(plan)))
+        nodes.append((paths.physical_plan(self.name), message_codecs.PHYSICAL_PLAN.encode(plan)))
         self.store.commit([Create(path, data) for path, data in nodes])
 
     def _master_status(self) -> MasterStatus:

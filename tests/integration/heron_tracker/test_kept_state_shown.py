@@ -11,10 +11,10 @@ import pytest
 from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
-from heron_runtime.model.generations import Generation, Phase, task_place
+from heron_runtime.model.plan import Generation, Phase, task_place
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Set, StateStore
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import CheckpointSummary, StateStatus
 from tests.support.waiting import wait_until
 
@@ -49,8 +49,8 @@ def rest(tmp_path: Path, kept: PlayedTopology) -> Iterator[TrackerProcess]:
 def store_phase(store: StateStore, generation: Generation) -> None:
     node = store.get(paths.physical_plan("Exact"))
     assert node is not None
-    plan = replace(codec.PHYSICAL_PLAN.decode(node.data), generation=generation)
-    store.commit([Set(paths.physical_plan("Exact"), codec.PHYSICAL_PLAN.encode(plan))])
+    plan = replace(message_codecs.PHYSICAL_PLAN.decode(node.data), generation=generation)
+    store.commit([Set(paths.physical_plan("Exact"), message_codecs.PHYSICAL_PLAN.encode(plan))])
 
 
 def test_generation_and_checkpoints_are_told(rest: TrackerProcess, kept: PlayedTopology, store: StateStore) -> None:

@@ -92,8 +92,8 @@ def test_the_wheel_holds_the_rooms_and_nothing_else(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
     rooms = {p.parent.name for p in ROOT.glob("*/__main__.py")} - {"benchmarks"}
     assert rooms <= tops
-    assert {"heronry", "protos"} <= tops
-    assert not tops & {"tests", "examples", "benchmarks", "deploy", "docs"}
+    assert "heronry" in tops
+    assert not tops & {"protos", "tests", "examples", "benchmarks", "deploy", "docs"}
     assert "heronry/py.typed" in names
     (licence,) = (name for name in names if name.endswith("/licenses/LICENSE"))
     assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()

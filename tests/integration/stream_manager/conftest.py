@@ -9,11 +9,11 @@ import pytest
 from sm_client import TestMaster, make_launch
 from sm_cluster import TOPOLOGY_ID, Cluster
 
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import identity_of
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create
-from heron_runtime.wire.codec import MASTER_LOCATION
+from heron_runtime.wire.message_codecs import MASTER_LOCATION
 
 
 @pytest.fixture

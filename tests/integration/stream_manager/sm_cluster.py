@@ -9,14 +9,16 @@ from sm_client import TestInstance, TestMaster
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.generations import NO_GENERATION, Generation, stream_manager_of
 from heron_runtime.model.plan import (
+    NO_GENERATION,
     ContainerPlan,
+    Generation,
     InstancePlan,
     PackingPlan,
     PhysicalPlan,
     PlanVersion,
     StreamManagerInfo,
+    stream_manager_of,
 )
 from heron_runtime.model.topology import (
     ComponentKind,

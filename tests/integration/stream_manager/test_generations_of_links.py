@@ -9,7 +9,7 @@ from sm_client import TestInstance
 from sm_cluster import Cluster, frame
 
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
-from heron_runtime.model.generations import Generation, Member, Phase, stream_manager_of, task_place
+from heron_runtime.model.plan import Generation, Member, Phase, stream_manager_of, task_place
 from heron_runtime.wire.master import PlaceReport
 from tests.support.waiting import wait_until_async
 

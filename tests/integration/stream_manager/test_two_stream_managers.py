@@ -18,7 +18,7 @@ import pytest
 from sm_client import TestInstance, column, make_launch
 from sm_cluster import MARKS, TOPOLOGY_ID, Cluster, frame
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.net.frames import Tag

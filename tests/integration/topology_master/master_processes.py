@@ -24,14 +24,14 @@ from heron_runtime.model.plan import (
     PlanVersion,
     StreamManagerInfo,
 )
-from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, StateStore
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, PlaceReport, Register
 from tests.support.waiting import wait_until_async
@@ -60,7 +60,7 @@ class World:
 
     def location(self) -> MasterLocation | None:
         node = self.store.get(paths.master(NAME))
-        return codec.MASTER_LOCATION.decode(node.data) if node else None
+        return message_codecs.MASTER_LOCATION.decode(node.data) if node else None
 
     async def master(self, epoch: int = 1) -> MasterLocation:
         """Where the master of this epoch, or a later one, is."""
@@ -144,9 +144,9 @@ async def submitted(folder: Path, config: Mapping[str, Any] | None = None) -> As
     definition = TopologyDefinition(NAME, "words-1", (spout,), config or {})
     execution = ExecutionState(NAME, "words-1", "local", "me", "default", TopologyState.RUNNING)
     store.commit([
-        Create(paths.topology(NAME), codec.TOPOLOGY.encode(definition)),
-        Create(paths.packing_plan(NAME), codec.PACKING_PLAN.encode(packing)),
-        Create(paths.execution_state(NAME), codec.EXECUTION_STATE.encode(execution)),
+        Create(paths.topology(NAME), message_codecs.TOPOLOGY.encode(definition)),
+        Create(paths.packing_plan(NAME), message_codecs.PACKING_PLAN.encode(packing)),
+        Create(paths.execution_state(NAME), message_codecs.EXECUTION_STATE.encode(execution)),
     ])  # fmt: skip
     made = World(folder, store, launch)
     try:

@@ -15,10 +15,10 @@ from master_processes import NAME, PlayedStreamManager, World, submitted
 
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import CheckpointRecord, Part, TaskReport
-from heron_runtime.model.generations import Phase, stream_manager_of, task_place
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.plan import Phase, stream_manager_of, task_place
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import paths
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import MasterStatus, PlaceReport, RestoreState, StatusRequest, TakeCheckpoint
 from tests.support.waiting import wait_until_async
 
@@ -70,7 +70,7 @@ class PlayedContainer:
 
 def record(world: World) -> CheckpointRecord:
     node = world.store.get(paths.checkpoints(NAME))
-    return codec.CHECKPOINT_RECORD.decode(node.data) if node else CheckpointRecord()
+    return message_codecs.CHECKPOINT_RECORD.decode(node.data) if node else CheckpointRecord()
 
 
 async def status(world: World, location: MasterLocation) -> MasterStatus:

@@ -17,7 +17,7 @@ import pytest
 from master_processes import BOUND, NAME, PlayedStreamManager, World, submitted
 
 from heron_runtime.liveness import Phase, Slots
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import draw_key, parse_identity
 from heron_runtime.state import paths

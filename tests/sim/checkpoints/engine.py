@@ -20,12 +20,12 @@ from heron_instance.core.state.participant import Participant
 from heron_instance.core.state.stateful import Stateful, StateSetup
 from heron_instance.shell.restore import CannotRestore, restored_from
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
-from heron_runtime.model.generations import Phase
 from heron_runtime.model.plan import (
     ContainerPlan,
     InstancePlan,
     KeyGroupTable,
     PackingPlan,
+    Phase,
     PhysicalPlan,
     PlanVersion,
 )

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.key_groups import rebalance
-from heron_runtime.model.plan import NO_PLAN
+from heron_runtime.model.plan import NO_PLAN, Generation, Phase, task_place
 from topology_master.core.checkpoints import CheckpointCoordinator, CheckpointWrite, GenerationMembers, StoreRecord
 from topology_master.core.events import WriteManifest, WriteResult
 from topology_master.core.recovery import GenerationController

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, initial_manifest
-from heron_runtime.model.generations import Generation, Phase
+from heron_runtime.model.plan import Generation, Phase
 
 from .program import Output
 

@@ -21,9 +21,9 @@ from heron_runtime.model.checkpoints import (
     part_name,
     reading_plan,
 )
-from heron_runtime.model.generations import Phase, task_place
 from heron_runtime.model.keys import group_of
-from heron_runtime.wire.part_heads import TASK_STATE
+from heron_runtime.model.plan import Phase, task_place
+from heron_runtime.wire.checkpoint_formats import TASK_STATE
 
 from .outside import Plan, Violation
 from .program import COUNT, EDGES, RECORDS, RELAY, SINK, SPLITS, SPOUT, process, record

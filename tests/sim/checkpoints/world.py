@@ -11,9 +11,9 @@ from typing import Any
 from heron_instance.core.state.keyed import KeyedState
 from heron_instance.core.state.part_file import read_part
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, TaskReport, reading_plan
-from heron_runtime.model.generations import Generation, Phase, task_place
 from heron_runtime.model.key_groups import initial_table
-from heron_runtime.wire.part_heads import TASK_STATE
+from heron_runtime.model.plan import Generation, Phase, task_place
+from heron_runtime.wire.checkpoint_formats import TASK_STATE
 
 from .masters import Master, rescaled
 from .outside import Outside, Plan, Storage, Store, Transaction, Violation

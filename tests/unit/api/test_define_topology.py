@@ -14,12 +14,15 @@ import msgspec
 import psutil
 import pytest
 
+from heron_container.zygote import IMPORTED_FOR_INSTANCES
 from heron_control.packaging.definer import Said
+from heron_control.packaging.find import FREE_NAMES
 from heron_control.packaging.load import define_topology
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
 from tests.support.waiting import wait_until
 
+ROOT = Path(__file__).resolve().parents[3]
 PARTS = """
 from heronry import Bolt, Grouping, Spout, Topology, TopologyBuilder
 import sys
@@ -261,6 +264,25 @@ def test_a_neighbour_is_not_shipped_and_so_not_found(write: Any) -> None:
 def test_a_file_that_would_be_taken_for_another_module(write: Any, name: str) -> None:
     with pytest.raises(TopologyError, match="exists already"):
         define_topology(write(ONE, name))
+
+
+@pytest.mark.parametrize("name", sorted(FREE_NAMES))
+def test_a_name_that_instances_do_not_import_is_free(write: Any, tmp_path: Path, name: str) -> None:
+    file = write(ONE, f"{name}.py")
+    assert define_topology(file).components[0].python_class == f"{name}:Words"
+    write("from words import *\n", f"package/{name}/__init__.py")
+    write(ONE, "package/words.py")
+    assert define_topology(tmp_path / "package", "words:WordCount").components[0].python_class == "words:Words"
+
+
+def test_free_names_are_those_that_instances_do_not_import() -> None:
+    modules = ["heron_container.zygote", *IMPORTED_FOR_INSTANCES]
+    code = f"import sys\n{''.join(f'import {name}; ' for name in modules)}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    imported = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not imported & FREE_NAMES
+    products = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"examples", "tests", "benchmarks"}
+    assert products - imported == (products & FREE_NAMES) | {"heron_control"}, "the definer imports heron_control"
 
 
 def test_a_file_with_a_dot_in_its_name(write: Any) -> None:

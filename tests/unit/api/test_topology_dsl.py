@@ -14,7 +14,7 @@ from dsl_parts import Batch, Count, EvenOdd, Idle, Lazy, Ticking, Words
 
 import heronry
 from heron_runtime.model.topology import ComponentKind, GroupingKind, StreamSchema
-from heron_runtime.wire.codec import TOPOLOGY
+from heron_runtime.wire.message_codecs import TOPOLOGY
 from heronry import Config, Grouping, Spout, Stream, Topology, TopologyBuilder, TopologyError
 from heronry.api.assemble import Draft, check
 from heronry.api.spec import ComponentDeclaration

@@ -13,7 +13,7 @@ from topology_world import NAME, World, all_processes, process
 from typer.testing import CliRunner, Result
 
 from heron_cli.application import make_app
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import draw_key

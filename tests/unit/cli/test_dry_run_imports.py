@@ -48,7 +48,7 @@ ASKS_AND_STARTS = (
     "heron_runtime.state",
     "heron_runtime.net.identity",
 )
-STORES = ("google.protobuf", "protos", "heron_runtime.wire.convert")
+STORES = ("google.protobuf", "heron_runtime.wire.generated", "heron_runtime.wire.codec")
 UNPACKS = ("tarfile", "heron_control.packaging.archive", "heron_control.packaging.requirements")
 FURTHER_ON = ("heron_control.submission", "heron_control.schedulers", "heron_control.inspection", "heron_cli.rollout")
 OTHERS = (*ASKS_AND_STARTS, *STORES, *UNPACKS, *FURTHER_ON, "yaml", "platformdirs", "numpy")

@@ -12,7 +12,7 @@ from topology_world import all_processes, definition, execution, packing
 from heron_cli.commands.status import print_status
 from heron_cli.console import print_json, print_table
 from heron_control.inspection.topology_status import Answers, topology_status
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.container import ContainerStatus
 from heron_runtime.wire.metrics import ExceptionReport
 

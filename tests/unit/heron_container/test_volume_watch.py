@@ -15,9 +15,9 @@ from heron_container.core.volume import (
     VolumeWatch,
     pause_seconds,
 )
+from heron_runtime.model.containers import LEAST_FILES, volume_bytes, volume_files
 from heron_runtime.model.plan import ContainerPlan, PackingPlan, Resources
 from heron_runtime.model.settings import GiB, Keys, MiB
-from heron_runtime.model.volume import LEAST_FILES, volume_bytes, volume_files
 
 GRANTED = 100 * MiB
 sizes = st.sampled_from([0, GRANTED // 2, GRANTED, GRANTED + 1, 2 * GRANTED]) | st.integers(0, 2 * GRANTED)

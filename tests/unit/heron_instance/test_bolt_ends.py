@@ -9,7 +9,7 @@ from bolt_alone import Alone
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.user_code import NoLock
-from heron_runtime.model.weights import UNKNOWN_WEIGHT
+from heron_runtime.model.dataflow import UNKNOWN_WEIGHT
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
 from heronry.api.hooks import TaskHook
 

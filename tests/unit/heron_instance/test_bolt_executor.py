@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from bolt_alone import Alone
 
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
 from heronry.api.hooks import TaskHook
 

@@ -17,7 +17,7 @@ from spout_alone import Alone, Nothing, Source
 from heron_instance.core import spout_executor
 from heron_instance.core.allowance import Allowance
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.data import Reason
 

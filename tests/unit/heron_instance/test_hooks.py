@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heron_instance.core.hooks import Hooks
 from heron_instance.core.input_figures import InputFigures
-from heron_runtime.model.reasons import FailKind, FailReason
+from heron_runtime.model.dataflow import FailKind, FailReason
 from heronry.api.hooks import (
     BoltAckInfo,
     BoltExecuteInfo,

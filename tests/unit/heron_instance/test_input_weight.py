@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from heron_instance.core.input_weight import GROWTH, LOOK_EACH_MS, NEWS, QUARTER_MS, Calls, InputWeight
 from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
 from heron_instance.core.values_codec import ValuesCodec
+from heron_runtime.model.dataflow import LIGHT_BYTES, SECOND_BYTES, UNKNOWN_WEIGHT, seconds_of, weight_of
 from heron_runtime.model.settings import Keys, MiB, setting
-from heron_runtime.model.weights import LIGHT_BYTES, SECOND_BYTES, UNKNOWN_WEIGHT, seconds_of, weight_of
 from heron_runtime.wire.data import Frame
 
 

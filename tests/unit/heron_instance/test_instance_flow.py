@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields
 
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import PACKET_BYTES, Outgoing
 from heron_instance.core.queues import ADJUST_INTERVAL_MS, AdaptiveQueue
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 
 

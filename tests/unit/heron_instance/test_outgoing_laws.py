@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heron_instance.core.outbox import Flush
 from heron_instance.core.outgoing import PACKET_BYTES, Outgoing
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 
 ITEMS = st.lists(st.tuples(st.sampled_from(("inits", "acks", "fails", "frames")), st.integers(1, 30)), max_size=6)

@@ -10,9 +10,9 @@ import pytest
 from spout_alone import Alone, Source
 
 from heron_instance.core.window import PendingWindow
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.plan import PlanVersion
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.data import Reason
 from heronry.api.hooks import TaskHook

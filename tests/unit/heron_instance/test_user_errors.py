@@ -13,8 +13,8 @@ from heron_instance.core.failures import Failures, takes_reason
 from heron_instance.core.telemetry import Counts
 from heron_instance.core.user_code import Call, NoLock, UserCode
 from heron_instance.core.user_errors import LETTERS_LOGGED_SECS, UserErrors
+from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailKind
 from heron_runtime.model.ids import root_base
-from heron_runtime.model.reasons import MAX_REASON_TEXT, FailKind
 
 NOW = 7.5
 

@@ -14,8 +14,8 @@ from test_bolt_executor import Collect
 
 from heron_instance.core.executor import soonest
 from heron_instance.core.failures import MAX_TEXTS, Failures
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import root_base
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import Bolt
 from heronry.api.metrics import CountMetric

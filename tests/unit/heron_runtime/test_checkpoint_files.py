@@ -15,8 +15,8 @@ import pytest
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, Token, initial_manifest
 from heron_runtime.model.plan import PlanVersion
+from heron_runtime.wire.checkpoint_formats import MANIFEST_FORMAT, decode_manifest, encode_manifest
 from heron_runtime.wire.errors import MalformedMessage
-from heron_runtime.wire.manifests import FORMAT, decode_manifest, encode_manifest
 
 PART = Part("count", 3, 1 << 60, 2, 7, 4, 100, "sum", ALL_GROUPS, (Token(6, "a"), Token(7, "b")))
 MANIFEST = Manifest(
@@ -67,7 +67,7 @@ def _manifest_with(change: Callable[[dict[str, Any]], None]) -> bytes:
     body = json.loads(encode_manifest(MANIFEST).partition(b"\n")[2])
     change(body)
     data = json.dumps(body).encode()
-    return f"{FORMAT} {hashlib.blake2b(data, digest_size=16).hexdigest()}\n".encode() + data
+    return f"{MANIFEST_FORMAT} {hashlib.blake2b(data, digest_size=16).hexdigest()}\n".encode() + data
 
 
 @pytest.mark.parametrize("key", ["generation", "checkpoint", "task", "incarnation", "size", "turn", "groups"])
@@ -93,7 +93,7 @@ def test_a_manifest_of_another_shape_is_refused(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("body", [b"[]", b"1", b"{", b"[" * 100_000, b"\xff", b"{}"])
 def test_a_body_that_is_not_a_manifest_is_refused_though_its_checksum_fits(body: bytes) -> None:
     with pytest.raises(MalformedMessage):
-        decode_manifest(f"{FORMAT} {hashlib.blake2b(body, digest_size=16).hexdigest()}\n".encode() + body)
+        decode_manifest(f"{MANIFEST_FORMAT} {hashlib.blake2b(body, digest_size=16).hexdigest()}\n".encode() + body)
 
 
 def test_a_manifest_under_the_number_of_another_one_is_refused(tmp_path: Path) -> None:

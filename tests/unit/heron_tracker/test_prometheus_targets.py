@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from heron_runtime.model.plan import PackingPlan
-from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.stored import ContainerLocation, ExecutionState
+from heron_runtime.model.records import ContainerLocation, ExecutionState, TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_tracker.core.targets import prometheus_targets
 

@@ -22,8 +22,8 @@ from heron_runtime.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
+from heron_runtime.wire.sketch_codec import encode_sketch
 from heron_tracker.core import metrics_view
 from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
 from heron_tracker.core.files import path_below_logs, whole_characters

@@ -32,7 +32,7 @@ from heron_runtime.model.checkpoints import (
 )
 from heron_runtime.model.key_groups import initial_table
 from heron_runtime.model.plan import PlanVersion
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore
 from heron_runtime.state.store import Create, StoreError

@@ -13,9 +13,8 @@ from heron_cli.wait import summarize_failure
 from heron_control.inspection.kept_state import CURE, kept_state, names, state_word
 from heron_control.inspection.status_document import from_document, to_document
 from heron_control.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
-from heron_runtime.model.generations import Generation, Phase, stream_manager_of, task_place
-from heron_runtime.model.plan import PhysicalPlan, PlanVersion
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.plan import Generation, Phase, PhysicalPlan, PlanVersion, stream_manager_of, task_place
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, SchedulerStatus
 from heron_runtime.wire.master import CheckpointSummary, MasterStatus, StateStatus

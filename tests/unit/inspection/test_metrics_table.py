@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heron_control.inspection.metrics_table import as_json, detail_rows, document, flow_rows
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.master import MetricsReply, MetricValue
+from heron_runtime.wire.sketch_codec import encode_sketch
 
 FAST, SLOW = encode_sketch(Sketch.of([1.0] * 90)), encode_sketch(Sketch.of([50.0] * 10))
 REPLY = MetricsReply(

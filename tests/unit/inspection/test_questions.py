@@ -24,8 +24,7 @@ from heron_control.inspection.questions import (
 from heron_control.inspection.topology_status import HERON_SCHEDULER
 from heron_runtime.model.containers import TOPOLOGY_MASTER
 from heron_runtime.model.plan import PlanVersion
-from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.stored import ContainerLocation, MasterLocation, SchedulerLocation
+from heron_runtime.model.records import ContainerLocation, MasterLocation, SchedulerLocation, TopologyRecord
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, SchedulerStatus
 from heron_runtime.wire.master import ExceptionsReply, MasterStatus, MetricsReply, MetricValue, StatusRequest

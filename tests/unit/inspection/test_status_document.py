@@ -11,9 +11,9 @@ from topology_world import all_processes, definition, execution, packing, proces
 
 from heron_control.inspection.status_document import from_document, to_document
 from heron_control.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
-from heron_runtime.model.record import TopologyRecord
+from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, ProcessState
 from heron_runtime.wire.master import MasterStatus, StreamManagerStatus

@@ -20,10 +20,9 @@ from heron_control.inspection.topology_status import (
     topology_state,
     topology_status,
 )
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PhysicalPlan, PlanVersion
-from heron_runtime.model.record import TopologyRecord
-from heron_runtime.model.stored import ContainerLocation, SchedulerLocation
+from heron_runtime.model.records import ContainerLocation, SchedulerLocation, TopologyRecord
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, SchedulerStatus
 from heron_runtime.wire.master import Flow, Holder, MasterStatus, StateStatus, StreamManagerStatus

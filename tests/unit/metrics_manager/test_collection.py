@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.sketches import encode_sketch
-from heron_runtime.wire.codec import PROCESS_METRICS
+from heron_runtime.wire.message_codecs import PROCESS_METRICS
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import encode_sketch
 from metrics_manager import collection
 from metrics_manager.collection import Collection
 from metrics_manager.saved_reports import load_reports, save_reports

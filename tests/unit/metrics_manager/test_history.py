@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.history import LEVEL_MS, Row, bucket, date_of, exact, file_name, number_of, roll_up
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics
+from heron_runtime.wire.sketch_codec import encode_sketch
 from metrics_manager.sinks.history_rows import Files, Growing, beyond
 
 STEPS = st.lists(

@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.model.stored import ExecutionState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
 from heron_runtime.state import open_store, topologies
 from heron_runtime.telemetry.reporting import Telemetry
-from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import encode_sketch
 from metrics_manager.collection import Collection
 from metrics_manager.sinks import SinkContext, history
 from metrics_manager.sinks.history import HistorySink

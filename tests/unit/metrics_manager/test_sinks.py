@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from heron_runtime.launch import Launch
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.reporting import Telemetry
-from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import encode_sketch
 from metrics_manager import runner
 from metrics_manager.collection import Collection
 from metrics_manager.runner import SinkRunner, find_sinks

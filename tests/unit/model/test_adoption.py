@@ -31,7 +31,7 @@ from heron_runtime.model.topology import (
     InputSpec,
     TopologyDefinition,
 )
-from heron_runtime.wire.manifests import decode_manifest, encode_manifest
+from heron_runtime.wire.checkpoint_formats import decode_manifest, encode_manifest
 
 SHAPES = {"words": "a spout", "count": "a bolt with keys of 1 field", "out": "a bolt without keys"}
 

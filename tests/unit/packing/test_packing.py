@@ -19,7 +19,7 @@ from heron_runtime.extensions import PACKING
 from heron_runtime.model.plan import InstancePlan, PackingPlan, Resources
 from heron_runtime.model.settings import GiB, MiB
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
-from heron_runtime.wire.codec import PACKING_PLAN
+from heron_runtime.wire.message_codecs import PACKING_PLAN
 
 BOTH = sorted(PACKING.built_in)
 

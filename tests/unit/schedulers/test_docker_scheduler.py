@@ -31,7 +31,7 @@ from heron_control.schedulers.topology_folder import (
 )
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan, Resources
-from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
@@ -42,7 +42,7 @@ from heron_runtime.model.topology import (
 from heron_runtime.state import open_store, paths, topologies
 from heron_runtime.state.credential import StoreCredential
 from heron_runtime.state.store import Set
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
 SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
@@ -201,8 +201,8 @@ def test_containers_added_to_the_stored_plan_are_not_granted(world: World) -> No
     config = {"topology.container.ram": 20 << 30, "topology.master.replicas": 9}
     definition = replace(record.definition, config=config)
     world.store.commit([
-        Set(paths.packing_plan("words"), codec.PACKING_PLAN.encode(plan_of_its_own)),
-        Set(paths.topology("words"), codec.TOPOLOGY.encode(definition)),
+        Set(paths.packing_plan("words"), message_codecs.PACKING_PLAN.encode(plan_of_its_own)),
+        Set(paths.topology("words"), message_codecs.TOPOLOGY.encode(definition)),
     ])  # fmt: skip
     before = {n: world.machine.find(host(launch, n)).host["Memory"] for n in (0, 1)}
     for scheduler in (world.scheduler, world.anew()):

@@ -11,7 +11,7 @@ from state_worlds import World
 
 from heron_control.schedulers.killed import is_killed
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
-from heron_runtime.model.stored import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation, WantedState
+from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation, WantedState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.memory import MemoryStore
@@ -27,7 +27,7 @@ from heron_runtime.state.store import (
     StoreUnavailable,
 )
 from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology, OlderLayout
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from topology_master.shell.store import read_stored
 
 KINDS = [value for key, value in vars(paths).items() if key.isupper()]
@@ -47,13 +47,17 @@ def publish(store: StateStore, topology_id: str) -> None:
     plan = PhysicalPlan(PlanVersion(1, 1), 1, replace(definition, id=topology_id), packing)
     store.commit(
         [
-            Create(paths.physical_plan("words"), codec.PHYSICAL_PLAN.encode(plan)),
-            Create(paths.epoch("words"), codec.MASTER_EPOCH.encode(MasterEpoch(1))),
-            Create(paths.master("words"), codec.MASTER_LOCATION.encode(MasterLocation(topology_id, "h", 1, 1)), True),
+            Create(paths.physical_plan("words"), message_codecs.PHYSICAL_PLAN.encode(plan)),
+            Create(paths.epoch("words"), message_codecs.MASTER_EPOCH.encode(MasterEpoch(1))),
+            Create(
+                paths.master("words"),
+                message_codecs.MASTER_LOCATION.encode(MasterLocation(topology_id, "h", 1, 1)),
+                True,
+            ),
             *(
                 Create(
                     paths.container("words", n),
-                    codec.CONTAINER_LOCATION.encode(ContainerLocation(topology_id, n, "h", n, n, 1)),
+                    message_codecs.CONTAINER_LOCATION.encode(ContainerLocation(topology_id, n, "h", n, n, 1)),
                     True,
                 )
                 for n in (0, 2, 10)
@@ -130,7 +134,7 @@ def test_the_state_that_is_wanted_is_the_topologys_own_word_and_no_more(store: S
     def wanted(topology_id: str, wanted: TopologyState) -> TopologyState:
         path = paths.wanted_state("words")
         before = [] if store.get(path) is None else [Delete(path)]
-        store.commit([*before, Create(path, codec.WANTED_STATE.encode(WantedState(topology_id, wanted)))])
+        store.commit([*before, Create(path, message_codecs.WANTED_STATE.encode(WantedState(topology_id, wanted)))])
         (listed,) = topologies.list_topologies(store)
         read = topologies.read_topology(store, "words").execution
         assert listed == read == replace(state, state=read.state)
@@ -179,7 +183,7 @@ def test_topologies_of_an_earlier_release_are_named_and_leftovers_of_others_are_
 
 def test_names_that_begin_alike_are_told_apart(store: StateStore) -> None:
     for name in ("a", "a.1"):
-        location = codec.CONTAINER_LOCATION.encode(ContainerLocation(name, 1, "h", 1, 1, 1))
+        location = message_codecs.CONTAINER_LOCATION.encode(ContainerLocation(name, 1, "h", 1, 1, 1))
         store.commit([Create(paths.container(name, 1), location)])
     assert [c.topology_id for c in topologies.containers(store, "a")] == ["a"]
     assert [c.topology_id for c in topologies.containers(store, "a.1")] == ["a.1"]
@@ -240,7 +244,7 @@ def test_a_node_that_may_not_be_read_hides_no_other() -> None:
     for name in ("words", "other"):
         topologies.submit(store, *parts(name))
     asked = WantedState(topologies.read_topology(store, "words").definition.id, TopologyState.PAUSED)
-    store.commit([Create(paths.wanted_state("words"), codec.WANTED_STATE.encode(asked))])
+    store.commit([Create(paths.wanted_state("words"), message_codecs.WANTED_STATE.encode(asked))])
     store.hidden = {paths.wanted_state("other")}
     found = {state.topology: state.state for state in topologies.list_topologies(store)}
     assert found == {"other": TopologyState.RUNNING, "words": TopologyState.PAUSED}

@@ -15,9 +15,8 @@ from typing import Any
 from sm_world import PLACES, TOPOLOGY_ID, frame, make_plan
 
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
-from heron_runtime.model.generations import Generation, Member, Phase, stream_manager_of, task_place
 from heron_runtime.model.ids import PROTOCOL_VERSION
-from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.plan import Generation, Member, Phase, PhysicalPlan, stream_manager_of, task_place
 from heron_runtime.wire.control import CheckpointWish as Wish
 from heron_runtime.wire.control import Credit, InstanceHello, PeerHello, PlanUpdate
 from heron_runtime.wire.data import Packet

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -23,7 +24,6 @@ from heron_runtime.model.plan import (
     PlanVersion,
     StreamManagerInfo,
 )
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sm_world import PLACES, TOPOLOGY_ID, World, frame, make_plan
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, PeerCredit, TaskCredit
 from heron_runtime.wire.data import Packet

@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from stream_manager.core import backpressure as module
 from stream_manager.core.backpressure import LONGEST_MS, MAX_CAUSES, QUIET_MS, BackpressureEpisode, BackpressureEpisodes
 

@@ -11,7 +11,7 @@ import pytest
 from generation_world import CONTAINERS, TASKS, GenerationWorld
 
 from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
-from heron_runtime.model.generations import NO_GENERATION, Generation, Member, Phase, PlaceKind, stream_manager_of
+from heron_runtime.model.plan import NO_GENERATION, Generation, Member, Phase, PlaceKind, stream_manager_of
 from stream_manager.core import events as e
 from stream_manager.core.connections import ConnectionTable
 from stream_manager.core.plan import NONE_CARRIED, GenerationState

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sm_world import column, failed, frame
 
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Packet, Reason
 from heron_runtime.wire.data_codec import encode_packet
 from stream_manager.core.forwarding import roots_by_spout, tracked_count

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sm_world import World, frame, make_plan
 
-from heron_runtime.model.causes import Cause, CauseKind
 from heron_runtime.model.checkpoints import CheckpointWish
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.wire.control import CauseChange, CauseSet, Pause, PlanUpdate, TaskWeight, TaskWeights
 from stream_manager.core.backpressure import BackpressureCauses, is_slow
 from stream_manager.core.credit import CreditGrant, memory_bound

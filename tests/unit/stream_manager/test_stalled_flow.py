@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from sm_world import World, column, frame, make_plan
 
-from heron_runtime.model.reasons import FailKind
-from heron_runtime.model.weights import SECOND_BYTES
+from heron_runtime.model.dataflow import SECOND_BYTES, FailKind
 from heron_runtime.wire.control import Credit, InCall
 from heron_runtime.wire.data import Ack, Reason
 from heron_runtime.wire.master import NOBODY, Flow, Heartbeat, HeartbeatReply, Holder

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from sm_world import PLACES, TOPOLOGY_ID, World, column, failed, frame, make_plan
 
-from heron_runtime.model.causes import CauseKind
+from heron_runtime.model.dataflow import CauseKind, FailKind
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
 from heron_runtime.model.metrics import split_name
 from heron_runtime.model.plan import StreamManagerInfo
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.wire.control import (
     CauseSet,
     Credit,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from sm_world import PLACES, World, column, failed, frame, make_plan
 
-from heron_runtime.model.causes import Cause, CauseKind
-from heron_runtime.model.weights import SECOND_BYTES
+from heron_runtime.model.dataflow import SECOND_BYTES, Cause, CauseKind
 from heron_runtime.wire.control import Credit
 from heron_runtime.wire.data import Ack, Fail
 from stream_manager.core.events import ControlReceived, PlanLoaded

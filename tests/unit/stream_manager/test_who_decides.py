@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from sm_world import PLACES, TOPOLOGY_ID, World, column, make_plan
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind, FailKind
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.model.plan import StreamManagerInfo
-from heron_runtime.model.reasons import FailKind
 from heron_runtime.model.settings import Keys
 from heron_runtime.wire.control import CauseChange, CauseSet, Leave, PeerHello, PlanUpdate
 from heron_runtime.wire.data import Ack

@@ -6,7 +6,7 @@ from collections import Counter
 
 from sm_world import World, make_plan
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.wire.control import CauseSet
 from stream_manager.core.events import Effect, SendMessage, Tick
 

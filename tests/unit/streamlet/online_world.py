@@ -27,9 +27,19 @@ from heron_instance.core.state.stateful import StateSetup
 from heron_instance.core.values_codec import ValuesCodec
 from heron_instance.shell.restore import restored_from
 from heron_runtime.model.checkpoints import CheckpointWish, Manifest, Part, initial_manifest, keeps_state, next_manifest
-from heron_runtime.model.generations import Generation, Member, Phase, task_place
 from heron_runtime.model.key_groups import initial_table, rebalance
-from heron_runtime.model.plan import ContainerPlan, InstancePlan, KeyGroupTable, PackingPlan, PhysicalPlan, PlanVersion
+from heron_runtime.model.plan import (
+    ContainerPlan,
+    Generation,
+    InstancePlan,
+    KeyGroupTable,
+    Member,
+    PackingPlan,
+    Phase,
+    PhysicalPlan,
+    PlanVersion,
+    task_place,
+)
 from heron_runtime.model.topology import GroupingKind, TopologyDefinition, TopologyState
 from heronry.streamlet import Builder
 from heronry.streamlet.online.locate import STAGE

@@ -31,7 +31,7 @@ from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyD
 from heron_runtime.state import open_store, topologies
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.store import Operation
-from heron_runtime.wire.manifests import decode_manifest
+from heron_runtime.wire.checkpoint_formats import decode_manifest
 
 PATIENCE_SECONDS = 30.0
 SERIAL = count()

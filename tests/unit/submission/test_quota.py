@@ -21,9 +21,9 @@ from heron_control.schedulers.topology_folder import Homes
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_runtime.files import entries
+from heron_runtime.model.containers import DEFAULT_BYTES
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.model.volume import DEFAULT_BYTES
 from heron_runtime.state import open_store
 from heron_runtime.state.local import StoreAddress
 

@@ -19,7 +19,7 @@ from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_runtime.failures import Interrupted, NotFound
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import ExecutionState
+from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.state import open_store, topologies
 from heron_runtime.state.local import StoreAddress

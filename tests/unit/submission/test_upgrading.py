@@ -31,7 +31,7 @@ from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyD
 from heron_runtime.state import open_store, paths, topologies
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.store import Create, Set
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 
 NAME = "words"
 LABEL = "upgrade-9"
@@ -77,7 +77,7 @@ class World:
 
     def complete(self, number: int) -> None:
         node = self.store.get(paths.checkpoints(NAME))
-        data = codec.CHECKPOINT_RECORD.encode(CheckpointRecord(4, number, number))
+        data = message_codecs.CHECKPOINT_RECORD.encode(CheckpointRecord(4, number, number))
         path = paths.checkpoints(NAME)
         self.store.commit([Create(path, data) if node is None else Set(path, data)])
 

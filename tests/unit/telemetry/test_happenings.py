@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heron_runtime.telemetry.happenings import MAX_SERIES, MAX_SINGLE, MAX_TOLD, WINDOW_SECONDS, Happenings, new_in
 from heron_runtime.telemetry.reporting import Telemetry
-from heron_runtime.wire.codec import PROCESS_METRICS
+from heron_runtime.wire.message_codecs import PROCESS_METRICS
 from heron_runtime.wire.metrics import Happening, ProcessMetrics
 
 CAME = st.lists(

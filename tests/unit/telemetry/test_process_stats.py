@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from heron_runtime import process_stats
-from heron_runtime.model.metric_kinds import MetricKind
-from heron_runtime.model.metrics import split_name
+from heron_runtime.model.metrics import MetricKind, split_name
 from heron_runtime.process_stats import GARBAGE, LoopLag, ProcessStats, own_usage
 
 

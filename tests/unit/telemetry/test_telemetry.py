@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry import reporting, sketches
+from heron_runtime.telemetry import reporting
 from heron_runtime.telemetry.reporting import Telemetry
-from heron_runtime.wire.codec import PROCESS_METRICS
+from heron_runtime.wire import sketch_codec
 from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.message_codecs import PROCESS_METRICS
 
 values = st.lists(st.floats(1e-5, 1e9), max_size=60)
 
@@ -36,7 +37,7 @@ def test_a_report_holds_totals_since_the_start() -> None:
     assert report.gauges["__pending-acked-count"] == 5
     assert report.gauges["__py-uptime-secs"] == 10
     assert report.gauges["__py-physical-memory-byte"] > 1e6
-    sketch = sketches.decode_sketch(report.sketches["__complete-latency/default"])
+    sketch = sketch_codec.decode_sketch(report.sketches["__complete-latency/default"])
     assert sketch.count == 300
     assert sketch.mean == pytest.approx(8.0, rel=0.01)
     assert PROCESS_METRICS.decode(PROCESS_METRICS.encode(report)) == report
@@ -90,7 +91,7 @@ def test_counting_from_several_threads_loses_nothing() -> None:
         measured.report(0.0)
     report = measured.report(0.0)
     assert report.counters["n"] == 20_000
-    assert sketches.decode_sketch(report.sketches["l"]).count == 20_000
+    assert sketch_codec.decode_sketch(report.sketches["l"]).count == 20_000
 
 
 @given(values)
@@ -98,14 +99,14 @@ def test_quantiles_agree_with_the_ddsketch_library(numbers: list[float]) -> None
     ours, theirs = Sketch.of(numbers), DDSketch()
     for number in numbers:
         theirs.add(number)
-    encoded = sketches.encode_sketch(ours)
+    encoded = sketch_codec.encode_sketch(ours)
     read_by_them = DDSketchProto.from_proto(ddsketch_pb2.DDSketch.FromString(encoded))
     assert read_by_them.count == theirs.count == ours.count
     for q in (0.0, 0.5, 0.99, 1.0):
         expected = theirs.get_quantile_value(q)
         for answer in (
             ours.quantile(q),
-            sketches.decode_sketch(encoded).quantile(q),
+            sketch_codec.decode_sketch(encoded).quantile(q),
             read_by_them.get_quantile_value(q),
         ):
             assert answer == (None if expected is None else pytest.approx(expected, rel=0.021))
@@ -120,8 +121,8 @@ def test_sketches_add_like_numbers(a: list[float], b: list[float], c: list[float
     assert (x + y) + z == x + (y + z)
     assert (x + y) - y == x
     assert (x + y).join(x) == x + y == x.join(x + y)
-    assert Sketch.unpack(x.pack()) == x == sketches.decode_sketch(sketches.encode_sketch(x))
-    assert sum((sketches.decode_sketch(sketches.encode_sketch(s)) for s in (x, y, z)), Sketch()) == x + y + z
+    assert Sketch.unpack(x.pack()) == x == sketch_codec.decode_sketch(sketch_codec.encode_sketch(x))
+    assert sum((sketch_codec.decode_sketch(sketch_codec.encode_sketch(s)) for s in (x, y, z)), Sketch()) == x + y + z
 
 
 def test_extreme_values_are_clamped_and_bad_bytes_refused() -> None:
@@ -131,9 +132,9 @@ def test_extreme_values_are_clamped_and_bad_bytes_refused() -> None:
     assert sketch.quantile(1.0) == pytest.approx(1e12, rel=0.02)
     assert sketch.count_up_to(1.0) == 3
     with pytest.raises(MalformedMessage):
-        sketches.decode_sketch(b"\xff\xff")
+        sketch_codec.decode_sketch(b"\xff\xff")
     with pytest.raises(MalformedMessage, match="gamma"):
-        sketches.decode_sketch(ddsketch_pb2.DDSketch(zeroCount=1).SerializeToString())
+        sketch_codec.decode_sketch(ddsketch_pb2.DDSketch(zeroCount=1).SerializeToString())
 
 
 def test_exceptions_of_one_line_are_one_kind_whatever_they_say() -> None:

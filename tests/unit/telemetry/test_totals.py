@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
 from heron_runtime.telemetry import totals
-from heron_runtime.telemetry.sketches import encode_sketch
 from heron_runtime.telemetry.totals import ProcessTotals
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import encode_sketch
 
 
 def report(incarnation: int, time: float, count: float, started: float | None = None) -> ProcessMetrics:

@@ -13,7 +13,7 @@ from heron_runtime.model.plan import (
     PlanVersion,
     StreamManagerInfo,
 )
-from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import (
     ComponentKind,
     ComponentSpec,
@@ -27,7 +27,7 @@ from heron_runtime.model.topology import (
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create, SessionState, StateStore, StoreError
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Register
 from topology_master.core import events as e
 from topology_master.core.master import TopologyMaster
@@ -75,9 +75,9 @@ def submit(
 ) -> None:
     store.commit(
         [
-            Create(paths.topology(NAME), codec.TOPOLOGY.encode(definition(config))),
-            Create(paths.packing_plan(NAME), codec.PACKING_PLAN.encode(packing(containers))),
-            Create(paths.execution_state(NAME), codec.EXECUTION_STATE.encode(execution(state))),
+            Create(paths.topology(NAME), message_codecs.TOPOLOGY.encode(definition(config))),
+            Create(paths.packing_plan(NAME), message_codecs.PACKING_PLAN.encode(packing(containers))),
+            Create(paths.execution_state(NAME), message_codecs.EXECUTION_STATE.encode(execution(state))),
         ]
     )
 

@@ -12,11 +12,10 @@ from master_world import ID, NAME, info, submit
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import NO_WISH, CheckpointRecord, CheckpointWish, Part, TaskReport, groups_of
-from heron_runtime.model.generations import Generation, Place, stream_manager_of, task_place
-from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.plan import Generation, PhysicalPlan, Place, stream_manager_of, task_place
+from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import open_store, paths
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Heartbeat, PlaceReport, Register
 from topology_master.core import events as e
 from topology_master.core.master import TopologyMaster
@@ -185,13 +184,13 @@ class StateNode:
     def generation(self) -> Generation:
         node = self.store.get(paths.physical_plan(NAME))
         assert node is not None
-        return codec.PHYSICAL_PLAN.decode(node.data).generation
+        return message_codecs.PHYSICAL_PLAN.decode(node.data).generation
 
     @property
     def record(self) -> CheckpointRecord:
         node = self.store.get(paths.checkpoints(NAME))
         assert node is not None
-        return codec.CHECKPOINT_RECORD.decode(node.data)
+        return message_codecs.CHECKPOINT_RECORD.decode(node.data)
 
     def notes(self) -> list[str]:
         return [effect.text for effect in self.effects if isinstance(effect, e.LogNote)]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from master_world import definition, info, packing, registration
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.generations import task_place
-from heron_runtime.model.plan import ContainerPlan, PackingPlan, PhysicalPlan, PlanVersion, Standstill
+from heron_runtime.model.plan import ContainerPlan, PackingPlan, PhysicalPlan, PlanVersion, Standstill, task_place
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import Heartbeat, PlaceReport
 from topology_master.core.membership import Membership

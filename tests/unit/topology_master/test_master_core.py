@@ -19,13 +19,13 @@ from master_world import (
     submit,
 )
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryTree
 from heron_runtime.state.store import Delete, Set
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Flow, Heartbeat, Holder
 from topology_master.core import events as e
 from topology_master.core import master as master_module
@@ -63,7 +63,7 @@ def test_no_plan_before_everybody_is_there_and_one_plan_then() -> None:
     assert set(plan.key_group_table("count")) == {2, 4}
     stored = node.store.get(paths.physical_plan(NAME))
     assert stored is not None
-    assert codec.PHYSICAL_PLAN.decode(stored.data) == plan
+    assert message_codecs.PHYSICAL_PLAN.decode(stored.data) == plan
 
 
 def test_a_plan_is_sent_only_after_it_is_stored() -> None:
@@ -219,7 +219,7 @@ def test_deactivation_is_stored_in_plan_and_execution_state_before_it_is_answere
     assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
     stored = node.store.get(paths.wanted_state(NAME))
     assert stored is not None
-    assert codec.WANTED_STATE.decode(stored.data).state is TopologyState.PAUSED
+    assert message_codecs.WANTED_STATE.decode(stored.data).state is TopologyState.PAUSED
     submitted = node.store.get(paths.execution_state(NAME))
     assert submitted is not None
     assert submitted.version == 0, "that is the control plane's"
@@ -247,7 +247,9 @@ def test_a_topology_deployed_deactivated_starts_paused() -> None:
 
 def test_a_state_written_into_the_store_by_others_is_followed() -> None:
     node = registered(leader(), 1, 1)
-    node.store.commit([Set(paths.execution_state(NAME), codec.EXECUTION_STATE.encode(execution(TopologyState.PAUSED)))])
+    node.store.commit(
+        [Set(paths.execution_state(NAME), message_codecs.EXECUTION_STATE.encode(execution(TopologyState.PAUSED)))]
+    )
     node.settle()
     assert sent_plans(node.effects)[-1].state is TopologyState.PAUSED
 
@@ -373,7 +375,7 @@ def test_a_command_that_knows_an_older_epoch_is_heard() -> None:
 
 def test_more_containers_change_the_routing_and_move_few_groups() -> None:
     node = registered(leader(), 1, 1)
-    node.store.commit([Set(paths.packing_plan(NAME), codec.PACKING_PLAN.encode(packing(3)))])
+    node.store.commit([Set(paths.packing_plan(NAME), message_codecs.PACKING_PLAN.encode(packing(3)))])
     node.settle()
     assert len(sent_plans(node.effects)) == 1
     node.tell(e.RegistrationReceived(33, registration(3)))
@@ -410,7 +412,7 @@ def test_at_most_one_master_leads_whatever_happens(seed: int, masters: int) -> N
         assert len([n for n in owners if n.core.mastership.epoch == max(m.core.mastership.epoch for m in owners)]) <= 1
         watcher = tree.nodes.get(paths.physical_plan(NAME))
         if watcher is not None:
-            version = codec.PHYSICAL_PLAN.decode(watcher.data).version
+            version = message_codecs.PHYSICAL_PLAN.decode(watcher.data).version
             assert version >= highest
             highest = version
     epochs = sorted(epoch for n in nodes for epoch in n.led)

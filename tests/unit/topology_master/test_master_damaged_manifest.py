@@ -8,7 +8,7 @@ from pathlib import Path
 from state_world import StateNode, begun
 
 from heron_runtime.model.checkpoints import Manifest
-from heron_runtime.model.generations import Phase
+from heron_runtime.model.plan import Phase
 from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core import events as e
 

@@ -9,12 +9,12 @@ from master_world import ID, NAME, info, packing, registration
 from state_world import CONFIG, LEASE_MS, TASKS, Played, StateNode, begun
 
 from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, TaskReport
-from heron_runtime.model.generations import Phase, stream_manager_of, task_place
+from heron_runtime.model.plan import Phase, stream_manager_of, task_place
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.store import Set
 from heron_runtime.state.topologies import kill
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Heartbeat
 from topology_master.core import events as e
 
@@ -425,7 +425,7 @@ def test_other_tasks_are_another_generation(tmp_path: Path) -> None:
             type(second)(2, (first.instances[0], second.instances[1])),
         ),
     )
-    node.store.commit([Set(paths.packing_plan(NAME), codec.PACKING_PLAN.encode(moved), 0)])
+    node.store.commit([Set(paths.packing_plan(NAME), message_codecs.PACKING_PLAN.encode(moved), 0)])
     node.read()
     assert (node.generation.number, node.generation.cause) == (2, "the packing plan has changed")
 

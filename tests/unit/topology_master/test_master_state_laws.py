@@ -12,7 +12,7 @@ from master_world import registration
 from state_world import CONTAINERS, TASKS, StateNode, begun
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.generations import Phase, stream_manager_of, task_place
+from heron_runtime.model.plan import Phase, stream_manager_of, task_place
 from heron_runtime.model.topology import TopologyState
 from topology_master.core import events as e
 

@@ -9,8 +9,7 @@ import pytest
 from state_world import CONFIG, Played, StateNode, begun
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.generations import Phase, task_place
-from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.plan import Phase, PlanVersion, task_place
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from topology_master.core import events as e

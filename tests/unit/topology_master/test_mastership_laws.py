@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_runtime.model.stored import MasterLocation
+from heron_runtime.model.records import MasterLocation
 from topology_master.core.events import (
     Campaign,
     Effect,

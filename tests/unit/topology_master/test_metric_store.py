@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry import sketches
-from heron_runtime.telemetry.sketches import encode_sketch
+from heron_runtime.wire import sketch_codec
 from heron_runtime.wire.master import ExceptionsRequest, MetricsRequest, PublishMetrics, TimelineRequest
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
+from heron_runtime.wire.sketch_codec import encode_sketch
 from topology_master.core import metric_store
 from topology_master.core.metric_store import MetricStore
 from topology_master.core.time_series import LONGEST_SECONDS, CounterRings, LatencyRings, covered_seconds, window
@@ -123,10 +123,10 @@ def test_latencies_of_an_interval_leave_out_what_came_before() -> None:
     store.publish(START + 500, PublishMetrics(1, (process(START + 500, sketches={name: both}),)))
     (value,) = [v for v in store.metrics(START + 501, MetricsRequest("", 60)).values if v.kind == "latency"]
     assert value.total == 50
-    assert sketches.decode_sketch(value.sketch).quantile(0.99) == pytest.approx(2.0, rel=0.02)
+    assert sketch_codec.decode_sketch(value.sketch).quantile(0.99) == pytest.approx(2.0, rel=0.02)
     (always,) = [v for v in store.metrics(START + 501, MetricsRequest("", -1)).values if v.kind == "latency"]
     assert always.total == 100
-    assert sketches.decode_sketch(always.sketch).quantile(0.99) == pytest.approx(900.0, rel=0.02)
+    assert sketch_codec.decode_sketch(always.sketch).quantile(0.99) == pytest.approx(900.0, rel=0.02)
 
 
 def test_gauges_are_those_of_the_running_incarnation_and_grow_old() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from master_world import ID, NAME, definition
 
 from heron_runtime.launch import Launch
-from heron_runtime.model.stored import ExecutionState, MasterLocation
+from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create
-from heron_runtime.wire import codec
+from heron_runtime.wire import message_codecs
 from topology_master.core import events as e
 from topology_master.shell.store import MasterStore, read_stored
 
@@ -29,8 +29,8 @@ def test_only_the_owner_of_the_node_writes() -> None:
     (store, first), (_, second) = session(tree, 1), session(tree, 2)
     store.commit(
         [
-            Create(paths.topology(NAME), codec.TOPOLOGY.encode(definition())),
-            Create(paths.execution_state(NAME), codec.EXECUTION_STATE.encode(RUNNING)),
+            Create(paths.topology(NAME), message_codecs.TOPOLOGY.encode(definition())),
+            Create(paths.execution_state(NAME), message_codecs.EXECUTION_STATE.encode(RUNNING)),
         ]
     )
     assert first.commit(e.Campaign(1, -1))[0] is e.WriteResult.DONE

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from master_world import definition, info, packing
 
-from heron_runtime.model.generations import NO_GENERATION, Generation, Phase
-from heron_runtime.model.plan import PhysicalPlan, PlanVersion
+from heron_runtime.model.plan import NO_GENERATION, Generation, Phase, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
 from topology_master.core.planner import build_physical_plan, replace_generation, replace_state
 

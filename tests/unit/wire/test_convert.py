@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.model.causes import Cause, CauseKind
+from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import (
     ContainerPlan,
     InstancePlan,
@@ -29,13 +29,13 @@ from heron_runtime.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
-from heron_runtime.wire import codec, control, master, metrics
-from heron_runtime.wire.convert import Codec, UnionCodec
+from heron_runtime.wire import control, master, message_codecs, metrics
+from heron_runtime.wire.codec import Codec, UnionCodec
 from heron_runtime.wire.errors import MalformedMessage
 from protos import heronry_topology_pb2
 
-CODECS = {name: item for name, item in vars(codec).items() if isinstance(item, Codec)}
-UNIONS = {name: item for name, item in vars(codec).items() if isinstance(item, UnionCodec)}
+CODECS = {name: item for name, item in vars(message_codecs).items() if isinstance(item, Codec)}
+UNIONS = {name: item for name, item in vars(message_codecs).items() if isinstance(item, UnionCodec)}
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -109,11 +109,11 @@ def test_every_member_of_a_union_is_a_field(name: str) -> None:
 
 @given(definitions)
 def test_definitions_survive(definition: TopologyDefinition) -> None:
-    assert codec.TOPOLOGY.decode(codec.TOPOLOGY.encode(definition)) == definition
+    assert message_codecs.TOPOLOGY.decode(message_codecs.TOPOLOGY.encode(definition)) == definition
 
 
 def test_a_physical_plan_survives() -> None:
-    assert codec.PHYSICAL_PLAN.decode(codec.PHYSICAL_PLAN.encode(a_plan())) == a_plan()
+    assert message_codecs.PHYSICAL_PLAN.decode(message_codecs.PHYSICAL_PLAN.encode(a_plan())) == a_plan()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_physical_plan_survives() -> None:
     ],
 )
 def test_instance_control_survives(message: control.InstanceControl) -> None:
-    assert codec.INSTANCE_CONTROL.decode(codec.INSTANCE_CONTROL.encode(message)) == message
+    assert message_codecs.INSTANCE_CONTROL.decode(message_codecs.INSTANCE_CONTROL.encode(message)) == message
 
 
 def test_maps_and_sketches_survive() -> None:
@@ -134,25 +134,25 @@ def test_maps_and_sketches_survive() -> None:
         "count", "container_1_count_3", 1, 3, 77, 1.5, {"__ack-count/default": 4.0}, {"g": -1.0}, {"l": b"\x00\xff"}
     )
     request = master.PublishMetrics(1, (report,))
-    assert codec.PUBLISH_METRICS.decode(codec.PUBLISH_METRICS.encode(request)) == request
+    assert message_codecs.PUBLISH_METRICS.decode(message_codecs.PUBLISH_METRICS.encode(request)) == request
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xff\xff\xff", b"\x0a\xff"])
 def test_garbage_is_a_malformed_message(garbage: bytes) -> None:
-    for item in (codec.TOPOLOGY, codec.INSTANCE_CONTROL, codec.TO_MASTER):
+    for item in (message_codecs.TOPOLOGY, message_codecs.INSTANCE_CONTROL, message_codecs.TO_MASTER):
         with pytest.raises(MalformedMessage):
             item.decode(garbage)
 
 
 def test_a_garbled_byte_is_malformed_or_another_definition() -> None:
     text = "a text that may be no UTF-8 any more"
-    data = bytearray(codec.TOPOLOGY.encode(TopologyDefinition("t", "t-1", (), {text: [text]})))
+    data = bytearray(message_codecs.TOPOLOGY.encode(TopologyDefinition("t", "t-1", (), {text: [text]})))
     malformed = 0
     for place in range(len(data)):
         for wrong in (0xCF, 0xFF, data[place] ^ 1):
             garbled = data[:place] + bytes([wrong]) + data[place + 1 :]
             try:
-                codec.TOPOLOGY.decode(bytes(garbled))
+                message_codecs.TOPOLOGY.decode(bytes(garbled))
             except MalformedMessage:
                 malformed += 1
     assert malformed > len(text)
@@ -160,16 +160,16 @@ def test_a_garbled_byte_is_malformed_or_another_definition() -> None:
 
 def test_an_envelope_without_content_is_malformed() -> None:
     with pytest.raises(MalformedMessage, match="without content"):
-        codec.PEER_CONTROL.decode(b"")
+        message_codecs.PEER_CONTROL.decode(b"")
 
 
 def test_a_stranger_in_a_union_is_refused() -> None:
     with pytest.raises(TypeError, match="does not belong"):
-        codec.PEER_CONTROL.encode(control.Credit(1))  # type: ignore[arg-type]
+        message_codecs.PEER_CONTROL.encode(control.Credit(1))  # type: ignore[arg-type]
 
 
 def test_a_value_outside_its_enum_is_malformed() -> None:
-    message = heronry_topology_pb2.PhysicalPlan.FromString(codec.PHYSICAL_PLAN.encode(a_plan()))
+    message = heronry_topology_pb2.PhysicalPlan.FromString(message_codecs.PHYSICAL_PLAN.encode(a_plan()))
     message.state = "asleep"
     with pytest.raises(MalformedMessage, match="asleep"):
-        codec.PHYSICAL_PLAN.decode(message.SerializeToString())
+        message_codecs.PHYSICAL_PLAN.decode(message.SerializeToString())

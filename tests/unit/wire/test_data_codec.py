@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.model.reasons import FailKind
+from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import FRAME_OVERHEAD_BYTES, Ack, Fail, Frame, Init, Packet, Reason, Verdict
 from heron_runtime.wire.data_codec import decode_packet, encode_packet
 from heron_runtime.wire.errors import MalformedMessage

@@ -15,7 +15,7 @@ from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.state.kept import NOTHING_RESTORED, Restored
 from heron_instance.core.state.stateful import StateSetup
-from heron_runtime.model.generations import Generation, Member, Phase, task_place
+from heron_runtime.model.plan import Generation, Member, Phase, task_place
 
 INCARNATION = 5
 

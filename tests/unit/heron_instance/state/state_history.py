@@ -14,7 +14,7 @@ from heron_runtime.model.checkpoints import Manifest, Part, groups_of, initial_m
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.keys import encode, group_of
 from heron_runtime.model.plan import NO_PLAN
-from heron_runtime.wire.part_heads import TASK_STATE
+from heron_runtime.wire.checkpoint_formats import TASK_STATE
 
 KEYS: list[Any] = [*range(12), "a", "b", "ü", 0.5, 1.0, None, (1, "a"), b"a", float("nan")]
 

@@ -12,8 +12,8 @@ from instance_world import SHUFFLE, Part, World, fields
 from kept_world import KeptWorld
 from letter_world import ACTS, BOLT, KEYS, Record, run
 
+from heron_runtime.model.dataflow import MAX_REASON_TEXT
 from heron_runtime.model.ids import DEFAULT_STREAM
-from heron_runtime.model.reasons import MAX_REASON_TEXT
 from heronry.api.component import BasicBolt
 from heronry.api.dead_letters import DeadLetter
 from heronry.api.hooks import TaskHook

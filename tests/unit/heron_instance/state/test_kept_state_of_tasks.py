@@ -16,8 +16,7 @@ from heron_instance.core.user_code import NoLock, UserCode
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import Adopted, CheckpointWish
 from heron_runtime.model.checkpoints import Part as WrittenPart
-from heron_runtime.model.generations import Generation, Member, Phase, task_place
-from heron_runtime.model.plan import PhysicalPlan
+from heron_runtime.model.plan import Generation, Member, Phase, PhysicalPlan, task_place
 from heronry.api.component import Bolt, Spout
 
 

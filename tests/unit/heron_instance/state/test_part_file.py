@@ -13,7 +13,7 @@ from heron_instance.core.state.part_file import CannotEncode, Snapshot, read_par
 from heron_instance.core.state.taken import GroupRows
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import ALL_GROUPS, Part
-from heron_runtime.wire.part_heads import (
+from heron_runtime.wire.checkpoint_formats import (
     MAGIC,
     PIECE_BYTES,
     TASK_STATE,

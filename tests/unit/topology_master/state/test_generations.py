@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.generations import Generation, Member, Phase, stream_manager_of, task_place
+from heron_runtime.model.plan import Generation, Member, Phase, stream_manager_of, task_place
 from topology_master.core.recovery import MOST_FAILURES, GenerationController
 
 ONE = task_place(1)

@@ -7,8 +7,16 @@ from dataclasses import replace
 import pytest
 
 from heron_runtime.model.checkpoints import CheckpointRecord, initial_manifest, keeps_state
-from heron_runtime.model.generations import Generation, Phase, task_place
-from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
+from heron_runtime.model.plan import (
+    ContainerPlan,
+    Generation,
+    InstancePlan,
+    PackingPlan,
+    Phase,
+    PhysicalPlan,
+    PlanVersion,
+    task_place,
+)
 from heron_runtime.model.topology import TopologyDefinition
 from topology_master.core.events import RemoveOldCheckpoints, StoreSnapshot
 from topology_master.core.membership import MAX_STEP_MS

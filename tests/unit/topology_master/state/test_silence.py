@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.model.generations import stream_manager_of, task_place
+from heron_runtime.model.plan import stream_manager_of, task_place
 from topology_master.core.membership import MAX_STEP_MS
 from topology_master.core.recovery import SilenceTimer
 

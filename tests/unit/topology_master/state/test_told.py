@@ -6,8 +6,7 @@ import json
 from dataclasses import replace
 
 from heron_runtime.model.checkpoints import CheckpointRecord, Manifest
-from heron_runtime.model.generations import Generation, Phase
-from heron_runtime.model.plan import PlanVersion
+from heron_runtime.model.plan import Generation, Phase, PlanVersion
 from heron_runtime.wire.master import CheckpointSummary
 from topology_master.core.checkpoints import (
     CheckpointCoordinator,

@@ -1,10 +1,11 @@
-"""The small records that stand in the state store beside the definition and the plans."""
+"""Records of the state store: small ones beside definition and plans, and all of one submission as a value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heron_runtime.model.topology import TopologyState
+from heron_runtime.model.plan import PackingPlan, PhysicalPlan
+from heron_runtime.model.topology import TopologyDefinition, TopologyState
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +75,20 @@ class WantedState:
 
     topology_id: str
     state: TopologyState
+
+
+@dataclass(frozen=True)
+class TopologyRecord:
+    """All the store knows about one submission of a topology."""
+
+    definition: TopologyDefinition
+    packing: PackingPlan
+    physical: PhysicalPlan | None
+    execution: ExecutionState
+    master: MasterLocation | None
+    scheduler: SchedulerLocation | None
+    containers: tuple[ContainerLocation, ...]
+
+    def container(self, number: int) -> ContainerLocation | None:
+        """Where this container's ``heron_container`` listens, if it is there."""
+        return next((c for c in self.containers if c.container == number), None)

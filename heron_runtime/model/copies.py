@@ -1,7 +1,8 @@
-"""Copies of records. A function of the user's may change its argument in place, and only its own reader may see that.
+"""Copies of values that user code may change in place.
 
-An engine copies a record where it is needed again: for a second reader of a stream, for a retry after a failure, and
-for each match with a row of a lookup table. A record of immutable values is returned as it is.
+A topology copies what `emit` is given, so that a tuple has the values of that moment. A streamlet engine copies a
+record where it is needed again: for a second reader of a stream, for a retry after a failure, and for each match with a
+row of a lookup table. A value that cannot change is not copied.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import copy
 from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -31,11 +33,25 @@ def copies(records: Iterable[Any]) -> list[Any]:
     return [record if record.__class__ in IMMUTABLE else copied(record) for record in records]
 
 
+def copied_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row whose values share nothing mutable with those of ``row``."""
+    return tuple([value if value.__class__ in IMMUTABLE else copied(value) for value in row])
+
+
+def copied_rows(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return rows whose values share nothing mutable with those of ``rows``; the same list where none can change."""
+    if IMMUTABLE.issuperset(map(type, chain.from_iterable(rows))):
+        return rows
+    return [copied_row(row) for row in rows]
+
+
 def _copied(value: Any) -> Any:
     cls = value.__class__
     if cls is dict:
         return {key: each if each.__class__ in IMMUTABLE else _copied(each) for key, each in value.items()}
     if cls is list:
+        if IMMUTABLE.issuperset(map(type, value)):
+            return value[:]
         return [each if each.__class__ in IMMUTABLE else _copied(each) for each in value]
     return value if _is_immutable(value) else _deep_copied(value)
 

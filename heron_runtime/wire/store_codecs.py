@@ -1,10 +1,10 @@
-"""The codecs of stored records: for who has nothing to say to any process, and need not load what they say."""
+"""Codecs of stored records. They are apart so that commands load them without the messages of processes."""
 
 from __future__ import annotations
 
 from heron_runtime.model.checkpoints import CheckpointRecord
 from heron_runtime.model.plan import PackingPlan, PhysicalPlan
-from heron_runtime.model.stored import (
+from heron_runtime.model.records import (
     ContainerLocation,
     ExecutionState,
     MasterEpoch,
@@ -13,8 +13,8 @@ from heron_runtime.model.stored import (
     WantedState,
 )
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire.convert import Codec
-from protos import heronry_state_pb2, heronry_topology_pb2
+from heron_runtime.wire.codec import Codec
+from heron_runtime.wire.generated import heronry_state_pb2, heronry_topology_pb2
 
 TOPOLOGY = Codec(TopologyDefinition, heronry_topology_pb2.Topology)
 PACKING_PLAN = Codec(PackingPlan, heronry_topology_pb2.PackingPlan)

@@ -1,6 +1,6 @@
-from protos import heronry_topology_pb2 as _heronry_topology_pb2
-from protos import heronry_control_pb2 as _heronry_control_pb2
-from protos import heronry_metrics_pb2 as _heronry_metrics_pb2
+from heron_runtime.wire.generated import heronry_topology_pb2 as _heronry_topology_pb2
+from heron_runtime.wire.generated import heronry_control_pb2 as _heronry_control_pb2
+from heron_runtime.wire.generated import heronry_metrics_pb2 as _heronry_metrics_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -1,1 +1,0 @@
-"""Protocol buffers: one ``.proto`` per conversation; generated code beside it, made by ``make protos``."""

@@ -1,0 +1,193 @@
+"""An emitted tuple has the values of the moment of `emit`, whatever the user's code does with its objects later."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from instance_world import SHUFFLE, Part, World
+
+from heronry.api.component import BasicBolt, Bolt, Spout
+
+COUNT = 60
+
+
+@dataclass
+class Reading:
+    """A value of a user's own class."""
+
+    numbers: list[int] = field(default_factory=list)
+
+
+class Reusing(Spout):
+    """Emits the same object in each tuple and changes it between emits. Subclasses say how."""
+
+    total = COUNT
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.n = 0
+        self.values = self.first()
+
+    def first(self) -> Any:
+        raise NotImplementedError
+
+    def change(self, n: int) -> None:
+        raise NotImplementedError
+
+    def send(self) -> None:
+        self.emit([self.values], tup_id=self.n)
+
+    def next_tuple(self) -> None:
+        while self.n < self.total and self.n % 20 != 19:
+            self.one()
+        if self.n < self.total:
+            self.one()
+
+    def one(self) -> None:
+        self.change(self.n)
+        self.send()
+        self.n += 1
+
+
+class ReusesList(Reusing):
+    def first(self) -> Any:
+        return []
+
+    def change(self, n: int) -> None:
+        self.values.clear()
+        self.values.append(n)
+
+
+class ReusesDict(Reusing):
+    def first(self) -> Any:
+        return {"inner": {}}
+
+    def change(self, n: int) -> None:
+        self.values["inner"]["n"] = n
+
+
+class ReusesTupleOfList(Reusing):
+    def first(self) -> Any:
+        return ("constant", [0])
+
+    def change(self, n: int) -> None:
+        self.values[1][0] = n
+
+
+class ReusesObject(Reusing):
+    def first(self) -> Any:
+        return Reading()
+
+    def change(self, n: int) -> None:
+        self.values.numbers[:] = [n]
+
+
+class ReusesArray(Reusing):
+    def first(self) -> Any:
+        return np.zeros(3, dtype=np.int64)
+
+    def change(self, n: int) -> None:
+        self.values[:] = n
+
+
+class ReusesRowOfEmitMany(ReusesList):
+    def send(self) -> None:
+        self.emit_many([[self.values]], [self.n])
+
+
+class ReusesUntracked(ReusesList):
+    def send(self) -> None:
+        self.emit([self.values])
+
+
+class ReusesDirect(ReusesList):
+    def send(self) -> None:
+        self.emit([self.values], self.n, need_task_ids=True)
+
+
+class Collects(BasicBolt):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.seen: list[Any] = []
+
+    def process(self, tup: Any) -> None:
+        self.seen.append(tup[0])
+
+
+class Passes(Bolt):
+    """Reuses one list for all it emits."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.buffer: list[Any] = []
+
+    def process(self, tup: Any) -> None:
+        self.buffer.append(tup[0])
+        self.emit([self.buffer], anchors=[tup])
+        self.buffer.clear()
+        self.ack(tup)
+
+
+def number_of(value: Any) -> int:
+    while not isinstance(value, int | np.integer):
+        if isinstance(value, dict):
+            value = next(iter(value.values()))
+        elif isinstance(value, Reading):
+            value = value.numbers
+        else:
+            value = value[-1]
+    return int(value)
+
+
+@pytest.mark.parametrize(
+    "spout",
+    [
+        ReusesList, ReusesDict, ReusesTupleOfList, ReusesObject, ReusesArray,
+        ReusesRowOfEmitMany, ReusesUntracked, ReusesDirect,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_a_spout_may_change_what_it_has_emitted(spout: type[Reusing], mode: str) -> None:
+    world = World(
+        {"s": Part(spout, 1, {"default": ["v"]}), "r": Part(Collects, 1, {}, [("s", "default", SHUFFLE)])},
+        {"topology.reliability.mode": mode},
+    )
+    world.run()
+    [reader] = world.objects("r")
+    assert sorted(map(number_of, reader.seen)) == list(range(COUNT))
+
+
+def test_a_bolt_may_reuse_the_list_that_it_emits() -> None:
+    world = World(
+        {
+            "s": Part(ReusesList, 1, {"default": ["v"]}),
+            "b": Part(Passes, 1, {"default": ["v"]}, [("s", "default", SHUFFLE)]),
+            "r": Part(Collects, 1, {}, [("b", "default", SHUFFLE)]),
+        }
+    )
+    world.run()
+    [reader] = world.objects("r")
+    assert sorted(map(number_of, reader.seen)) == list(range(COUNT))
+
+
+def test_tuples_with_the_same_constant_do_not_share_it_at_the_reader() -> None:
+    class Constant(ReusesDict):
+        def change(self, n: int) -> None:
+            self.values["inner"] = {"n": 0}
+
+        def send(self) -> None:
+            self.emit([CONSTANT], tup_id=self.n)
+
+    class Edits(Collects):
+        def process(self, tup: Any) -> None:
+            tup[0]["n"] += 1
+            self.seen.append(copy.deepcopy(tup[0]))
+
+    world = World({"s": Part(Constant, 1, {"default": ["v"]}), "r": Part(Edits, 1, {}, [("s", "default", SHUFFLE)])})
+    world.run()
+    [reader] = world.objects("r")
+    assert reader.seen == [{"n": 1, "many": [1]}] * COUNT
+
+
+CONSTANT = {"n": 0, "many": [1]}

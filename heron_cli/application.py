@@ -13,8 +13,9 @@ import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 import typer
 import typer.core
@@ -23,56 +24,158 @@ from heron_cli.console import is_verbose, print_message, show_error
 from heron_runtime.failures import Interrupted
 from heron_runtime.net.foreign import translate
 
+HELP_WORDS = ("", "-h", "--help")  # of a command line that only prints the help
+COMPLETION_VARIABLE = "_HERON_COMPLETE"  # the shell asks for completions, which need the options of the commands
+
+
+class Panel(StrEnum):
+    """Section of the help that lists commands."""
+
+    RUN = "Run"
+    OBSERVE = "Observe"
+    STATE = "State"
+    VIEWS = "Views, history and Spark"
+    CLUSTERS = "Clusters and this installation"
+
+
+class CommandEntry(NamedTuple):
+    """A command: its function as ``module:name``, its panel, and the first line of its docstring."""
+
+    target: str
+    panel: Panel
+    summary: str
+
+
+class GroupEntry(NamedTuple):
+    """A group of commands: the function of each command as ``module:name``, its panel and its help."""
+
+    targets: Mapping[str, str]
+    panel: Panel
+    summary: str
+
+
 _COMMANDS = {
-    "submit": "heron_cli.commands.submit:submit",
-    "kill": "heron_cli.commands.lifecycle:kill",
-    "activate": "heron_cli.commands.lifecycle:activate",
-    "deactivate": "heron_cli.commands.lifecycle:deactivate",
-    "restore": "heron_cli.commands.checkpoint:restore",
-    "update": "heron_cli.commands.lifecycle:update",
-    "move": "heron_cli.commands.lifecycle:move",
-    "restart": "heron_cli.commands.lifecycle:restart",
-    "list": "heron_cli.commands.status:list_topologies",
-    "status": "heron_cli.commands.status:status",
-    "logs": "heron_cli.commands.logs:logs",
-    "metrics": "heron_cli.commands.status:metrics",
-    "config": "heron_cli.commands.config:config",
-    "login": "heron_cli.commands.access:login",
-    "logout": "heron_cli.commands.access:logout",
-    "tracker": "heron_cli.commands.tracker:tracker",
-    "version": "heron_cli.commands.doctor:version",
-    "doctor": "heron_cli.commands.doctor:doctor",
+    "submit": CommandEntry(
+        "heron_cli.commands.submit:submit", Panel.RUN, "Submit a topology to a cluster, or a program to Spark."
+    ),
+    "kill": CommandEntry(
+        "heron_cli.commands.lifecycle:kill",
+        Panel.RUN,
+        "Kill a topology and remove its processes, sockets and state. With CLUSTER spark: stop a streaming run.",
+    ),
+    "activate": CommandEntry("heron_cli.commands.lifecycle:activate", Panel.RUN, "Activate the spouts of a topology."),
+    "deactivate": CommandEntry(
+        "heron_cli.commands.lifecycle:deactivate",
+        Panel.RUN,
+        "Pause the spouts of a topology. Emitted tuples are still processed.",
+    ),
+    "update": CommandEntry(
+        "heron_cli.commands.lifecycle:update",
+        Panel.RUN,
+        "Change the parallelism of components, the number of containers, or settings, while the topology runs.",
+    ),
+    "move": CommandEntry(
+        "heron_cli.commands.lifecycle:move",
+        Panel.RUN,
+        "Move all tasks of a container to a new one while the topology runs.",
+    ),
+    "restart": CommandEntry(
+        "heron_cli.commands.lifecycle:restart", Panel.RUN, "Restart one container of a topology, or all of them."
+    ),
+    "list": CommandEntry(
+        "heron_cli.commands.status:list_topologies",
+        Panel.OBSERVE,
+        "List the topologies of a cluster, or of one role and environment in it.",
+    ),
+    "status": CommandEntry(
+        "heron_cli.commands.status:status", Panel.OBSERVE, "Show the containers and processes of a topology."
+    ),
+    "logs": CommandEntry(
+        "heron_cli.commands.logs:logs",
+        Panel.OBSERVE,
+        "Print the logs of a component, an instance or another process of a topology.",
+    ),
+    "metrics": CommandEntry(
+        "heron_cli.commands.status:metrics", Panel.OBSERVE, "Print counts, rates and latencies of a topology."
+    ),
+    "tracker": CommandEntry(
+        "heron_cli.commands.tracker:tracker", Panel.OBSERVE, "Serve the REST interface and the web page until Ctrl-C."
+    ),
+    "restore": CommandEntry(
+        "heron_cli.commands.checkpoint:restore",
+        Panel.STATE,
+        "Restore all tasks of a topology from its last complete checkpoint, or from an older one.",
+    ),
+    "config": CommandEntry(
+        "heron_cli.commands.config:config", Panel.CLUSTERS, "List, set, unset or explain the settings of a cluster."
+    ),
+    "login": CommandEntry("heron_cli.commands.access:login", Panel.CLUSTERS, "Log in to the API server of a cluster."),
+    "logout": CommandEntry("heron_cli.commands.access:logout", Panel.CLUSTERS, "Remove the stored token of a cluster."),
+    "doctor": CommandEntry(
+        "heron_cli.commands.doctor:doctor", Panel.CLUSTERS, "Check the requirements of this machine or of an engine."
+    ),
+    "version": CommandEntry(
+        "heron_cli.commands.doctor:version",
+        Panel.CLUSTERS,
+        "Show the versions of Heronry and of its main dependencies.",
+    ),
 }
 _GROUPS = {
-    "pipeline": "Run batches of merged views on Spark, query views, and analyze the history of topologies.",
-    "spark": "Keep Spark warm, or speed up its start.",
-    "token": "Manage the tokens of a cluster with an API server.",
-    "checkpoint": "Manage the checkpoints of a topology with state.",
-}
-_GROUP_COMMANDS = {
-    "pipeline run": "heron_cli.commands.view_batches:run",
-    "pipeline backfill": "heron_cli.commands.view_batches:backfill",
-    "pipeline schedule": "heron_cli.commands.view_batches:schedule",
-    "pipeline status": "heron_cli.commands.views:status",
-    "pipeline views": "heron_cli.commands.views:list_views",
-    "pipeline keys": "heron_cli.commands.views:keys",
-    "pipeline top": "heron_cli.commands.views:show_top",
-    "pipeline series": "heron_cli.commands.views:show_series",
-    "pipeline roll-up": "heron_cli.commands.history:roll_up",
-    "pipeline history": "heron_cli.commands.history:history",
-    "pipeline advise": "heron_cli.commands.history:advise",
-    "spark start": "heron_cli.commands.spark:start",
-    "spark stop": "heron_cli.commands.spark:stop",
-    "spark status": "heron_cli.commands.spark:status",
-    "spark prepare": "heron_cli.commands.spark:prepare",
-    "token create": "heron_cli.commands.access:create_token",
-    "token list": "heron_cli.commands.access:list_tokens",
-    "token revoke": "heron_cli.commands.access:revoke_token",
-    "checkpoint list": "heron_cli.commands.checkpoint:list_checkpoints",
-    "checkpoint inspect": "heron_cli.commands.checkpoint:inspect",
-    "checkpoint create": "heron_cli.commands.checkpoint:create",
-    "checkpoint delete": "heron_cli.commands.checkpoint:delete",
-}
+    "checkpoint": GroupEntry(
+        {
+            "list": "heron_cli.commands.checkpoint:list_checkpoints",
+            "inspect": "heron_cli.commands.checkpoint:inspect",
+            "create": "heron_cli.commands.checkpoint:create",
+            "delete": "heron_cli.commands.checkpoint:delete",
+        },
+        Panel.STATE, "Manage the checkpoints of a topology with state.",
+    ),
+    "pipeline": GroupEntry(
+        {
+            "run": "heron_cli.commands.view_batches:run",
+            "backfill": "heron_cli.commands.view_batches:backfill",
+            "schedule": "heron_cli.commands.view_batches:schedule",
+            "status": "heron_cli.commands.views:status",
+            "views": "heron_cli.commands.views:list_views",
+            "keys": "heron_cli.commands.views:keys",
+            "top": "heron_cli.commands.views:show_top",
+            "series": "heron_cli.commands.views:show_series",
+            "roll-up": "heron_cli.commands.history:roll_up",
+            "history": "heron_cli.commands.history:history",
+            "advise": "heron_cli.commands.history:advise",
+        },
+        Panel.VIEWS, "Run batches of merged views on Spark, query views, and analyze the history of topologies.",
+    ),
+    "spark": GroupEntry(
+        {
+            "start": "heron_cli.commands.spark:start",
+            "stop": "heron_cli.commands.spark:stop",
+            "status": "heron_cli.commands.spark:status",
+            "prepare": "heron_cli.commands.spark:prepare",
+        },
+        Panel.VIEWS, "Keep Spark warm, or speed up its start.",
+    ),
+    "token": GroupEntry(
+        {
+            "create": "heron_cli.commands.access:create_token",
+            "list": "heron_cli.commands.access:list_tokens",
+            "revoke": "heron_cli.commands.access:revoke_token",
+        },
+        Panel.CLUSTERS, "Manage the tokens of a cluster with an API server.",
+    ),
+}  # fmt: skip
+
+
+class PanelGroup(typer.core.TyperGroup):
+    """The program ``heron``. Its help lists the commands by panel."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section of the help for each panel."""
+        entries: dict[str, CommandEntry | GroupEntry] = {**_COMMANDS, **_GROUPS}
+        for panel in Panel:
+            rows = [(name, entry.summary) for name, entry in entries.items() if entry.panel is panel]
+            with formatter.section(panel.value):
+                formatter.write_dl(rows)
 
 
 class PassThroughCommand(typer.core.TyperCommand):
@@ -132,14 +235,16 @@ def _report_fault(error: Exception) -> None:
         print_message("Run the command again with --verbose for a traceback, and report it.")
 
 
-def make_app(only: str = "") -> typer.Typer:
-    """Return the application with all commands, or with the command or group that is named ``only``."""
+def make_app(only: str = "", *, load: bool = True) -> typer.Typer:
+    """Return the application.
 
-    def add(app: typer.Typer, name: str, target: str, kind: type[typer.core.TyperCommand] | None = None) -> None:
-        app.command(name, cls=kind)(report_errors(pkgutil.resolve_name(target)))
-
+    Args:
+        only: Name of the only command or group to include. All of them if there is none of this name.
+        load: Whether to import the functions of the commands. Without them the application can only print its help.
+    """
     app = typer.Typer(
         name="heron",
+        cls=PanelGroup,
         help="Submit topologies to a cluster, observe them, and stop them.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -148,17 +253,22 @@ def make_app(only: str = "") -> typer.Typer:
     )
     app.callback()(lambda: None)  # otherwise a single command would become the program itself
     alone = only in _COMMANDS or only in _GROUPS
-    for name, target in _COMMANDS.items():
+    for name, entry in _COMMANDS.items():
         if not alone or name == only:
-            add(app, name, target, PassThroughCommand if name == "submit" else None)
-    for group_name, text in _GROUPS.items():
-        if not alone or group_name == only:
-            group = typer.Typer(help=text, no_args_is_help=True)
-            for path, target in _GROUP_COMMANDS.items():
-                if path.startswith(f"{group_name} "):
-                    add(group, path.removeprefix(f"{group_name} "), target)
-            app.add_typer(group, name=group_name)
+            function = pkgutil.resolve_name(entry.target) if load else _not_loaded
+            app.command(name, cls=PassThroughCommand if name == "submit" else None)(report_errors(function))
+    for name, group in _GROUPS.items():
+        if not alone or name == only:
+            sub_app = typer.Typer(help=group.summary, no_args_is_help=True)
+            for command, target in group.targets.items():
+                function = pkgutil.resolve_name(target) if load else _not_loaded
+                sub_app.command(command)(report_errors(function))
+            app.add_typer(sub_app, name=name)
     return app
+
+
+def _not_loaded() -> None:
+    """Stand in for the function of a command."""
 
 
 def main() -> None:
@@ -167,7 +277,8 @@ def main() -> None:
     # Warnings of the state store and of gRPC go to stderr.
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s", stream=sys.stderr)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    app = make_app(sys.argv[1] if len(sys.argv) > 1 else "")
+    first = sys.argv[1] if len(sys.argv) > 1 else ""
+    app = make_app(first, load=first not in HELP_WORDS or COMPLETION_VARIABLE in os.environ)
     gc.freeze()
     gc.enable()
     try:

@@ -46,6 +46,7 @@ CALLED = {
     "state_rows": "the page: a field of streaming runs",
     "ui": "the page: a field of streaming runs",
     "expires_at": "pydantic: a field of answers about tokens",
+    "format_commands": "click: the list of commands in a help",
     "EXPLAIN": "typer: what `heron config` does if it does nothing else",
     "blocking": "threading: how a lock is taken",
     "heartbeat_age_seconds": "on the wire: the master says it to whoever asks",

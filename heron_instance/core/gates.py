@@ -1,83 +1,83 @@
-"""Where checkpoints meet an executor: what may be taken from data-in, and what is done at a quiet point.
+"""Checkpoint duties of an executor: which frames it may take, and its work at a quiet point.
 
-The executor of a task whose state is kept asks here before it takes a frame; between two calls of user code it has this
-part look at what the master has said, and for threads that may emit (``attend``). A quiet point is taken when nothing
-is in hand: all that was emitted is routed and flushed, user code has its last word, the snapshot is taken, and the
-barriers leave behind everything. What user code raises here has all tasks go back to the last checkpoint, as everywhere
-(``UserErrors.strict``).
+The executor of a stateful task asks here before it takes a frame, and calls ``run_due_work`` between two calls of user
+code. A quiet point is taken while no input is in progress: all emitted rows are routed and flushed, user code has its
+last word, the snapshot is taken, and the barriers follow all frames. An exception of user code here returns all tasks
+to the last checkpoint (``UserErrors.strict``).
 """
 
 from __future__ import annotations
 
 from heron_instance.core.collector import TaskCollector
-from heron_instance.core.output import Output
-from heron_instance.core.own_thread import OwnThread
-from heron_instance.core.state.barriers import NoBarrier
-from heron_instance.core.state.participant import Align
-from heron_instance.core.state.stateful import Stateful
-from heron_instance.core.task import Task
+from heron_instance.core.emit_gate import EmitThreadGuard
+from heron_instance.core.output import TaskOutput
+from heron_instance.core.state.barriers import InvalidBarrier, SnapshotRequest
+from heron_instance.core.state.checkpointer import TaskCheckpointer
+from heron_instance.core.task import TaskRuntime
 from heron_runtime.wire.data import BARRIER, Frame
 
 
 class Gates:
-    """Of one executor."""
+    """Checkpoint duties of one executor."""
 
-    def __init__(self, task: Task, stateful: Stateful, output: Output, collector: TaskCollector) -> None:
+    def __init__(
+        self, task: TaskRuntime, stateful: TaskCheckpointer, output: TaskOutput, collector: TaskCollector
+    ) -> None:
         self.stateful = stateful
         self._task = task
         self._output = output
         self._collector = collector
         if output.on_flush is None:
             output.on_flush = stateful.flushed
-        self._own_thread: OwnThread | None = None
+        self._thread_guard: EmitThreadGuard | None = None
         if task.threads is not None:
-            self._own_thread = OwnThread(task.name, task.threads, collector.look, task.wake)
-            collector.look = self._own_thread.look
+            self._thread_guard = EmitThreadGuard(task.name, task.threads, collector.admit, task.wake)
+            collector.admit = self._thread_guard.admit
 
     @classmethod
-    def of(cls, task: Task, output: Output, collector: TaskCollector) -> Gates | None:
-        """None where state is not kept."""
+    def of(cls, task: TaskRuntime, output: TaskOutput, collector: TaskCollector) -> Gates | None:
+        """Return the duties of a task, or None without checkpoints."""
         return None if task.stateful is None else cls(task, task.stateful, output, collector)
 
-    def lets_in(self, frame: Frame, batch_begun: bool) -> bool:
-        """Whether the next frame may be taken now. No batch spans a barrier."""
+    def can_take(self, frame: Frame, batch_begun: bool) -> bool:
+        """Return True if the next frame may be taken now. No batch spans a barrier."""
         if frame.codec == BARRIER:
             return not batch_begun
         return self.stateful.may_take(frame.source_task)
 
     def barrier(self, frame: Frame) -> None:
-        """A barrier was taken from data-in, and nothing is in hand."""
+        """Handle a barrier taken from data-in while no input is in progress."""
         try:
             align = self.stateful.barrier(frame)
-        except NoBarrier as error:
-            self._task.errors.raised(error, "input")
+        except InvalidBarrier as error:
+            self._task.errors.record_exception(error, "input")
             return
         if align is not None:
             self.align(align)
 
-    def attend(self, now_ms: float) -> None:
-        """Between two calls of user code: time passes, what is complete is committed, a spout begins what it is to."""
+    def run_due_work(self, now_ms: float) -> None:
+        """Do the work due between two calls of user code: timeouts, commits, and the begin of a checkpoint."""
         self.stateful.tick(now_ms)
         if self.stateful.written_bytes:
             self._task.telemetry.count("__snapshot-bytes", self.stateful.written_bytes)
             self.stateful.written_bytes = 0
-        if self._own_thread is not None:
-            self._own_thread.between_calls()
-            if self._own_thread.trespass is not None:
-                self._task.errors.raised(self._own_thread.trespass, "emit")
+        if self._thread_guard is not None:
+            self._thread_guard.between_calls()
+            if self._thread_guard.violation is not None:
+                self._task.errors.record_exception(self._thread_guard.violation, "emit")
         if self._task.errors.failed is not None:
             return
         if self.stateful.has_completed:
             try:
                 self.stateful.complete()
             except Exception as error:
-                self._task.errors.raised(error, "on_checkpoint_complete")
+                self._task.errors.record_exception(error, "on_checkpoint_complete")
             self._collector.route_pending()
         align = self.stateful.due()
         if align is not None:
             self.align(align)
 
-    def align(self, align: Align) -> None:
+    def align(self, align: SnapshotRequest) -> None:
         """Take a quiet point."""
         task, output, clock = self._task, self._output, self._task.clock
         try:
@@ -86,7 +86,7 @@ class Gates:
             output.flush_early(clock() * 1000)
             barriers = self.stateful.take(align, output.plan.routing_version, clock() * 1000, clock)
         except Exception as error:
-            task.errors.raised(error, "pre_save")
+            task.errors.record_exception(error, "pre_save")
             return
         output.append(barriers)
         task.telemetry.latency("__snapshot-time-ms", self.stateful.snapshot_ms)

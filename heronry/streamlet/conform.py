@@ -4,7 +4,7 @@ Theory of operation. What comes out is a dict of exactly the schema's fields, in
 type and nothing else (no subclass), so that any engine can carry it as a column. A value is changed only where it says
 the same thing afterwards: the text of a number becomes the number, an int a float that is equal, a time without a zone
 one in UTC. What would lose something (1.5 as an int, 2**53 + 1 as a float, more than 64 bits, nanoseconds) is refused,
-with every field that is wrong. docs/explanation/streamlet.md (Schemas) has the rule as a table.
+with every field that is wrong. docs/reference/streamlet-semantics.md (Schemas) has the rule as a table.
 """
 
 from __future__ import annotations

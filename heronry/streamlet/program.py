@@ -4,7 +4,7 @@ Theory of operation. ``Builder`` (builder.py) records what the user writes; ``bu
 ``Program``: steps in an order in which every step comes after its inputs. A step has a name that is unique in the
 program and safe in file names, and a parallelism (None: the engine's choice; online 1). ``key_by`` and ``window`` are
 no steps of their own: they are parts of the reducer that follows them, so an engine sees one ``ReduceStep`` with all it
-must know. What each step means is in its docstring; docs/explanation/streamlet.md (Semantics) has the same as tables.
+must know. What each step means is in its docstring; docs/reference/streamlet-semantics.md has the same as tables.
 
 A stream is a bag of records: order between records means nothing unless a step says so. Functions depend on their
 argument alone; an engine may call them again for the same record (replays), on any machine.

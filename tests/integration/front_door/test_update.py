@@ -187,7 +187,7 @@ def test_fewer_tasks_are_refused_where_their_state_would_be_lost(kept: Run) -> N
     wait_until(lambda: kept.status()["tasks_state"]["last"]["number"] > last, "a checkpoint has the state of hoards")
     before = kept.tasks()
     done = kept.update("hoards:1", code=1)
-    assert "define merge_state(states) or union_state(states), or keep it by key" in done.stderr
+    assert "define merge_state(states) or union_state(states), or use keyed state" in done.stderr
     assert "it runs by its old plan again" in done.stderr
     assert kept.tasks() == before
     wait_until_equal(lambda: kept.status()["state"], "running", "it runs on")

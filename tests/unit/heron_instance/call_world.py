@@ -52,7 +52,7 @@ class Shell:
         lock = self.executor.gate.lock
         assert lock.acquire(blocking=False)
         try:
-            self.post(self.executor.flush_inside(self.world.clock.ms))
+            self.post(self.executor.flush_within_call(self.world.clock.ms))
         finally:
             lock.release()
 

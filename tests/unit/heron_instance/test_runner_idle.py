@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from spout_alone import Alone
 
-from heron_instance.shell import runner as runner_module
-from heron_instance.shell.inbox import Inbox, Wake
-from heron_instance.shell.runner import Runner
+from heron_instance.shell import executor_loop as runner_module
+from heron_instance.shell.executor_loop import ExecutorLoop
+from heron_instance.shell.inbox import Inbox, WakeUp
 
 
 class Idle:
@@ -25,7 +25,7 @@ class Idle:
         self.post = self.wake = lambda *_: None
         monkeypatch.setattr(runner_module, "now_ms", lambda: self.now_ms)
         here: Any = self
-        self.runner = Runner(Alone(total=0).executor, here, here, here, 1000.0)
+        self.runner = ExecutorLoop(Alone(total=0).executor, here, here, here, 1000.0)
         self.runner._next_report_ms = self.now_ms + 1000.0
         monkeypatch.setattr(self.runner, "collect", lambda: self.collected.append(self.now_ms))
 
@@ -66,7 +66,7 @@ def test_it_ends_when_the_gateway_has_sent_something(monkeypatch: pytest.MonkeyP
 
 
 def test_a_wait_for_an_item_takes_none() -> None:
-    inbox, wake = Inbox(), Wake()
+    inbox, wake = Inbox(), WakeUp()
     assert not inbox.wait(0.0)
     assert not inbox.wait(-1.0)
     inbox.put(wake)

@@ -19,13 +19,12 @@ import numpy as np
 from instance_world import Clock, Counts, World  # beside the tests of executors
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.state.kept import key_widths
-from heron_instance.core.state.part_file import Snapshot
-from heron_instance.core.state.stateful import StateSetup
+from heron_instance.core.state.snapshot import TaskSnapshot
+from heron_instance.core.state.task_state import StateSetup, key_widths
+from heron_instance.core.task import ExecutorSetup
 from heron_instance.core.values_codec import ValuesCodec
-from heron_instance.shell.restore import restored_from
+from heron_instance.shell.checkpoint_io import load_restored_state
 from heron_runtime.model.checkpoints import CheckpointWish, Manifest, Part, initial_manifest, keeps_state, next_manifest
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import (
@@ -153,9 +152,9 @@ class OnlineWorld(World):
         self.telemetry[task] = Counts()
         state = None
         if self.keeps:
-            restored = restored_from(self.storage, self.plan, task, CODEC)  # type: ignore[arg-type]
+            restored = load_restored_state(self.storage, self.plan, task, CODEC)  # type: ignore[arg-type]
             state = StateSetup(self._writer(task), 60_000.0, restored)
-        setup = Setup(
+        setup = ExecutorSetup(
             component=component, plan=self.plan, task=task, incarnation=self.births,
             rng=np.random.default_rng(seed * 1000 + self.births), telemetry=self.telemetry[task], clock=self.clock,
             wall=lambda: 0.0, state=state,
@@ -215,8 +214,8 @@ class OnlineWorld(World):
 
     # Checkpoints, as the master takes them.
 
-    def _writer(self, task: int) -> Callable[[Snapshot], None]:
-        def write(snapshot: Snapshot) -> None:
+    def _writer(self, task: int) -> Callable[[TaskSnapshot], None]:
+        def write(snapshot: TaskSnapshot) -> None:
             part, pieces = snapshot.encode()
             self.storage.files[part.name] = b"".join(pieces)
             self.executors[task].stateful.on_part(part)  # type: ignore[union-attr]
@@ -266,7 +265,7 @@ class OnlineWorld(World):
         if executor is None:
             return None
         if executor.stateful is not None:
-            executor.stateful.hear(self.wish)
+            executor.stateful.apply_command(self.wish)
             executor.on_wake(self.clock.ms)
             executor.stateful.check()
         return super().step(task)

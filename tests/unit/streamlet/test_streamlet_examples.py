@@ -43,7 +43,7 @@ def test_an_example_gives_online_what_the_reference_gives(
 
 @pytest.mark.parametrize("program", ["events", "shop"])
 def test_what_the_page_runs_by_itself_holds(program: str) -> None:
-    page = (EXAMPLES.parent / "docs" / "explanation" / "streamlet.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "reference" / "streamlet-semantics.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (text,) = [block for block in blocks if f'Builder("{program}")' in block]
-    exec(compile(text, "docs/explanation/streamlet.md", "exec", dont_inherit=True), {})
+    exec(compile(text, "docs/reference/streamlet-semantics.md", "exec", dont_inherit=True), {})

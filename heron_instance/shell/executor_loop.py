@@ -1,7 +1,7 @@
-"""The executor thread's loop: inbox, one step of the core, flushes to the gateway, wait.
+"""Loop of the executor thread: inbox, one run of the executor, flushes to the gateway, wait.
 
-It runs on the process's main thread, so that signals and profilers see user code. It blocks in one place only, where it
-waits for the inbox; user code may of course block it too.
+It runs on the main thread of the process, so that signals and profilers see user code. It blocks in one place only,
+where it waits for the inbox; user code may block as well.
 """
 
 from __future__ import annotations
@@ -13,63 +13,62 @@ from typing import Any, TypeVar
 
 from heron_instance.core.executor import Executor
 from heron_instance.core.outbox import Flush
-from heron_instance.core.telemetry import TelemetrySink
+from heron_instance.core.task_metrics import TelemetrySink
 from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.gateway import Gateway
 from heron_instance.shell.inbox import (
+    CheckpointItem,
+    CommandArrived,
     Inbox,
-    Item,
+    InboxItem,
+    LeaveRequested,
     Linked,
-    MustLeave,
-    OfState,
     PartFailed,
     PartWritten,
     PauseChanged,
     PlanArrived,
     Stop,
-    StreamManagerSaidHello,
+    StreamManagerLinked,
     Unlinked,
-    Wake,
+    WakeUp,
     WeightsChanged,
-    WishArrived,
 )
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Packet
 
 T = TypeVar("T")
-QUIET_SECONDS = 0.1  # without input: nothing more is on its way
-MOST_DRAIN_SECONDS = 1.0
+QUIET_SECONDS = 0.1  # without input: no more frames are on their way
+MAX_DRAIN_SECONDS = 1.0
 
 
-class Left(BaseException):
-    """This process has been replaced. No Exception: it must pass through user code."""
+class TaskReplaced(BaseException):
+    """Another process has replaced this one. A BaseException, since it must pass through user code."""
 
 
-class NewGeneration(BaseException):
-    """All tasks go back to a checkpoint; ``plan`` says to which. No Exception, either."""
+class GenerationChanged(BaseException):
+    """All tasks return to a checkpoint named by ``plan``. A BaseException, since it must pass through user code."""
 
     def __init__(self, plan: PhysicalPlan) -> None:
         super().__init__(f"generation {plan.generation.number} begins")
         self.plan = plan
 
 
-class OtherSettings(BaseException):
-    """The plan has other settings for this task, and its state is not kept: a new process begins with them. No
-    Exception, either."""
+class SettingsChanged(BaseException):
+    """The plan has other settings for this task, which has no checkpoints: a new process begins with them."""
 
 
-class Stopped(BaseException):
-    """SIGTERM. No Exception, either."""
+class StopRequested(BaseException):
+    """SIGTERM. A BaseException, since it must pass through user code."""
 
 
 def now_ms() -> float:
-    """Monotonic milliseconds, the origin of every time in the instance."""
+    """Return monotonic milliseconds, the origin of every time in the instance."""
     return time.monotonic() * 1000
 
 
-class Runner:
-    """Drives one executor until told to stop."""
+class ExecutorLoop:
+    """Drives one executor until it is stopped."""
 
     def __init__(
         self, executor: Executor, inbox: Inbox, gateway: Gateway, telemetry: TelemetrySink, report_each_ms: float
@@ -81,9 +80,9 @@ class Runner:
         self._report_each_ms = report_each_ms
         self._next_report_ms = 0.0
         self._sent_seen = 0
-        self._items: deque[Item] = deque()  # taken from the inbox and not yet handled
+        self._items: deque[InboxItem] = deque()  # taken from the inbox and not yet handled
         self._busy_ms = self._idle_ms = self._blocked_ms = 0.0
-        self._began_ms = now_ms()  # since when the executor works or waits
+        self._began_ms = now_ms()  # begin of the current work or wait
         self._ended: BaseException | None = None
         self._took_input = False
         self._stateful = executor.stateful
@@ -94,10 +93,16 @@ class Runner:
         executor.gate.shell = self
 
     def run(self) -> None:
-        """Until the end. Raises Stopped, Left, UserCodeFailed; what was to be sent is with the gateway then."""
+        """Run until the end. On return of an exception, all flushes are with the gateway.
+
+        Raises:
+            StopRequested: The process is asked to stop.
+            TaskReplaced: Another process has taken the task.
+            UserCodeFailed: User code failed under the policy ``restart``.
+        """
         executor, gateway = self._executor, self._gateway
         reporting = self._stateful or executor.output.draining
-        self._told = executor.output.draining.report  # where state is not kept there is nothing to say but in an update
+        self._told = executor.output.draining.report  # without checkpoints only updates are reported
         wait_ms: float | None = 0.0
         self._began_ms = now_ms()
         while True:
@@ -120,7 +125,7 @@ class Runner:
                 gateway.offer_credit(result.credit_bytes, result.tuple_weight)
             if reporting.report is not self._told:
                 self._told = reporting.report
-                gateway.tell_report(self._told)
+                gateway.report_task(self._told)
             if executor.failed is not None:
                 raise executor.failed
             began = self._worked()
@@ -135,12 +140,12 @@ class Runner:
                 self._poll_idle(result.poll_idle, result.wait_ms or 0.0)
                 wait_ms, self._began_ms = 0.0, now_ms()
 
-    def expect(self, items: Iterable[Item]) -> None:
-        """These came before anything that is in the inbox now."""
+    def expect(self, items: Iterable[InboxItem]) -> None:
+        """Add items that came before everything in the inbox."""
         self._items += items
 
     def _unlocked(self, wait: Callable[[Any], T], seconds: float | None) -> T:
-        """Wait for input with the lock free, so that threads of the component's own may emit and ack."""
+        """Wait for input with the lock free, so that threads of the component may emit and ack."""
         lock = self._executor.gate.lock
         lock.release()
         try:
@@ -149,7 +154,7 @@ class Runner:
             lock.acquire()
 
     def _take(self, wait_ms: float | None) -> None:
-        """Hand over what is there, waiting for it if there is nothing."""
+        """Handle the items of the inbox, waiting for the first if there are none."""
         items = self._items  # handled one by one: user code may ask for the others in the middle of one
         items += self._inbox.take(None if wait_ms is None else wait_ms / 1000)
         while items:
@@ -160,7 +165,7 @@ class Runner:
             self._sent_seen = sent
 
     def _worked(self) -> float:
-        """The executor has worked until now, whether it goes on or not; the time."""
+        """Count the time since the last call as busy. Return the time."""
         now = now_ms()
         self._busy_ms += now - self._began_ms
         self._began_ms = now
@@ -172,15 +177,18 @@ class Runner:
     # For the gate, while user code runs.
 
     def watch(self) -> None:
-        """Something waits for a flush since just now."""
+        """Take note that rows have begun to wait for a flush."""
         self._timer.watch()
 
     def post(self, flushes: list[Flush]) -> None:
-        """Send these."""
+        """Send these flushes."""
         self._gateway.post(flushes)
 
     def serve(self, wait_ms: float) -> None:
-        """Hand over what has arrived; wait for it so long. Raises Stopped, Left, again and again."""
+        """Handle arrivals within a call of user code, waiting up to ``wait_ms`` for the first.
+
+        Raises StopRequested or TaskReplaced, each time it is called after the end.
+        """
         if self._ended is not None:
             raise self._ended
         self._worked()
@@ -194,7 +202,7 @@ class Runner:
         self._began_ms = now
 
     def _poll_idle(self, poll: Callable[[float], float | None], wait_ms: float) -> None:
-        """A spout at rest: poll it, sleep, and touch nothing else, until something arrives or is emitted."""
+        """Poll and sleep while a spout is at rest, and touch nothing else, until something arrives or is emitted."""
         inbox, gateway = self._inbox, self._gateway
         began = now_ms()
         while not self._unlocked(inbox.wait, wait_ms / 1000) and gateway.sent_weight == self._sent_seen:
@@ -211,8 +219,8 @@ class Runner:
                 self.collect()
         self._idle_ms += now_ms() - began
 
-    def handle(self, item: Item) -> None:
-        """One item of the inbox. Raises Stopped, Left."""
+    def handle(self, item: InboxItem) -> None:
+        """Handle one item of the inbox. Raises StopRequested, TaskReplaced."""
         executor, now = self._executor, now_ms()
         match item:
             case Packet():
@@ -227,41 +235,45 @@ class Runner:
                 executor.on_weights(now, item.weights)
             case PlanArrived():
                 self._plan_arrived(now, item.plan)
-            case StreamManagerSaidHello():
+            case StreamManagerLinked():
                 executor.on_stream_manager(now, item.incarnation)
-            case Wake():
+            case WakeUp():
                 executor.on_wake(now)
-            case WishArrived() | Linked() | Unlinked() | PartWritten() | PartFailed():
+            case CommandArrived() | Linked() | Unlinked() | PartWritten() | PartFailed():
                 self._of_state(now, item)
-            case MustLeave():
-                self._ended = Left(item.reason)
+            case LeaveRequested():
+                self._ended = TaskReplaced(item.reason)
                 raise self._ended
             case Stop():
-                self._ended = Stopped()
+                self._ended = StopRequested()
                 raise self._ended
 
     def _plan_arrived(self, now: float, plan: PhysicalPlan) -> None:
-        """A plan; one of a later generation ends this executor, and other settings end it. Raises NewGeneration,
-        OtherSettings."""
+        """Apply a plan. A later generation or other settings end this executor.
+
+        Raises:
+            GenerationChanged: The plan has a later generation.
+            SettingsChanged: The plan has other settings for this task.
+        """
         stateful, task = self._stateful, self._executor.task
         if stateful is None and repr(plan.topology.component_config(task.name)) != self._settings:
-            self._ended = OtherSettings()
+            self._ended = SettingsChanged()
             raise self._ended
         if stateful is not None and plan.generation.number > stateful.generation:
-            self._ended = NewGeneration(plan)
+            self._ended = GenerationChanged(plan)
             raise self._ended
         self._executor.on_plan(now, plan)
         if stateful is not None:
             stateful.follow(plan)
 
-    def _of_state(self, now: float, item: OfState) -> None:
-        """What concerns checkpoints; what belongs to another generation changes nothing."""
+    def _of_state(self, now: float, item: CheckpointItem) -> None:
+        """Handle an item that concerns checkpoints. Items of another generation are ignored."""
         stateful = self._stateful
         if stateful is None:
             return
         match item:
-            case WishArrived():
-                stateful.hear(item.wish)
+            case CommandArrived():
+                stateful.apply_command(item.wish)
             case Linked(generation) if generation == stateful.generation:
                 stateful.linked()
             case Unlinked(generation) if generation == stateful.generation:
@@ -273,12 +285,12 @@ class Runner:
         self._executor.on_wake(now)
 
     def finish(self) -> None:
-        """Close user code, hand the rest to the gateway: input that came behind the stop signal fails with it.
+        """Close user code and send the rest. Input that came after the stop signal fails.
 
-        What the stream manager has sent may still be on its way. No more credit is given now, so it ends soon.
+        Frames of the stream manager may still be on their way. No more credit is given, so they end soon.
         """
         executor = self._executor
-        give_up_ms = now_ms() + MOST_DRAIN_SECONDS * 1000
+        give_up_ms = now_ms() + MAX_DRAIN_SECONDS * 1000
         items = [*self._items, *self._inbox.take(QUIET_SECONDS if self._took_input else 0)]
         while items:
             for item in items:
@@ -289,7 +301,7 @@ class Runner:
         self.collect()
 
     def collect(self) -> None:
-        """Bring the totals up to date for the next report."""
+        """Update the totals for the next report."""
         telemetry = self._telemetry
         telemetry.count("__busy-time-ms", self._busy_ms)
         telemetry.count("__idle-time-ms", self._idle_ms)

@@ -1,9 +1,8 @@
-"""An output stream of this task: its schema, its readers' groupings, and the rows that wait to be routed.
+"""Output streams of a task: schema checks, groupings of the readers, and the rows that wait to be routed.
 
-``rows`` and ``anchors`` are parallel lists that emits append to: what a row hangs on is a spout's message id, or a
-number for a bolt's anchors.
-The lists stay the same objects for the life of the task, since the emit functions hold on to them. Where nothing is
-tracked there are no anchors.
+``rows`` and ``anchors`` are parallel lists that emits append to. An anchor is a message id (spout) or a number that
+stands for anchors (bolt). The lists stay the same objects for the life of the task, since the emit functions hold on to
+them. Without tracking rows have no anchors.
 """
 
 from __future__ import annotations
@@ -14,16 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from heron_instance.core.groupings import Grouping, Part, Row
-from heron_instance.core.key_groupings import KEY_TYPES, Fields
-from heron_instance.core.make_grouping import make_grouping
+from heron_instance.core.groupings import KEY_TYPES, FieldsGrouping, RoutedRows, Row, TaskGrouping, make_grouping
 from heron_runtime.model.keys import UnsupportedKey, group_of
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.topology import KEYED, GroupingKind
 
 
 class OutputStream:
-    """One stream a task emits to."""
+    """One output stream of a task."""
 
     def __init__(self, component: str, name: str, number: int, fields: tuple[str, ...], direct: bool) -> None:
         self.component = component
@@ -34,9 +31,9 @@ class OutputStream:
         self.direct = direct
         self.rows: list[Row] = []
         self.anchors: list[Any] = []
-        self.look_at = 0  # an emit that finds so many rows waiting looks around first (emit_gate.py)
-        self.groupings: list[Grouping] = []
-        self.deciders: list[Grouping] = []
+        self.gate_at = 0  # an emit that finds so many rows waiting asks the gate first (emit_gate.py)
+        self.groupings: list[TaskGrouping] = []
+        self.deciders: list[TaskGrouping] = []
         self.siblings: list[OutputStream] = []  # streams some task reads besides this one
         self.key_positions: tuple[int, ...] = ()
         self.emitted = 0  # since the last report
@@ -44,64 +41,65 @@ class OutputStream:
 
     @property
     def simple(self) -> bool:
-        """True if an emit has nothing to decide: no direct or custom grouping, no siblings, at most one key field."""
+        """True if an emit needs no decision: no direct or custom grouping, no siblings, at most one key field."""
         return not (self.deciders or self.siblings or self.direct) and len(self.key_positions) <= 1
 
     @property
     def bulk(self) -> bool:
-        """True if many rows may be taken at once, after what waits in siblings is routed: nothing decides at emit."""
+        """True if many rows may be taken at once, after the rows of siblings are routed."""
         return not (self.deciders or self.direct)
 
-    def route(self, groupings: Iterable[Grouping]) -> None:
-        """Use these groupings from now on. Nothing may be waiting."""
+    def route(self, groupings: Iterable[TaskGrouping]) -> None:
+        """Use these groupings from now on. No rows may be waiting."""
         self.groupings = list(groupings)
         self.deciders = [g for g in self.groupings if g.decides_at_emit]
 
     def always_copied(self) -> bool:
-        """True if each row goes to at least one task."""
+        """Return True if each row goes to at least one task."""
         return any(not grouping.may_choose_none for grouping in self.groupings)
 
     def checked_row(self, values: Any, direct_task: int | None) -> Row:
-        """The row of one careful emit: its width, its keys and its direct task are in order, or it raises."""
+        """Return the row of one emit after checks of width, keys and direct task. Raises if one fails."""
         row = self.row_of(values)
         if self.key_positions:
             self.check_keys(row)
         if direct_task is not None and not self.direct:
             raise ValueError(
-                f"{self.where} is not direct: declare it with Stream(..., direct=True), or leave direct_task out"
+                f"{self.where}: direct_task given, but the stream is not direct\nhint: declare it with "
+                "Stream(..., direct=True), or leave out direct_task"
             )
         return row
 
     def row_of(self, values: Any) -> Row:
-        """``values`` as a row. Raises TypeError, ValueError with the cure."""
+        """Return ``values`` as a row. Raises TypeError or ValueError with a hint."""
         if values.__class__ is not tuple:
             if values is None or isinstance(values, str | bytes) or not isinstance(values, Sequence):
                 raise TypeError(
-                    f"{self.where}: emit takes a list or tuple of values, not {type(values).__name__}: "
-                    f"emit([{', '.join(self.fields)}])"
+                    f"{self.where}: emit takes a list or tuple of values, not {type(values).__name__}\n"
+                    f"hint: emit([{', '.join(self.fields)}])"
                 )
             values = tuple(values)
         if len(values) != self.width:
-            raise self.wrong_width(values)
+            raise self.width_error(values)
         row: Row = values
         return row
 
     def check_keys(self, row: Row) -> None:
-        """Raises UnsupportedKey, naming component, stream and field, when a grouping key has no stable hash."""
+        """Check that the grouping keys can be hashed. Raises UnsupportedKey with component, stream and field."""
         for grouping in self.groupings:
-            if isinstance(grouping, Fields):
+            if isinstance(grouping, FieldsGrouping):
                 try:
                     grouping.check(row)
                 except UnsupportedKey as error:
                     raise error.located(self.component, self.name, self._bad_field(row)) from None
 
     def rows_of(self, values: Iterable[Any]) -> list[Row]:
-        """Many values as rows, checked as one emit would be. Raises TypeError, ValueError, UnsupportedKey."""
+        """Return many values as rows, checked like single emits. Raises TypeError, ValueError, UnsupportedKey."""
         rows = list(values)
         if not set(map(type, rows)) <= {tuple}:
             rows = [self.row_of(row) for row in rows]
         if not set(map(len, rows)) <= {self.width}:
-            raise self.wrong_width(next(row for row in rows if len(row) != self.width))
+            raise self.width_error(next(row for row in rows if len(row) != self.width))
         for position in self.key_positions:
             if not set(map(type, map(itemgetter(position), rows))) <= KEY_TYPES:
                 for row in rows:
@@ -118,7 +116,7 @@ class OutputStream:
         return ""
 
     def decide(self, row: Row, direct_task: int | None) -> None:
-        """Let direct and custom groupings choose; all of them or, when one refuses, none."""
+        """Let direct and custom groupings choose tasks: all of them or, if one raises, none."""
         if direct_task is not None and not any(direct_task in g.tasks for g in self.deciders):
             readers = sorted({task for g in self.deciders for task in g.tasks})
             raise ValueError(f"{self.where}: task {direct_task} does not read it (readers: {readers})")
@@ -130,28 +128,30 @@ class OutputStream:
                     earlier.forget_last()
                 raise
 
-    def split(self, rows: list[Row]) -> list[Part]:
-        """Which of these rows, the next in order, go to which tasks."""
+    def split(self, rows: list[Row]) -> list[RoutedRows]:
+        """Divide these rows, the next in order, among tasks."""
         return [part for grouping in self.groupings for part in grouping.split(rows)]
 
     def take(self) -> tuple[list[Row], list[Any]]:
-        """What waits, as lists of the caller's own. User code may emit meanwhile: an emit appends to ``anchors`` first,
-        so there is an anchor to every row that is taken."""
+        """Remove and return the waiting rows and anchors as new lists.
+
+        User code may emit meanwhile. An emit appends to ``anchors`` first, so there is an anchor for every row taken.
+        """
         count = len(self.rows)
         rows, anchors = self.rows[:count], self.anchors[:count]
         self.emitted += count
         self.emitted_ever += count
         del self.rows[:count], self.anchors[:count]
-        self.look_at = 0
+        self.gate_at = 0
         return rows, anchors
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """Location for error messages."""
         return f"component {self.component!r}, stream {self.name!r}"
 
-    def wrong_width(self, values: Any) -> ValueError:
-        """The error for a row of the wrong length."""
+    def width_error(self, values: Any) -> ValueError:
+        """Return the error for a row of the wrong length."""
         names = ", ".join(self.fields) or "no fields"
         return ValueError(f"{self.where} has {self.width} fields ({names}), and {len(values)} values were emitted")
 
@@ -191,7 +191,7 @@ class Router:
         self.route(plan)
 
     def route(self, plan: PhysicalPlan) -> None:
-        """Apply the groupings to the tasks of this plan. Nothing may be waiting."""
+        """Apply the groupings to the tasks of this plan. No rows may be waiting."""
         for stream in self.streams.values():
             mine = [edge for edge in self._edges if edge.stream == stream.name]
             direct = sum(edge.grouping.kind is GroupingKind.DIRECT for edge in mine)

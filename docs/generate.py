@@ -20,7 +20,7 @@ from heron_apiserver.api_server import ApiServer
 from heron_apiserver.application import make_app as make_apiserver
 from heron_apiserver.server import ApiServerOptions, cluster_config, prepare_home, store_and_scheduler
 from heron_apiserver.tokens import TokenBook
-from heron_cli.main import make_app as make_command
+from heron_cli.application import make_app as make_command
 from heron_runtime import failures
 from heron_runtime.model.metrics import SECTIONS, MetricDefinition, MetricKey
 from heron_runtime.model.settings import ALL_SETTINGS, Setting

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
-from heron_cli.main import make_app
+from heron_cli.application import make_app
 from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
 

@@ -110,7 +110,8 @@ def test_with_acks_settings_change_and_a_container_moves(tmp_path: Path) -> None
         planned = run.door.json("move", "local", run.name, str(number), "--dry-run")
         assert (planned["new_containers"], planned["removed_containers"]) == ([number + 1], [number])
         assert "no container 99" in run.door.heron("move", "local", run.name, "99", code=2).stderr
-        assert "no hosts" in run.door.heron("move", "local", run.name, str(number), "elsewhere", code=2).stderr
+        refused = run.door.heron("move", "local", run.name, str(number), "elsewhere", code=2)
+        assert "cannot place containers on a host" in refused.stderr
         run.door.heron("move", "local", run.name, str(number))
         wait_until_equal(
             lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, number + 1}, "it has moved"

@@ -171,7 +171,7 @@ def test_a_topology_that_does_not_come_up_is_taken_back(home: Path, heron: Heron
         log_in(heron, server)
         done = heron.run("submit", PLACE, str(broken), code=1)
         assert "no such database" in done.stderr
-        assert "taken back" in done.stderr
+        assert "withdrawn" in done.stderr
         assert heron.data("list", "staging") == []
         heron.run("submit", PLACE, str(tmp_path / "nothing.py"), code=3)
 

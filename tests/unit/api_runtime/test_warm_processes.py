@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from heron_cli import early
+from heron_cli import __main__ as entry
 from heron_runtime import spawn
 
 SHOW = """
@@ -57,7 +57,7 @@ def test_one_that_nobody_wants_ends_with_its_parent() -> None:
 def test_only_a_submit_to_the_local_cluster_begins_early(monkeypatch) -> None:
     begun: list[str] = []
     monkeypatch.setattr(spawn, "warm_up", lambda module, *_: begun.append(module))
-    monkeypatch.setattr(early, "warm_up", lambda module, *_: begun.append(module))
+    monkeypatch.setattr(entry, "warm_up", lambda module, *_: begun.append(module))
     define, scheduler = "heron_control.packaging.define", "heron_scheduler"
     for line, expected in (
         ("submit local flow.py", [define, scheduler]),
@@ -68,5 +68,5 @@ def test_only_a_submit_to_the_local_cluster_begins_early(monkeypatch) -> None:
         ("", []),
     ):
         begun.clear()
-        early.begin(line.split())
+        entry.warm_up_processes(line.split())
         assert begun == expected, line

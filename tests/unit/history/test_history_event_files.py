@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from data_pipeline.shell import audit
 from data_pipeline.shell.history_rows import joined
-from heron_cli.history_events import time_of
+from heron_cli.options import parse_past_instant
 from heron_control.history.reading import Events, History, find
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.model.history import (
@@ -110,10 +110,10 @@ def test_the_record_of_the_api_server_is_among_them(tmp_path: Path) -> None:
 
 
 def test_times_as_people_write_them() -> None:
-    assert time_of("", 0.0) is None
-    assert time_of("2025-11-25", 0.0) == START
-    assert time_of("2025-11-25T01:00+01:00", 0.0) == START
-    assert [time_of(text, 1000.0) for text in ("90s", "1.5m", "9d")] == [910_000, 910_000, 0]
+    assert parse_past_instant("", 0.0) is None
+    assert parse_past_instant("2025-11-25", 0.0) == START
+    assert parse_past_instant("2025-11-25T01:00+01:00", 0.0) == START
+    assert [parse_past_instant(text, 1000.0) for text in ("90s", "1.5m", "9d")] == [910_000, 910_000, 0]
     for text in ("yesterday", "9x", "m", "25:00"):
-        with pytest.raises(UsageError, match="is no time"):
-            time_of(text, 0.0)
+        with pytest.raises(UsageError, match="invalid time"):
+            parse_past_instant(text, 0.0)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from topology_world import all_processes, definition, execution, packing, process
 
-from heron_cli.kept_state import lines
-from heron_cli.wait import summary
+from heron_cli.commands.status import describe_tasks_state
+from heron_cli.wait import summarize_failure
 from heron_control.inspection.kept_state import CURE, kept_state, names, state_word
 from heron_control.inspection.status_document import from_document, to_document
 from heron_control.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
@@ -55,7 +55,7 @@ def status(
 def texts(state: CheckpointStatus | None, generation: Generation = RUNNING) -> list[str]:
     found = kept_state(record(generation), master(state) if state is not None else None)
     assert found is not None
-    return [text for text, _ in lines(found, 1_003.0)]
+    return [text for text, _ in describe_tasks_state(found, 1_003.0)]
 
 
 def test_in_other_modes_nothing_is_there() -> None:
@@ -69,7 +69,8 @@ def test_one_that_runs() -> None:
     state = CheckpointStatus(3, GenerationPhase.RUNNING, RUNNING.cause, 12, last=LAST, restores=2, phase_ms=65_000)
     assert texts(state) == [
         "state: generation 3 runs for 1 min; restores: 2, the last after task 2: it was restarted",
-        "last complete checkpoint: 12, 3 s ago, in 120 ms, bubble 14 ms, 12.1 KiB, waited most for container_2_count_3",
+        "last complete checkpoint: 12, 3 s ago, in 120 ms, bubble 14 ms, 12.1 KiB, "
+        "waited longest for container_2_count_3",
     ]
     shown = status(state)
     assert (shown.state, shown.cause()) == ("running", "")
@@ -81,14 +82,14 @@ def test_one_that_runs() -> None:
 @pytest.mark.parametrize(
     ("quiet", "waits", "said"),
     [
-        (False, (2, 3), "waits for container_2_count_2, container_2_count_3 to align"),
-        (True, (3,), "waits for container_2_count_3 to write"),
-        (True, (), "it is made the last complete one"),
+        (False, (2, 3), "waiting for container_2_count_2, container_2_count_3 to align"),
+        (True, (3,), "waiting for container_2_count_3 to write"),
+        (True, (), "writing its manifest"),
     ],
 )
 def test_the_one_under_way_names_who_is_waited_for(quiet: bool, waits: tuple[int, ...], said: str) -> None:
     state = CheckpointStatus(3, GenerationPhase.RUNNING, under=13, under_ms=1_540, all_quiet=quiet, waits_for=waits)
-    assert texts(state)[1:] == ["last complete checkpoint: none yet", f"checkpoint 13 is under way for 1.5 s: {said}"]
+    assert texts(state)[1:] == ["last complete checkpoint: none", f"checkpoint 13 began 1.5 s ago: {said}"]
 
 
 def test_cancelled_ones_and_those_of_another_master() -> None:
@@ -100,7 +101,7 @@ def test_cancelled_ones_and_those_of_another_master() -> None:
         cancelled_why="task 3 declines: full",
     )
     assert texts(state)[1:] == [
-        "last complete checkpoint: 12, 12 B, of a master before this one",
+        "last complete checkpoint: 12, 12 B, taken under an earlier topology master",
         "checkpoints cancelled: 2, the last one: task 3 declines: full",
     ]
 
@@ -127,9 +128,9 @@ def test_one_that_has_failed_says_the_cause_and_the_cure() -> None:
 
 def test_who_waits_for_it_to_run_is_told_the_cause_whatever_else_is_not_well() -> None:
     failed = status(CheckpointStatus(9, GenerationPhase.FAILED, "task 2: ValueError: 5", 12))
-    assert summary(failed, starter_lives=True) == "generation 9 has failed: task 2: ValueError: 5"
+    assert summarize_failure(failed, starter_lives=True) == "generation 9 has failed: task 2: ValueError: 5"
     restored = status(CheckpointStatus(4, GenerationPhase.RESTORING, "task 2 died", 12, (task_participant(2),)))
-    assert summary(restored, starter_lives=True).endswith("after task 2 died; waits for container_2_count_2")
+    assert summarize_failure(restored, starter_lives=True).endswith("after task 2 died; waits for container_2_count_2")
 
 
 @pytest.mark.parametrize(

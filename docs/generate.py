@@ -73,8 +73,11 @@ server and the tracker answer for the same kind of error.
 |---|---|---|---|
 """
 
-# Classes that users meet without importing them from ``heronry``.
+# Base classes and classes that users meet without importing them from ``heronry``.
 _MORE_API = (
+    "heronry.api.component.Component",
+    "heronry.api.tuples.TupleBatch",
+    "heronry.api.grouping.CustomGrouping",
     "heronry.api.context.TopologyContext",
     "heronry.api.metrics.CountMetric",
     "heronry.api.metrics.MultiCountMetric",

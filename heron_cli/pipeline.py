@@ -74,9 +74,9 @@ def backfill(
 ) -> None:
     """Recompute the buckets of a time range and keep the others of the previous batch.
 
-    As `run`, but only records between the two are read: for what has come since the last batch (`--from last`), or for
-    days whose archive was mended. By default the second instant is T, as `run` has it; if it is earlier the batch goes
-    on to own what it owned.
+    Reads only the records between `--from` and `--to`, where `run` reads all. Use it for what has arrived since the
+    last batch (`--from last`), or for days whose archive was repaired. `--to` defaults to the end T that `run` would
+    choose. With an earlier `--to`, the batch still owns all buckets that the previous batch owned.
     """
     _batch(what, program, arguments or (), from_, to, force, input_path or (), input_format, master, conf or ())
 

@@ -104,10 +104,13 @@ with 6 after 408 and 429, and with 1 after 507.
 | 128 + N | Signal N |
 """
 
-# Classes that users meet without importing them from ``heronry``.
+# Base classes and classes that users meet without importing them from ``heronry``.
 _MORE_API = (
     "heronry.api.component.KeyedMapping",
     "heronry.api.spec.ComponentDeclaration",
+    "heronry.api.tuples.TupleBatch",
+    "heronry.api.grouping.CustomGrouping",
+    "heronry.api.context.TopologyContext",
     "heronry.api.metrics.CountMetric",
     "heronry.api.metrics.MultiCountMetric",
     "heronry.api.metrics.GaugeMetric",
@@ -115,6 +118,27 @@ _MORE_API = (
     "heronry.api.metrics.LatencyMetric",
     "heronry.api.serializer.Serializer",
 )
+
+# Attributes and optional methods of component classes: class, name, meaning.
+_MEMBERS = (
+    (
+        "Component",
+        "outputs",
+        "Names of the fields of the default stream, and `Stream` objects for more streams.",
+    ),
+    ("Component", "config", "Configuration of the component: its own `user.` keys and the keys marked *component*."),
+    ("Component", "keyed", "Values by key (bolts with fields grouping) or positions by split (spouts with `splits`)."),
+    ("Component", "state", "Mapping of this task. Saved in checkpoints with `EFFECTIVELY_ONCE`, as `keyed` is."),
+    ("Bolt", "auto_ack", "Ack a tuple when `process` returns. True in `BasicBolt` and `BatchBolt`."),
+    ("Bolt", "auto_anchor", "Anchor emits to the current tuple. True in `BasicBolt`."),
+    ("Bolt", "exception_policy", "`fail` or `restart`, unless `topology.on.exception` is set. `restart` in `Bolt`."),
+    ("Bolt", "output_effect", "Effect outside of the topology: `idempotent` or `at_least_once` (`EFFECTIVELY_ONCE`)."),
+    ("Bolt", "dead_letters", "Stream that receives records on which `process` raises (`EFFECTIVELY_ONCE`)."),
+    ("Spout", "emit_time_ms(values)", "Time of the data in ms since 1970, for `topology.spout.drop.older.ms`."),
+    ("Component", "merge_state(states)", "Take over `self.state` of tasks that `heron update` removed."),
+    ("Component", "union_state(states)", "Receive `self.state` of all tasks of the component after a restore."),
+)
+_DUCK_TYPED = ("emit_time_ms", "merge_state", "union_state")  # no base class defines them
 
 _EXIT_MEANINGS = {
     "Failure": "The command failed.",
@@ -157,9 +181,21 @@ def api_page(title: str, module: str, more: Iterable[str] = ()) -> str:
     homes = [getattr(getattr(names, name), "__module__", module) + "." + name for name in names.__all__]
     parts = [f"# {title}\n\nImport these names from `{module}`.\n", *(f"::: {home}\n" for home in homes)]
     if more:
+        parts[1:1] = [members_section(), "::: heronry.api.component.Component\n"]
         parts += ["Classes that components receive or that are imported from their own module:\n"]
         parts += [f"::: {home}\n" for home in more]
     return "\n".join(parts)
+
+
+def members_section() -> str:
+    """Return the table of attributes and optional methods of component classes."""
+    classes = importlib.import_module("heronry.api.component")
+    for kind, name, _ in _MEMBERS:
+        if name.partition("(")[0] not in _DUCK_TYPED and not hasattr(getattr(classes, kind), name):
+            raise LookupError(f"{kind} has no attribute {name!r}: correct _MEMBERS")
+    rows = [f"| `{kind}` | `{name}` | {meaning} |" for kind, name, meaning in _MEMBERS]
+    head = "## Attributes and optional methods of components\n\nA component class may set or define these names.\n"
+    return "\n".join([head, "| Class | Name | Meaning |", "|---|---|---|", *rows, ""])
 
 
 def cli_page() -> str:

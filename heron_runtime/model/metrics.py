@@ -116,8 +116,8 @@ EXECUTOR_METRICS: tuple[MetricDefinition, ...] = (
         "heron_next_tuple_latency_seconds", LATENCY, "time inside next_tuple", scale=MS),
     MetricDefinition(PENDING_ACKED_COUNT, "heron_spout_pending", GAUGE, "tracked tuples in flight of this spout task"),
     MetricDefinition(SPOUT_LAG, "heron_spout_lag_seconds", GAUGE,
-        "age of the oldest tuple tree in flight of this spout task; 0 when none is; not there without acks, where "
-        "nobody hears when a tuple is done (tuples emitted without an id do not count, for the same reason)", scale=MS),
+        "age of the oldest tuple tree in flight of this spout task; 0 without any. Only with acks; tuples emitted "
+        "without a message id are not tracked and do not count", scale=MS),
     MetricDefinition("__busy-time-ms", "heron_busy_seconds_total", COUNTER,
         "time the executor spent working", scale=MS),
     MetricDefinition("__idle-time-ms", "heron_idle_seconds_total", COUNTER,
@@ -306,7 +306,7 @@ TOPOLOGY_MASTER_METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition("__checkpoint-removals-failed", "heron_topology_checkpoint_removals_failed_total", COUNTER,
         "times files of old checkpoints could not be removed"),
     MetricDefinition("__topology-lag-ms", "heron_topology_lag_seconds", GAUGE,
-        "age of the oldest tuple tree in flight in the topology: the worst of its spouts; not there without acks",
+        "age of the oldest tuple tree in flight in the topology: the maximum of its spouts. Only with acks",
         scale=MS),
     MetricDefinition("__reserved-cpu-cores", "heron_topology_reserved_cpu_cores", GAUGE,
         "CPU cores of the packing plan"),

@@ -23,6 +23,9 @@ RUNNING = [  # pages whose Python blocks stand alone
         for name in (
             "reference/faq.md",
             "how-to/test-component.md",
+            "how-to/packages.md",
+            "how-to/logging.md",
+            "how-to/troubleshooting.md",
             "how-to/migrate-from-storm.md",
             "how-to/kafka-to-postgres.md",
             "how-to/custom-grouping.md",

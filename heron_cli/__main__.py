@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 
 from heron_control.packaging import definer
-from heron_runtime.commands import warm_up
+from heron_runtime.spawn import warm_up
 
 SUBMIT, LOCAL, SLURM = "submit", "local", "slurm"  # as in heron_cli.clusters, which would import more
-SCHEDULER_MODULES = ("heron_scheduler.shell.main", "heron_runtime.state.files")
+SCHEDULER_MODULES = ("heron_scheduler.process", "heron_runtime.state.files")
 READ_ONLY_OPTIONS = frozenset({"--help", "-h", "--dry-run"})
 
 

@@ -1,6 +1,6 @@
 """The application ``heron``: the table of its commands, the report of their errors, and its entry point.
 
-A command is a function of ``heron_cli.commands`` that raises ``Failure`` or an exception that ``translate`` knows. A
+A command is a function of ``heron_cli.commands`` that raises ``Failure`` or an exception that ``to_failure`` knows. A
 command line imports its own command only, since importing all of them takes much longer.
 """
 
@@ -21,8 +21,7 @@ import typer
 import typer.core
 
 from heron_cli.console import is_verbose, print_message, show_error
-from heron_runtime.failures import Interrupted
-from heron_runtime.net.foreign import translate
+from heron_runtime.failures import Interrupted, to_failure
 
 HELP_WORDS = ("", "-h", "--help")  # of a command line that only prints the help
 COMPLETION_VARIABLE = "_HERON_COMPLETE"  # the shell asks for completions, which need the options of the commands
@@ -215,7 +214,7 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except Exception as error:
-            known = translate(error)
+            known = to_failure(error)
             if known is None:
                 _report_fault(error)
                 raise typer.Exit(1) from None

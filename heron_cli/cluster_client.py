@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # a dry run uses no client, and imports no gRPC
     from heron_cli.clusters import ClusterAddress
     from heron_control.inspection.inspector import LoggedProcess
     from heron_control.inspection.topology_status import TopologyStatus
-    from heron_control.packaging.fitting import Target
+    from heron_control.packaging.requirements import TargetPlatform
     from heron_control.packing.update import UpdateRequest
     from heron_control.submission.submission import Submission
     from heron_runtime.model.topology import TopologyState
@@ -48,7 +48,7 @@ class ClusterClient(Protocol):
     def session(self) -> AbstractContextManager[object]:
         """Share one connection between the operations within the block. Optional; can be nested."""
 
-    def target(self) -> Target | None:
+    def target(self) -> TargetPlatform | None:
         """Return the platform that packages have to fit, None if it is that of this interpreter."""
 
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:

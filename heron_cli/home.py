@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from heron_runtime.failures import Failure, NotAllowed
 from heron_runtime.files import replace_file
-from heron_runtime.user_config import NAME, read_config
-from heron_runtime.user_home import home_of_user
+from heron_runtime.user_home import NAME, home_of_user, read_config
 
 if TYPE_CHECKING:
     from heron_runtime.state.local import StoreAddress

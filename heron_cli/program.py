@@ -13,8 +13,8 @@ from typing import Any
 from heron_cli.console import indent_foreign_text, print_detail, print_message
 from heron_cli.home import Home
 from heron_cli.options import read_property, reject_idle_keys
-from heron_control.packaging.definer import Said
-from heron_control.packaging.load import define_topology
+from heron_control.packaging.definer import TopologyTraits
+from heron_control.packaging.definition import define_topology
 from heron_control.packaging.package import stage_package
 from heron_control.progress import Progress
 from heron_runtime.failures import InvalidTopology, UsageError
@@ -47,7 +47,7 @@ def load_topology(
     progress: Progress,
     *,
     draws_keys: bool,
-) -> tuple[TopologyDefinition, Said]:
+) -> tuple[TopologyDefinition, TopologyTraits]:
     """Stage the package with its requirements, and evaluate its topology in a process of its own.
 
     Args:
@@ -75,7 +75,7 @@ def load_topology(
         from heron_runtime.net.identity import warm_up
 
         warm_up()  # this process only waits now
-    traits: list[Said] = []
+    traits: list[TopologyTraits] = []
     definition = define_topology(
         staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS,
         show=lambda text: print_message(indent_foreign_text(text)), tells=traits.append,
@@ -137,7 +137,7 @@ def apply_settings(
     return configured_definition
 
 
-def check_traits(definition: TopologyDefinition, traits: Said, *, strict: bool) -> None:
+def check_traits(definition: TopologyDefinition, traits: TopologyTraits, *, strict: bool) -> None:
     """Warn if the configuration contradicts what the classes declare. Raises InvalidTopology if `strict`."""
     check_ack_handlers(definition, traits.hearing, strict=strict)
     check_output_effects(definition, traits.ends, strict=strict)

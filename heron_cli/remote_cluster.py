@@ -25,7 +25,7 @@ from heron_cli.home import SavedLogin
 from heron_control.inspection.inspector import LoggedProcess
 from heron_control.inspection.status_document import from_document
 from heron_control.inspection.topology_status import TopologyStatus
-from heron_control.packaging.fitting import Target
+from heron_control.packaging.requirements import TargetPlatform
 from heron_control.packaging.shipping import pack_package
 from heron_control.packing.update import UpdateRequest
 from heron_control.progress import Progress
@@ -45,7 +45,7 @@ class _Version(msgspec.Struct):
     """Name of the cluster, platform of its containers and limits of an API server."""
 
     cluster: str
-    runs: Target
+    runs: TargetPlatform
     max_package_bytes: int
 
 
@@ -84,7 +84,7 @@ class RemoteCluster:
         except msgspec.ValidationError as error:
             raise Failure(f"{self._login.api}: unsupported version of the API server: {error}") from None
 
-    def target(self) -> Target:
+    def target(self) -> TargetPlatform:
         """Return the platform of the server's containers."""
         return self.version().runs
 

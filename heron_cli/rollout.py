@@ -22,10 +22,15 @@ from heron_cli.clusters import ClusterAddress, user_role
 from heron_cli.console import print_detail, print_message
 from heron_cli.home import Home
 from heron_cli.wait import TopologyStartTimeout, TopologyStateUnknown, wait_for_state
-from heron_control.packaging.fitting import Target, misfits, pip_arguments, runs_as_here
-from heron_control.packaging.package import staged
-from heron_control.packaging.requirements import install_requirements
-from heron_control.packing.runtime_config import changed_settings
+from heron_control.packaging.package import open_staged_package
+from heron_control.packaging.requirements import (
+    TargetPlatform,
+    find_incompatible_modules,
+    install_requirements,
+    is_compatible,
+    pip_arguments,
+)
+from heron_control.packing.runtime_settings import changed_settings
 from heron_control.progress import Progress
 from heron_control.schedulers.topology_folder import PACKAGE, load_launch
 from heron_control.submission.submission import Carry, StartFrom, Submission
@@ -41,23 +46,23 @@ UPGRADE_PREFIX = "upgrade-"
 
 
 def fit_package(cluster: ClusterClient, package: Path, home: Home, progress: Progress) -> None:
-    """Make the staged package importable for the containers of the cluster. Raises InvalidTopology."""
+    """Make the open_staged_package package importable for the containers of the cluster. Raises InvalidTopology."""
     target = cluster.target()
     if target is not None:
         fit_to_target(package, target, cluster.name, home.root / "cache", progress)
 
 
-def fit_to_target(package: Path, target: Target, cluster: str, cache: Path, progress: Progress) -> None:
-    """Install the requirements of the staged package for another platform, if it differs from this one.
+def fit_to_target(package: Path, target: TargetPlatform, cluster: str, cache: Path, progress: Progress) -> None:
+    """Install the requirements of the open_staged_package package for another platform, if it differs from this one.
 
     The definition was evaluated with the requirements of this interpreter; the containers may get another installation.
 
     Raises:
         InvalidTopology: The target cannot import the package.
     """
-    package_files = staged(package)
+    package_files = open_staged_package(package)
     submit_elsewhere = f"submit from Python {target.python} on {target.system} {target.machine}."
-    if package_files.requirements is not None and not runs_as_here(target):
+    if package_files.requirements is not None and not is_compatible(target):
         progress(f"fetching {package_files.requirements.name} for {target}")
         try:
             install_requirements(package_files, cache, pip_arguments=pip_arguments(target))
@@ -67,7 +72,7 @@ def fit_to_target(package: Path, target: Target, cluster: str, cache: Path, prog
                 "Only wheels can be installed for another interpreter: choose versions that have one, or "
                 f"{submit_elsewhere}",
             ) from error
-    not_importable = misfits(package, target)
+    not_importable = find_incompatible_modules(package, target)
     if not_importable:
         raise InvalidTopology(
             f"the containers of {cluster} run {target} and cannot import {listing(not_importable, 5)}",
@@ -91,7 +96,7 @@ def make_submission(
     Args:
         definition: The topology.
         packing: Its packing plan.
-        package: Folder of the staged package.
+        package: Folder of the open_staged_package package.
         address: Role and environment of the topology.
         values: Settings of the cluster and of the command line. Those of the operator (``heron.*``) are submitted,
             except those that apply to the whole cluster.

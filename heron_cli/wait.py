@@ -9,9 +9,8 @@ from heron_cli.cluster_client import ClusterClient
 from heron_cli.clusters import ClusterAddress
 from heron_control.inspection.topology_status import TopologyStatus, describe
 from heron_control.progress import Progress
-from heron_runtime.failures import Failure, Unavailable
-from heron_runtime.model.plan import Phase
-from heron_runtime.net.foreign import translate
+from heron_runtime.failures import Failure, Unavailable, to_failure
+from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.wire.container import ProcessState
 
 POLL_SECS = 0.2
@@ -72,7 +71,7 @@ def wait_for_state(
         try:
             status = cluster.status(address, name)
         except Exception as error:
-            known = translate(error)
+            known = to_failure(error)
             if not isinstance(known, Unavailable):
                 raise
             if began > deadline:
@@ -106,7 +105,7 @@ def wait_for_state(
 def summarize_failure(status: TopologyStatus, starter_lives: bool) -> str:
     """Return in one line why the topology does not run."""
     unwell = status.unwell()
-    if status.tasks_state is not None and status.tasks_state.phase is Phase.FAILED:
+    if status.tasks_state is not None and status.tasks_state.phase is GenerationPhase.FAILED:
         # Without its advice: the topology is withdrawn, so nothing is left to restore.
         return f"generation {status.tasks_state.generation} has failed: {status.tasks_state.cause or 'unknown cause'}"
     if not starter_lives and not any(process.restarts for process in unwell):

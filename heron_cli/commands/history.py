@@ -28,7 +28,7 @@ from heron_control.history.loads import loads
 from heron_control.history.reading import MAX_EVENTS, Events, History, find, newest_first
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.history_folder import places, read_about
-from heron_runtime.model.history import HISTORY, KINDS, LEVEL_MS, Event, Place
+from heron_runtime.model.history import HISTORY, KINDS, LEVEL_MS, HistoryEvent, SubmissionPath
 from heron_runtime.user_home import home_of_user
 
 
@@ -54,7 +54,7 @@ def _at(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _event_document(each: Event) -> dict[str, object]:
+def _event_document(each: HistoryEvent) -> dict[str, object]:
     return {
         "time": _at(each.time_ms), "kind": each.kind, "container": each.container, "component": each.component or None,
         "instance": each.instance or None, "count": each.count, "text": each.text, "detail": each.detail or None,
@@ -202,7 +202,7 @@ def _root(folder: Path | None) -> Path:
     return folder.absolute() if folder is not None else home_of_user() / HISTORY
 
 
-def _submission(root: Path, place: Place, submitted_at: float) -> dict[str, Any]:
+def _submission(root: Path, place: SubmissionPath, submitted_at: float) -> dict[str, Any]:
     about = read_about(root / place.path)
     return {
         "topology": place.topology, "place": place.target, "id": place.id,
@@ -233,7 +233,7 @@ def _advice_row(each: Advised) -> list[object]:
     ]
 
 
-def _advice_document(place: Place, advice: Advice, from_ms: int, to_ms: int, command: str) -> dict[str, Any]:
+def _advice_document(place: SubmissionPath, advice: Advice, from_ms: int, to_ms: int, command: str) -> dict[str, Any]:
     return {
         "topology": place.topology, "place": place.target, "id": place.id, "from_ms": from_ms, "to_ms": to_ms,
         "components": [

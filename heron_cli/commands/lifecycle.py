@@ -19,7 +19,7 @@ from heron_cli.options import (
 )
 from heron_cli.wait import wait_for_state
 from heron_control.inspection import stream_runs
-from heron_control.packing.runtime_config import read_settings
+from heron_control.packing.runtime_settings import read_settings
 from heron_control.packing.update import UpdateRequest, read_parallelism
 from heron_control.schedulers.scheduler import ALL
 from heron_runtime.failures import UsageError

@@ -23,8 +23,8 @@ from heron_cli.console import Format, format_age, format_bytes, print_json, prin
 from heron_cli.home import Home
 from heron_cli.options import OutputOption, VerboseOption
 from heron_control.schedulers.identity import is_held, last_holder
-from heron_runtime.commands import start_session
 from heron_runtime.failures import ExistsAlready, Failure, UsageError
+from heron_runtime.spawn import start_session
 
 KEEPER = "data_pipeline.shell.keeper"
 ARCHIVE = "data_pipeline.shell.class_archive"

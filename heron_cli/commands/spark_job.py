@@ -22,8 +22,8 @@ import typer
 from heron_cli.clusters import SPARK
 from heron_cli.console import is_verbose
 from heron_cli.options import parse_instant
-from heron_runtime.commands import child_environment
 from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
+from heron_runtime.spawn import child_environment
 
 STOP_SECS = 20.0
 FORMATS = ("text", "json", "csv", "parquet", "orc", "archive")

@@ -29,7 +29,7 @@ from heron_control.inspection.topology_status import TopologyStatus, as_json
 from heron_runtime.failures import one_line
 from heron_runtime.model.containers import label_of
 from heron_runtime.model.dataflow import Cause
-from heron_runtime.model.plan import Phase
+from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 
 
@@ -178,7 +178,7 @@ def describe_tasks_state(state: KeptState, now: float) -> list[tuple[str, str]]:
         now: Seconds since 1970.
     """
     shown = [_describe_phase(state)]
-    if state.storage_fault and state.phase is Phase.RUNNING:
+    if state.storage_fault and state.phase is GenerationPhase.RUNNING:
         shown.append((state.trouble, "bold red"))
     if not state.told:
         shown.append(("state: the topology master does not answer; shown is its last plan", "yellow"))
@@ -192,9 +192,9 @@ def describe_tasks_state(state: KeptState, now: float) -> list[tuple[str, str]]:
 
 
 def _describe_phase(state: KeptState) -> tuple[str, str]:
-    if state.phase is Phase.FAILED:
+    if state.phase is GenerationPhase.FAILED:
         return f"state: {state.trouble}", "bold red"
-    if state.phase is Phase.RESTORING:
+    if state.phase is GenerationPhase.RESTORING:
         return f"state: {state.trouble}", "yellow"
     text = f"state: generation {state.generation} runs"
     if state.phase_seconds is not None:

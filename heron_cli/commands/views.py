@@ -12,7 +12,7 @@ import typer
 from heron_cli.console import Format, print_json, print_line, print_message, print_table
 from heron_cli.options import OutputOption, VerboseOption, format_instant, parse_instant
 from heron_runtime.failures import Unavailable, UsageError
-from heron_tracker.core.plain import plain
+from heron_tracker.core.json_values import json_value
 from heronry.pipeline import read_view
 from heronry.pipeline.questions import Range, Total, page, series, top
 from heronry.pipeline.registry import Registered, all_registered, registered
@@ -200,14 +200,14 @@ def show_series(
         {
             "start": format_instant(each.start),
             "end": format_instant(each.end),
-            "value": plain(each.value),
+            "value": json_value(each.value),
             "owner": each.owner,
         }
         for each in result.buckets
     ]
     following = None if result.next_ms is None else format_instant(result.next_ms)
     if output is Format.JSON:
-        print_json({"key": plain(_parse_key(key)), "buckets": rows, "next": following})
+        print_json({"key": json_value(_parse_key(key)), "buckets": rows, "next": following})
         return
     columns = ("start", "end", "value", "owner")
     print_table(columns, [[row[name] for name in columns] for row in rows], ("value",))
@@ -236,18 +236,18 @@ def _parse_key(text: str) -> Any:
 
 
 def _total_documents(totals: Iterable[Total]) -> list[dict[str, Any]]:
-    return [{"key": plain(total.key), "value": plain(total.value)} for total in totals]
+    return [{"key": json_value(total.key), "value": json_value(total.value)} for total in totals]
 
 
 def _print_totals(totals: Iterable[Total]) -> None:
-    rows = [[_format_key(total.key), plain(total.value)] for total in totals]
+    rows = [[_format_key(total.key), json_value(total.value)] for total in totals]
     print_table(("key", "value"), rows, ("value",))
 
 
 def _format_key(key: Any) -> str:
     """Format a key as an argument of ``heron pipeline series``: as JSON, or as text that is not JSON."""
     is_bare = isinstance(key, str) and not _is_json(key)
-    return key if is_bare else json.dumps(plain(key), ensure_ascii=False)
+    return key if is_bare else json.dumps(json_value(key), ensure_ascii=False)
 
 
 def _is_json(text: str) -> bool:

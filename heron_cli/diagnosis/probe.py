@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from heron_cli.diagnosis.findings import Finding, bad
-from heron_runtime.failures import one_line
-from heron_runtime.net.foreign import translate
+from heron_runtime.failures import one_line, to_failure
 
 COMMAND_SECONDS = 10.0
 CHECK_SECONDS = 60.0  # a check may run several commands
@@ -60,7 +59,7 @@ def run_check(check: str, probe: Callable[[], Iterable[Finding]], seconds: float
         try:
             results.append(list(probe()))
         except Exception as error:
-            known = translate(error)
+            known = to_failure(error)
             text, cure = (known.message, known.cure) if known else (f"{type(error).__name__}: {error}", "")
             results.append([bad(check, text, cure)])
 

@@ -163,7 +163,7 @@ class ComposeCluster:
         opened = (
             "import json, os\n"
             "from heron_runtime.state import open_store, paths\n"
-            "from heron_runtime.wire import codec\n"
+            "from heron_runtime.wire import message_codecs\n"
             "store = open_store(os.environ['HERONRY_STATE'], credential_file='/srv/heronry/store-credential')\n"
             "store.open()\n"
         )

@@ -11,7 +11,7 @@ import pytest
 from heron_cli.commands.access import parse_server_url
 from heron_cli.home import Home, SavedLogin, read_credentials, write_credentials
 from heron_cli.rollout import fit_to_target
-from heron_control.packaging.fitting import Target, this_interpreter
+from heron_control.packaging.requirements import TargetPlatform, this_interpreter
 from heron_runtime.failures import Failure, InvalidTopology, NotAllowed, UsageError
 
 OTHER = replace(this_interpreter(), python="3.99")
@@ -42,7 +42,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(package: Path, target: Target) -> None:
+def run(package: Path, target: TargetPlatform) -> None:
     fit_to_target(package, target, "docker", package.parent / "cache", lambda _: None)
 
 

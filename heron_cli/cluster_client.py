@@ -40,7 +40,7 @@ class ClusterClient(Protocol):
     """A cluster that runs topologies.
 
     Each operation on a topology takes the address and the name of the topology. Every method can raise the exceptions
-    that ``heron_runtime.net.foreign.translate`` knows.
+    that ``heron_runtime.failures.to_failure`` knows.
     """
 
     name: str

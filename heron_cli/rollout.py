@@ -46,14 +46,14 @@ UPGRADE_PREFIX = "upgrade-"
 
 
 def fit_package(cluster: ClusterClient, package: Path, home: Home, progress: Progress) -> None:
-    """Make the open_staged_package package importable for the containers of the cluster. Raises InvalidTopology."""
+    """Make the staged package importable for the containers of the cluster. Raises InvalidTopology."""
     target = cluster.target()
     if target is not None:
         fit_to_target(package, target, cluster.name, home.root / "cache", progress)
 
 
 def fit_to_target(package: Path, target: TargetPlatform, cluster: str, cache: Path, progress: Progress) -> None:
-    """Install the requirements of the open_staged_package package for another platform, if it differs from this one.
+    """Install the requirements of the staged package for another platform, if it differs from this one.
 
     The definition was evaluated with the requirements of this interpreter; the containers may get another installation.
 
@@ -96,7 +96,7 @@ def make_submission(
     Args:
         definition: The topology.
         packing: Its packing plan.
-        package: Folder of the open_staged_package package.
+        package: Folder of the staged package.
         address: Role and environment of the topology.
         values: Settings of the cluster and of the command line. Those of the operator (``heron.*``) are submitted,
             except those that apply to the whole cluster.

@@ -1,4 +1,4 @@
-"""Arguments of the user's program behind ``--``."""
+"""Words after ``--``, which belong to the program of the user."""
 
 from __future__ import annotations
 

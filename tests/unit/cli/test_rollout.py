@@ -1,4 +1,4 @@
-"""What a replacement changes, and how the version before goes on where the new one is bad."""
+"""Changes that a replacement makes, and the submission that rolls it back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def submission(definition: TopologyDefinition) -> Submission:
     return Submission(definition, pack(definition), Path("/nowhere"), "me", "default", "me")
 
 
-def test_what_an_update_had_changed_is_named() -> None:
+def test_changes_include_those_that_an_update_made() -> None:
     before = version(4, {"user.limit": 7, "user.gone": 1}, **{"topology.debug": True})
     assert describe_changes(before, version(2, {"user.limit": 5}, **{"topology.debug": False})) == [
         "count: 4 tasks before, 2 now",
@@ -37,17 +37,17 @@ def test_what_an_update_had_changed_is_named() -> None:
     assert describe_changes(before, before) == []
 
 
-def test_a_component_that_goes_is_no_difference() -> None:
+def test_a_removed_component_is_not_a_change() -> None:
     before = version(4, {})
     assert describe_changes(before, replace(before, components=before.components[:1])) == []
 
 
-def test_a_version_without_state_begins_again() -> None:
+def test_a_rollback_without_state_starts_the_same_version() -> None:
     before = submission(version(1, {}))
     assert with_upgrade_checkpoint(before, ADDRESS, []) is before
 
 
-def test_a_version_with_state_goes_on_from_where_it_was_drained() -> None:
+def test_a_rollback_with_state_starts_from_the_newest_upgrade_checkpoint() -> None:
     before = submission(version(1, STATE))
     rows = [{"name": "upgrade-9"}, {"name": "upgrade-12"}, {"name": "mine"}, {"name": None}, {"name": "upgrade-x"}]
     again = with_upgrade_checkpoint(before, ADDRESS, rows)
@@ -55,5 +55,5 @@ def test_a_version_with_state_goes_on_from_where_it_was_drained() -> None:
     assert again.start == StartFrom("local/me/default/T@upgrade-12")
 
 
-def test_a_version_whose_state_was_given_up_does_not_begin_without_it() -> None:
+def test_a_rollback_without_an_upgrade_checkpoint_is_not_possible() -> None:
     assert with_upgrade_checkpoint(submission(version(1, STATE)), ADDRESS, [{"name": "mine"}]) is None

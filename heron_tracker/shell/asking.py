@@ -74,7 +74,7 @@ class Asker:
         """Ask a container's ``heron_container``; never from memory, since logs grow. Raises NoAnswer."""
         return await self._call(record, to_container(record, container, method, request))
 
-    async def everybody(self, record: TopologyRecord, *, exceptions: bool = False) -> Answers:
+    async def query_all(self, record: TopologyRecord, *, exceptions: bool = False) -> Answers:
         """The status of scheduler, containers and master, as far as they answer within the deadline."""
         questions = status_questions(record, exceptions=exceptions)
         asked = (self._shared(record, question) for question in questions.values())

@@ -62,7 +62,7 @@ async def _metrics(tracker: Tracker, found: Found, interval: int, names: tuple[s
 
 
 async def _status(tracker: Tracker, found: Found) -> TopologyStatus:
-    answers = await tracker.asker.everybody(found.record)
+    answers = await tracker.asker.query_all(found.record)
     return topology_status(found.record, answers, time.time())
 
 

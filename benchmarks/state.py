@@ -70,7 +70,7 @@ def _checkpoints(cluster: Cluster, seconds: float) -> Iterator[CheckpointSummary
         asker = asker_of(record)
         over = time.monotonic() + seconds
         while time.monotonic() < over:
-            master = asker.everybody(record).master
+            master = asker.query_all(record).master
             if master is not None:
                 yield master.tasks_state.last
             time.sleep(LOOK_SECONDS)

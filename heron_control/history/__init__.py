@@ -1,1 +1,1 @@
-"""The history of topologies, read: rows by DuckDB, and what they advise."""
+"""Reading of topologies' history: rows by DuckDB, and scaling advice."""

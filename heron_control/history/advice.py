@@ -1,19 +1,19 @@
-"""From what components did to how many tasks they need. Pure.
+"""Scaling advice: the number of tasks that components need, from what they did. Pure.
 
-Theory of operation, after Kalavri et al., *Three steps is all you need* (DS2, OSDI 2018). What a task can do does not
-show in how much it does, for it may wait; it shows in what it does *while it works*: tuples per second of busy time,
-its **true rate**. What a component has to do is what it did in its busy minutes, times what its spouts would have sent
-more had nobody held them back: a spout that stood still half of its time would have sent twice as much. That factor
-goes down the graph along the tuples that were counted on each edge. Then
+Theory of operation, after Kalavri et al., *Three steps is all you need* (DS2, OSDI 2018). The capacity of a task does
+not show in its throughput, because it may wait. It shows in its throughput *while it works*: tuples per second of busy
+time, its **true rate**. The demand of a component is what it did in its busy minutes, times what its spouts would have
+sent without backpressure: a spout that was paused half of its time would have sent twice as much. That factor is passed
+down the graph along the tuples counted on each edge. Then
 
-    load = demand / (true rate x tasks)        0: idle, 1: as much as it can, beyond: too little
+load = demand / (true rate x tasks)        0: idle, 1: fully used, above: overloaded
 
-Above ``HIGH`` there are to be as many tasks as bring the load to ``TARGET``; below ``LOW`` as few; between, nothing is
-changed. ``TARGET`` is twice ``LOW`` and below ``HIGH``, so advice that is followed is not followed by other advice,
-as long as tuples cost what they cost.
+Above ``HIGH`` the advice is as many tasks as bring the load to ``TARGET``; below ``LOW`` likewise; in between nothing
+is changed. ``TARGET`` is twice ``LOW`` and below ``HIGH``, so that advice which is followed causes no further advice
+while the cost per tuple stays the same.
 
-Spouts are never advised more or fewer tasks: how far a source can be split is not seen from here. Nor does one more
-task help where one key has all the load; that is said instead (``skew``).
+Spouts get no advice, because how far a source can be split is unknown here. More tasks do not help either if a single
+key has all the load; this is reported as ``skew``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PEAK = 0.95  # of the minutes, so many needed no more
 
 @dataclass(frozen=True, slots=True)
 class TaskLoad:
-    """What one task did. ``caused_secs``: it was a cause of backpressure that long."""
+    """Work of one task. ``caused_secs`` is how long it caused backpressure."""
 
     instance: str
     tuples: float = 0.0
@@ -46,8 +46,10 @@ class TaskLoad:
 
 @dataclass(frozen=True, slots=True)
 class ComponentLoad:
-    """What one component did. ``edges``: tuples by the component they came from; ``rates``: tuples per second of its
-    tasks together, minute by minute."""
+    """Work of one component.
+
+    ``edges``: tuples by the component they came from. ``rates``: tuples per second of all its tasks, minute by minute.
+    """
 
     name: str
     is_spout: bool
@@ -58,42 +60,42 @@ class ComponentLoad:
 
     @property
     def tuples(self) -> float:
-        """Executed by a bolt, emitted by a spout."""
+        """Tuples executed by a bolt or emitted by a spout."""
         return sum(task.tuples for task in self.tasks)
 
     @property
     def busy_secs(self) -> float:
-        """Of all tasks."""
+        """Busy seconds of all tasks."""
         return sum(task.busy_secs for task in self.tasks)
 
     @property
     def caused_secs(self) -> float:
-        """Of all tasks."""
+        """Seconds of backpressure caused by all tasks."""
         return sum(task.caused_secs for task in self.tasks)
 
     @property
     def held(self) -> float:
-        """The part of their time that tasks could not go on, 0 to 1."""
+        """Share of the time that tasks were held back, 0 to 1."""
         held = sum(task.held_secs for task in self.tasks)
         whole = held + self.busy_secs + sum(task.idle_secs for task in self.tasks)
         return held / whole if whole > 0 else 0.0
 
     @property
     def true_rate(self) -> float | None:
-        """Tuples per busy second of one task; None where too little was seen."""
+        """Tuples per busy second of one task; None with too little data."""
         if self.busy_secs < MIN_BUSY_SECS or self.tuples < MIN_TUPLES:
             return None
         return self.tuples / self.busy_secs
 
     @property
     def peak(self) -> float:
-        """Tuples per second that were more in one of twenty minutes only."""
+        """Tuples per second exceeded in one of twenty minutes only."""
         ordered = sorted(self.rates)
         return ordered[math.ceil(PEAK * len(ordered)) - 1] if ordered else 0.0
 
     @property
     def skew(self) -> tuple[str, float] | None:
-        """The busiest task and how many times the mean it worked; None where all work alike."""
+        """Busiest task and its work relative to the mean; None if the work is even."""
         if len(self.tasks) < 2 or self.busy_secs < MIN_BUSY_SECS:
             return None
         hottest = max(self.tasks, key=lambda task: (task.busy_secs, task.instance))
@@ -103,8 +105,7 @@ class ComponentLoad:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """What is advised for one component. ``load`` and ``demand`` (tuples per second) are None where too little was
-    seen; ``why`` is in words."""
+    """Advice for one component. ``load`` and ``demand`` (tuples per second) are None with too little data."""
 
     component: ComponentLoad
     tasks: int
@@ -120,20 +121,20 @@ class Advised:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """For the whole topology; ``bottleneck`` is the component with the highest load, None where nothing is known."""
+    """Advice for a topology; ``bottleneck`` is the component with the highest load, or None."""
 
     components: tuple[Advised, ...]
     bottleneck: Advised | None
     notes: tuple[str, ...]
 
     def command(self, target: str, topology: str) -> str:
-        """The line to type; "" where nothing is to be changed."""
+        """Return the command that follows the advice, or ""."""
         changes = [f"--component-parallelism {a.component.name}:{a.tasks}" for a in self.components if a.changes]
         return " ".join(["heron update", target, topology, *changes]) if changes else ""
 
 
 def advise(components: Sequence[ComponentLoad]) -> Advice:
-    """What is to be changed."""
+    """Return the advice for these components."""
     factors = unheld(components)
     advised = tuple(_advised(each, factors[each.name]) for each in components)
     known = [each for each in advised if each.load is not None]
@@ -142,7 +143,7 @@ def advise(components: Sequence[ComponentLoad]) -> Advice:
 
 
 def unheld(components: Sequence[ComponentLoad]) -> dict[str, float]:
-    """How many times as much each component would have to do if no spout were held back."""
+    """Return the factor by which each component's work would grow without backpressure on spouts."""
     factors = {each.name: min(1 / (1 - each.held), MAX_FACTOR) if each.held < 1 else MAX_FACTOR for each in components}
     factors |= {each.name: 1.0 for each in components if not each.is_spout}
     for _ in components:  # as deep as the graph is, at most
@@ -154,7 +155,7 @@ def unheld(components: Sequence[ComponentLoad]) -> dict[str, float]:
 
 
 def tasks_for(demand: float, true_rate: float, parallelism: int) -> int:
-    """How many tasks this takes: as many as there are, unless their load is beyond ``LOW`` or ``HIGH``."""
+    """Return the number of tasks needed; the current number unless the load is below ``LOW`` or above ``HIGH``."""
     load = demand / (true_rate * parallelism)
     if LOW <= load <= HIGH:
         return parallelism

@@ -1,4 +1,4 @@
-"""What components did, read from a topology's history: the facts that ``advice`` goes by."""
+"""Work of components, read from a topology's history; input of ``advice``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEP_MS = LEVEL_MS["1m"]
 
 
 def loads(history: History, about: TopologySummary, from_ms: int, to_ms: int) -> list[ComponentLoad]:
-    """Of each component as it is now, within a span of time. Raises as ``History.points``."""
+    """Return the work of each current component within a span of time. Raises as ``History.points``."""
     names = (EXECUTED, EMITTED, BUSY, IDLE, HELD, CAUSED, *CPU, MEMORY)
     asked = Question(from_ms, to_ms, STEP_MS, metrics=names, by_instance=True)
     points = history.points(asked)

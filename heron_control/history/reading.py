@@ -1,10 +1,11 @@
-"""Rows of history by SQL: one submission of a topology, through DuckDB, which needs no server and no Spark.
+"""Rows of history by SQL: one submission of a topology, through DuckDB, without a server or Spark.
 
-A question names a span and gets the coarsest level whose points are no longer than asked for, joined with the raw
-files that no roll-up has taken yet (``heron_runtime.history_folder.files_of``), so it sees all there is, rolled up or
-not. A day that is replaced while it is read makes the read begin anew.
+A question names a span and gets the coarsest level whose points are short enough, joined with the raw files that are
+not rolled up yet (``heron_runtime.history_folder.files_of``). So it covers all data, rolled up or not. If a day is
+replaced while it is read, the read is repeated.
 
-DuckDB is an extra, and imported with the first question. Nothing is ever downloaded: its extensions are off.
+DuckDB is an optional dependency, imported with the first question. Its extensions are disabled, so nothing is ever
+downloaded.
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ LAST_MS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A series within one step of time: growth of a counter as ``total``; least, greatest, mean and last of a gauge;
-    the distribution of a latency. ``series`` is (component, instance, metric, kind); "" where several were added up."""
+    """Series within one step of time.
+
+    Growth of a counter as ``total``; minimum, maximum, mean and last value of a gauge; distribution of a latency.
+    ``series`` is (component, instance, metric, kind), with "" where several were combined.
+    """
 
     start_ms: int
     series: tuple[str, str, str, str]
@@ -57,8 +61,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which rows, and how they are put together. Empty names stand for all. ``step_ms``: length of a point; the span is
-    that of all points that it touches."""
+    """Selection and grouping of rows. Empty names select all.
+
+    ``step_ms`` is the length of a point. The span covers all points that it touches.
+    """
 
     from_ms: int
     to_ms: int
@@ -71,7 +77,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Which events: ``limit`` of the newest, behind the ``offset`` newest. No kinds stand for all."""
+    """Selection of events: the newest ``limit`` after skipping ``offset``. No kinds select all."""
 
     kinds: frozenset[str] = frozenset()
     from_ms: int | None = None
@@ -81,21 +87,21 @@ class Events:
 
 
 class History:
-    """One submission's. ``folder`` is its own."""
+    """History of one submission in its ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.place = SubmissionPath(*folder.parts[-5:])
 
     def span(self) -> tuple[int, int] | None:
-        """From when to when there are rows, in whole days (ms); None where there are none."""
+        """Return the first and last whole day with rows (ms), or None."""
         days = sorted(d for level in LEVEL_MS for d in dates(self.folder / METRICS / level))
         if not days:
             return None
         return _start_of(days[0]), _start_of(days[-1]) + DAY_MS
 
     def times(self) -> tuple[int, int] | None:
-        """From when to when there are rows, to the bucket; None where there are none. Raises as ``points``."""
+        """Return the first and last bucket with rows, or None. Raises as ``points``."""
         whole = self.span()
         if whole is None:
             return None
@@ -108,8 +114,12 @@ class History:
         return whole
 
     def points(self, asked: Question) -> list[Point]:
-        """The answer, in order of time and series. Raises Unavailable without DuckDB and for files that cannot be
-        read, UsageError for too many points."""
+        """Return the points in order of time and series.
+
+        Raises:
+            Unavailable: DuckDB is missing or a file cannot be read.
+            UsageError: There are too many points.
+        """
         level, step = level_for(asked.step_ms), asked.step_ms
         first, last = asked.from_ms - asked.from_ms % step, asked.to_ms + -asked.to_ms % step
         whose = "instance" if asked.by_instance else "''"
@@ -141,14 +151,17 @@ class History:
         ]
 
     def events(self, asked: Events | None = None) -> list[HistoryEvent]:
-        """The newest events, newest first, all that there may be by default; those of the api server's record that are
-        about this submission are among them, where a roll-up has taken it in. Raises UsageError for a kind that there
-        is not, Unavailable."""
+        """Return the newest events, newest first; all of them by default.
+
+        Includes entries of the API server's record about this submission, once rolled up.
+
+        Raises:
+            UsageError: An event kind is unknown.
+            Unavailable: DuckDB is missing or a file cannot be read.
+        """
         asked = asked or Events()
         if strange := asked.kinds - set(KINDS):
-            raise UsageError(
-                f"there are no events of kind {listing(sorted(strange))}", f"Kinds are {', '.join(KINDS)}."
-            )
+            raise UsageError(f"unknown event kind {listing(sorted(strange))}", f"Use one of {', '.join(KINDS)}.")
         first, last = asked.from_ms or 0, LAST_MS if asked.to_ms is None else asked.to_ms
         began, ended = self._life()
         kinds = f" AND kind IN ({', '.join(map(_text, sorted(asked.kinds)))})" if asked.kinds else ""
@@ -168,7 +181,7 @@ class History:
         return [HistoryEvent(*row) for row in rows]
 
     def _life(self) -> tuple[int, int]:
-        """From its submit to that of the next submission of the name (ms)."""
+        """Return the time from this submission to the next one of the name (ms)."""
         began = _submitted_at(self.folder)
         later = [at for other in entries(self.folder.parent) if (at := _submitted_at(other)) > began]
         return round(began * 1000), round(min(later) * 1000) if later else LAST_MS
@@ -176,8 +189,11 @@ class History:
     def _ask(
         self, level: str, from_ms: int, to_ms: int, queries: Iterable[str], values: Iterable[str] = ()
     ) -> list[list[tuple[Any, ...]]]:
-        """What each query says of the same rows (``{rows}``, which ends in a condition); nothing where there are no
-        files. Raises Unavailable."""
+        """Return the results of each query over the same rows (``{rows}``, which ends in a condition).
+
+        Raises:
+            Unavailable: DuckDB is missing or a file cannot be read.
+        """
         span = f" WHERE start_ms >= {from_ms:d} AND start_ms < {to_ms:d}"
 
         def now() -> list[str]:
@@ -187,7 +203,7 @@ class History:
         return self._answers(now, values)
 
     def _answers(self, queries: Callable[[], list[str]], values: Iterable[str] = ()) -> list[list[tuple[Any, ...]]]:
-        """What the queries say, which name the files that there are: asked anew where others were there at the end."""
+        """Return the results of queries that name files; repeat them if the files have changed meanwhile."""
         with _duck() as duck:
             for attempt in range(ATTEMPTS):
                 asked = queries()
@@ -205,26 +221,34 @@ class History:
 
 
 def level_for(step_ms: int) -> str:
-    """The coarsest level that makes points of this length. Raises UsageError for a length that no level divides."""
+    """Return the coarsest level for points of this length.
+
+    Raises:
+        UsageError: The length is not a multiple of any level.
+    """
     fits = [level for level, ms in LEVEL_MS.items() if step_ms > 0 and step_ms % ms == 0]
     if not fits:
-        raise UsageError(f"a step of {step_ms} ms is no whole number of {LEVEL_MS[RAW] // 1000} seconds")
+        raise UsageError(f"a step of {step_ms} ms is not a multiple of {LEVEL_MS[RAW] // 1000} seconds")
     return fits[-1]
 
 
 def find(root: Path, name: str, id_: str = "") -> SubmissionPath:
-    """The newest submission of ``[CLUSTER/ROLE/ENV/]NAME`` below ``root``, or that of an id. Raises NotFound,
-    UsageError."""
+    """Return the newest submission of ``[CLUSTER/ROLE/ENV/]NAME`` below ``root``, or that of an id.
+
+    Raises:
+        NotFound: It has not been recorded.
+        UsageError: The name is ambiguous.
+    """
     every = list(places(root))
     *prefix, topology = name.split("/")
     target = "/".join(prefix)
     found = [place for place in every if place.topology == topology and (not prefix or place.target == target)]
     if prefix and len(prefix) != 3:
-        raise UsageError(f"{name!r} is no topology", "Write NAME or CLUSTER/ROLE/ENV/NAME.")
+        raise UsageError(f"invalid topology {name!r}", "Write NAME or CLUSTER/ROLE/ENV/NAME.")
     if not found:
         hint = did_you_mean(topology, {place.topology for place in every})
         raise NotFound(
-            f"there is no history of {name!r} in {root}{hint}",
+            f"no history of {name!r} in {root}{hint}",
             "Submit it with --config-property heron.history.enabled=true.",
         )
     if id_:
@@ -238,7 +262,7 @@ def find(root: Path, name: str, id_: str = "") -> SubmissionPath:
 
 
 def newest_first(root: Path, found: Iterable[SubmissionPath]) -> list[tuple[SubmissionPath, float]]:
-    """Submissions with the time of their submit."""
+    """Return submissions with the time of their submission, newest first."""
     return sorted(((place, _submitted_at(root / place.path)) for place in found), key=lambda p: -p[1])
 
 

@@ -1,5 +1,5 @@
-"""Looking at topologies that run: what the ``heron`` command, the tracker and the api server say of them.
+"""Inspection of running topologies for the ``heron`` command, the tracker and the API server.
 
-``questions`` says what their processes are asked, ``asking`` asks and waits, ``topology_status`` and ``metrics_table``
-make of the answers what is shown, and ``log_reading`` reads the ends of logs. Nothing here changes anything.
+``questions`` defines requests to processes, ``asking`` sends them, ``topology_status`` and ``metrics_table`` turn the
+answers into what is shown, and ``log_reading`` reads the ends of logs.
 """

@@ -1,4 +1,4 @@
-"""Asking the processes of a topology, all at once and with a deadline: nobody who hangs delays the others' answers."""
+"""Concurrent requests to the processes of a topology, each with a deadline, so a hung process delays no other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heron_runtime.net.rpc import RpcService, make_blocking_channel
 
 
 class Asker:
-    """Calls processes of one topology, with its key. Blocks."""
+    """Blocking client of the processes of one topology, with the topology's key."""
 
     def __init__(self, identity: Identity, deadline_secs: float = DEADLINE_SECS) -> None:
         self._identity = identity
@@ -24,14 +24,17 @@ class Asker:
         self._deadline_secs = deadline_secs
 
     def call(self, location: Any, service: RpcService, method: str, request: object, wait_secs: float = 0.0) -> Any:
-        """One call to whoever listens at ``location`` (with host and port), who may wait for so long before it answers.
-        Raises grpc.RpcError."""
+        """Call the process at ``location`` (host and port), which may wait before it answers.
+
+        Raises:
+            grpc.RpcError: The process does not answer.
+        """
         with make_blocking_channel(f"{location.host}:{location.port}", self._identity) as channel:
             call = service.blocking_call(channel, method)
             return call(request, metadata=self._metadata, timeout=wait_secs + self._deadline_secs)
 
-    def everybody(self, record: TopologyRecord, exceptions: bool = False) -> Answers:
-        """The status of scheduler, containers and master, as far as they answer within the deadline."""
+    def query_all(self, record: TopologyRecord, exceptions: bool = False) -> Answers:
+        """Return the status of scheduler, containers and master, as far as they answer in time."""
         questions = status_questions(record, exceptions=exceptions)
         replies = self._ask_all(questions, self._deadline_secs)
         # On a machine under load, being slow is not being dead: ask once more, and wait longer.
@@ -39,7 +42,7 @@ class Asker:
         return answers_of(record, {**replies, **self._ask_all(late, 2 * self._deadline_secs)})
 
     def _ask_all(self, questions: Mapping[str, Question], deadline_secs: float) -> dict[str, Any]:
-        """What each answers, or NoAnswer in its place."""
+        """Return each answer, or a NoAnswer in its place."""
         replies: dict[str, Any] = {}
         with ExitStack() as channels:
             pending = {}

@@ -1,9 +1,8 @@
-"""The checkpoints of a topology as they lie in its storage: lists and details of manifests, for people and as JSON.
+"""Checkpoints in a topology's storage: lists and details of manifests, as text and as JSON.
 
-Which of them counts is said by the store: the newest complete one. Of those before it each turn has one that was
-complete, the newest; an older one of the same turn came to nothing, and so did, or may still become complete, what is
-newer than the last complete one. A restore to an older one strikes off what
-came behind it, and turns begin again there. The parts are not opened here.
+The store names the newest complete one. Before it, the newest checkpoint of each turn was complete; an older one of the
+same turn was not. Checkpoints newer than the last complete one are incomplete, or may still become complete. A restore
+to an older checkpoint deletes the later ones, and turns continue from there. Parts are not opened here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,11 @@ SHOWN = 10  # numbers in an error
 
 
 def storage_of(record: TopologyRecord) -> CheckpointFolder:
-    """Where its checkpoints lie. Raises UsageError where none are taken, and for a setting that is wrong."""
+    """Return the storage of a topology's checkpoints.
+
+    Raises:
+        UsageError: The topology is stateless, or its setting is invalid.
+    """
     name, config = record.definition.name, record.definition.config
     if not keeps_state(config):
         raise UsageError(f"{name} takes no checkpoints: its topology.reliability.mode is not EFFECTIVELY_ONCE")
@@ -38,14 +41,22 @@ def storage_of(record: TopologyRecord) -> CheckpointFolder:
 
 
 def record_in(store: StateStore, name: str) -> CheckpointRecord:
-    """Return what the store says of a topology's checkpoints. Raises StoreError, also for a damaged record."""
+    """Return the store's record of a topology's checkpoints.
+
+    Raises:
+        StoreError: The store is unavailable or the record is damaged.
+    """
     path = paths.checkpoints(name)
     found: CheckpointRecord | None = decoded(path, store.get(path), message_codecs.CHECKPOINT_RECORD)
     return CheckpointRecord() if found is None else found
 
 
 def rows(folder: CheckpointFolder, complete: int) -> list[dict[str, Any]]:
-    """A row for each manifest in the storage, in order. Raises OSError."""
+    """Return a row for each manifest in the storage, in order.
+
+    Raises:
+        OSError: The storage cannot be read.
+    """
     found: dict[int, Manifest | str] = {}
     for number in folder.manifests():
         try:
@@ -59,7 +70,7 @@ def rows(folder: CheckpointFolder, complete: int) -> list[dict[str, Any]]:
 
 
 def complete_ones(turns: Mapping[int, int], complete: int) -> set[int]:
-    """Those of these checkpoints that are complete; ``complete`` is the last one."""
+    """Return the complete ones of these checkpoints; ``complete`` is the last one."""
     last = turns.get(complete, max(turns.values(), default=0))  # of later turns are those that were struck off
     newest = {turn: number for number, turn in sorted(turns.items()) if number <= complete and turn <= last}
     return set(newest.values())
@@ -77,19 +88,25 @@ def _row(folder: CheckpointFolder, number: int, found: Manifest | str, complete:
 
 
 def read_manifest(folder: CheckpointFolder, number: int) -> Manifest:
-    """One manifest. Raises NotFound, Failure if it is damaged, OSError."""
+    """Return one manifest.
+
+    Raises:
+        NotFound: The number does not exist.
+        Failure: The manifest is damaged.
+        OSError: The manifest cannot be read.
+    """
     try:
         return folder.read_manifest(number)
     except FileNotFoundError:
         known = folder.manifests()
         there = f"The newest are {', '.join(map(str, known[-SHOWN:]))}." if known else "There is none at all."
-        raise NotFound(f"there is no checkpoint {number} below {folder.folder}", there) from None
+        raise NotFound(f"no checkpoint {number} below {folder.folder}", there) from None
     except MalformedMessage as error:
         raise Failure(f"the manifest of checkpoint {number} below {folder.folder} is not whole: {error}") from None
 
 
 def details(folder: CheckpointFolder, number: int, complete: int) -> dict[str, Any]:
-    """Everything a manifest says. Raises NotFound, Failure, OSError."""
+    """Return the content of a manifest. Raises as ``read_manifest``."""
     found = read_manifest(folder, number)
     newer = (m for m in rows(folder, complete) if m["checkpoint"] == number)
     return {

@@ -1,7 +1,7 @@
-"""What counters say of tuples and records that fail: the components of which none gets through, and what is put aside.
+"""Components without a successful tuple, and records put aside, derived from counters. Pure.
 
-Pure. Counts are totals since the submit, by component: of calls of user code, of exceptions that it raised, of tuples
-that it acked and failed, and of records that a streamlet program has put aside.
+Counts are totals since the submission, by component: calls of user code, exceptions it raised, tuples it acked and
+failed, and records that a streamlet program has put aside.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heron_runtime.wire.metrics import ExceptionReport
 EXCEPTION_COUNT = "__exception-count"
 PUT_ASIDE = "failed-record-count"
 COUNTED = (EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, EXCEPTION_COUNT, PUT_ASIDE)
-SOME = 3  # exceptions: fewer are no pattern
+SOME = 3  # minimum number of exceptions for a pattern
 MANY = 100  # of which not one tuple got through: the topology fails
 Counts = Mapping[str, Mapping[str, float]]  # component to metric, without its key, to total
 
@@ -32,7 +32,7 @@ def counts_of(reply: MetricsReply) -> Counts:
 
 
 def all_fail(counts: Counts, least: int = SOME) -> list[str]:
-    """Return the components that have raised so often, and of which no tuple got through."""
+    """Return the components with at least ``least`` exceptions and no successful tuple."""
     return [name for name, of in sorted(counts.items()) if _none_got_through(of, least)]
 
 
@@ -43,7 +43,7 @@ def _none_got_through(of: Mapping[str, float], least: int) -> bool:
 
 
 def failing_text(counts: Counts, exceptions: Iterable[ExceptionReport]) -> str:
-    """Return what is to be said first where no tuple of a component gets through; empty where some do."""
+    """Return a text about components without a successful tuple, or ""."""
     newest = {report.component: report for report in sorted(exceptions, key=lambda report: report.last_time)}
     texts = []
     for component in all_fail(counts):
@@ -53,5 +53,5 @@ def failing_text(counts: Counts, exceptions: Iterable[ExceptionReport]) -> str:
 
 
 def put_aside(counts: Counts) -> int:
-    """Return how many records a streamlet program has put aside."""
+    """Return the number of records that a streamlet program has put aside."""
     return int(sum(of.get(PUT_ASIDE, 0.0) for of in counts.values()))

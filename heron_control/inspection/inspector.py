@@ -1,8 +1,8 @@
-"""Answers to what users ask about the topologies of a cluster, from its state store and from their processes.
+"""Questions and orders to the topologies of a cluster, through its state store and their processes.
 
-It runs where the processes can be reached: in the ``heron`` command for the local cluster, in the api server for the
-clusters behind one. Every question to a process has a deadline. Beside questions there are orders, which the topology
-master carries out: ``set_state``, ``take_checkpoint``, ``restore``.
+It runs where the processes can be reached: in the ``heron`` command for the local cluster, in the API server for the
+other clusters. Every request has a deadline. The topology master carries out the orders: ``set_state``,
+``take_checkpoint``, ``restore``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SINCE_THE_START = -1.0
 
 @dataclass(frozen=True, slots=True)
 class LoggedProcess:
-    """A process that writes a log. ``component`` is empty for Heronry's own."""
+    """Process that writes a log. ``component`` is empty for Heronry's own processes."""
 
     process: str
     component: str
@@ -70,9 +70,9 @@ class LoggedProcess:
 
 
 class Inspector:
-    """Asks about the topologies in one open store. Thread-safe; blocks.
+    """Client of the topologies in one open store. Thread-safe; blocks.
 
-    ``queue`` knows of a topology whose scheduler process does not answer: that it waits to begin, or has ended.
+    ``queue`` explains why the scheduler process of a topology does not answer: it waits to start, or has ended.
     """
 
     def __init__(
@@ -84,9 +84,12 @@ class Inspector:
         self._cluster = homes.cluster
 
     def find(self, name: str, role: str, environ: str) -> TopologyRecord:
-        """The topology of this name, which must run for this role and environment.
+        """Return the topology of this name, role and environment.
 
-        Raises NotFound, NotAllowed, StoreError.
+        Raises:
+            NotFound: The topology does not run.
+            NotAllowed: The topology belongs to another user.
+            StoreError: The store is unavailable.
         """
         try:
             record = self._read(name)
@@ -99,7 +102,11 @@ class Inspector:
         return self._homes.believed(topologies.read_topology(self._store, name))
 
     def rows(self, covers: Callable[[str, str], bool]) -> list[dict[str, Any]]:
-        """The rows of ``heron list`` for topologies whose role and environment ``covers`` takes. Raises StoreError."""
+        """Return the rows of ``heron list`` for roles and environments that ``covers`` accepts.
+
+        Raises:
+            StoreError: The store is unavailable.
+        """
         found = [s for s in topologies.list_topologies(self._store) if covers(s.role, s.environ)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(self._row, found))
@@ -124,12 +131,16 @@ class Inspector:
         try:
             return self.status(record).state
         except Failure:
-            return "failing"  # its folder is gone, so nobody can be asked
+            return "failing"  # its folder is missing, so its processes cannot be asked
 
     def status(self, record: TopologyRecord, *, exceptions: bool = False) -> TopologyStatus:
-        """Ask all of its processes. Raises Failure."""
+        """Return the status that all processes report.
+
+        Raises:
+            Failure: The topology's key cannot be read.
+        """
         launch = load_launch(Path(record.execution.home))
-        answers = asker_of(record).everybody(record, exceptions)
+        answers = asker_of(record).query_all(record, exceptions)
         if answers.scheduler is None and launch is not None:
             answers = replace(answers, scheduler=self._queue(launch))
         found = topology_status(record, answers, time.time())
@@ -140,7 +151,13 @@ class Inspector:
     def metrics(
         self, record: TopologyRecord, component: str = "", interval: float = SINCE_THE_START, wanted: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """The ``metrics_table.document`` of the last ``interval`` seconds. Raises NotFound, Unavailable, RpcError."""
+        """Return the ``metrics_table.document`` of the last ``interval`` seconds.
+
+        Raises:
+            NotFound: The component is unknown.
+            Unavailable: The topology master does not answer.
+            RpcError: The master refuses.
+        """
         from heron_control.inspection import metrics_table  # here, since no other question needs sketches
 
         name = record.definition.name
@@ -155,15 +172,30 @@ class Inspector:
         return metrics_table.document(name, reply, shown, wanted)
 
     def set_state(self, record: TopologyRecord, state: TopologyState, progress: Progress = silent) -> None:
-        """Ask until the acting master has stored it. Raises Unavailable, NoSuchTopology, RpcError."""
+        """Set the state and wait until the acting master has stored it.
+
+        Raises:
+            Unavailable: The topology master does not answer.
+            NoSuchTopology: The topology was killed.
+            RpcError: The master refuses.
+        """
         self._order(record, "SetState", lambda epoch: SetState(state, epoch), progress)
 
     def take_checkpoint(
         self, record: TopologyRecord, wait_secs: float, progress: Progress = silent, *, hold: bool = False
     ) -> int:
-        """Let one be taken now; waits for so long until it is complete, or not at all. ``hold``: nobody goes on behind
-        it, for another plan comes at once. Returns the number of the last complete one. Raises what ``set_state`` does,
-        UsageError, and Failure with the cause if it was cancelled."""
+        """Take a checkpoint and return the number of the last complete one.
+
+        Args:
+            record: The topology.
+            wait_secs: How long to wait until it is complete; 0 to not wait.
+            progress: Receives what is waited for.
+            hold: Stay paused after the checkpoint, because another plan follows at once.
+
+        Raises:
+            UsageError: The topology is stateless.
+            Failure: The checkpoint was cancelled; names the cause.
+        """
         storage_of(record)
         done = self._order(
             record, "TakeCheckpoint", lambda epoch: TakeCheckpoint(wait_secs, epoch, hold), progress, wait_secs
@@ -173,15 +205,23 @@ class Inspector:
     def restore(
         self, record: TopologyRecord, checkpoint: int, progress: Progress = silent, *, repeat_output: bool = False
     ) -> tuple[int, int]:
-        """Let all tasks go back to the last complete checkpoint (0), or to an older one that is kept: only if output
-        may come again. Returns the generation that begins there, and its number. Raises as ``take_checkpoint`` does."""
+        """Restore all tasks from a checkpoint; return the new generation and the checkpoint's number.
+
+        ``checkpoint`` is 0 for the last complete one. An older one requires ``repeat_output``, because output may be
+        repeated. Raises as ``take_checkpoint``.
+        """
         storage_of(record)
         request = partial(RestoreState, checkpoint=checkpoint, repeat_output=repeat_output)
         now = self._order(record, "RestoreState", request, progress).tasks_state
         return now.generation, now.restore_from
 
     def master_status(self, record: TopologyRecord) -> MasterStatus:
-        """What the acting master knows now. Raises Unavailable, RpcError."""
+        """Return the current status of the acting master.
+
+        Raises:
+            Unavailable: The topology master does not answer.
+            RpcError: The master refuses.
+        """
         if record.master is None:
             raise Unavailable(f"{record.definition.name} has no topology master at this moment", "Try again soon.")
         status: MasterStatus = asker_of(record).call(record.master, MASTER_SERVICE, "Status", StatusRequest())
@@ -195,7 +235,7 @@ class Inspector:
         progress: Progress,
         wait_secs: float = 0.0,
     ) -> MasterStatus:
-        """Ask the acting master, whose epoch ``request`` is given, until it has done so.
+        """Send an order with the master's epoch until the acting master has carried it out.
 
         A master that was just elected, or is being restarted, gets a little time.
         """
@@ -221,7 +261,7 @@ class Inspector:
 
 
 def missing(store: StateStore, name: str, cluster: str) -> NotFound:
-    """There is no topology of this name; perhaps it is the variable that one was submitted from."""
+    """Return the error for an unknown topology, with a hint if it is a program variable."""
     from heronry.streamlet.online.locate import PROGRAM  # here, since few who look at topologies need streamlets
 
     known = [state.topology for state in topologies.list_topologies(store)]
@@ -234,7 +274,7 @@ def missing(store: StateStore, name: str, cluster: str) -> NotFound:
 
 
 def _raise_unless_passing(error: grpc.RpcError) -> None:
-    """Raises what the master has said for good, and what cannot be asked again."""
+    """Raise a final error of the master, and errors that cannot be retried."""
     code = error.code() if isinstance(error, grpc.Call) else None
     if code is grpc.StatusCode.FAILED_PRECONDITION and isinstance(error, grpc.Call):
         raise Failure(error.details() or "the topology master refuses") from None
@@ -243,7 +283,11 @@ def _raise_unless_passing(error: grpc.RpcError) -> None:
 
 
 def check_place(execution: ExecutionState, cluster: str, role: str, environ: str) -> None:
-    """Raises NotFound if the topology runs for another role or environment."""
+    """Check role and environment of a topology.
+
+    Raises:
+        NotFound: The topology runs for another role or environment.
+    """
     if (role, environ) != (execution.role, execution.environ):
         place = f"{cluster}/{execution.role}/{execution.environ}"
         raise NotFound(
@@ -252,14 +296,23 @@ def check_place(execution: ExecutionState, cluster: str, role: str, environ: str
 
 
 def check_container(record: TopologyRecord, container: int) -> None:
-    """Raises NotFound if the topology has no container of this number."""
+    """Check that the topology has this container.
+
+    Raises:
+        NotFound: The container does not exist.
+    """
     numbers = containers_of(record.packing, record.definition.config)
     if container not in numbers:
         raise NotFound(f"{record.definition.name} has no container {container}", f"It has {listed(numbers)}.")
 
 
 def asker_of(record: TopologyRecord) -> Asker:
-    """Who may ask the topology's processes: the key stands in its folder. Raises NotAllowed, Failure."""
+    """Return a client with the key in the topology's folder.
+
+    Raises:
+        NotAllowed: The folder belongs to another user.
+        Failure: The key cannot be read.
+    """
     file = Path(record.execution.home, KEY_FILE)
     try:
         return Asker(identity_of_record(record))
@@ -273,15 +326,15 @@ def asker_of(record: TopologyRecord) -> Asker:
 
 
 def logged_processes(record: TopologyRecord) -> list[LoggedProcess]:
-    """Everyone who writes a log."""
+    """Return all processes that write a log."""
     expected = [LoggedProcess(name, component, n) for _, name, n, component, _ in expected_processes(record)]
     return [LoggedProcess(HERON_SCHEDULER, "", MASTER_CONTAINER), *expected]
 
 
 class LogReader:
-    """Reads the logs of a topology through its containers, or from the disk where one does not answer.
+    """Reader of a topology's logs, through its containers or from disk if a container does not answer.
 
-    What does not answer once is not asked again by this reader.
+    A container that did not answer once is not asked again.
     """
 
     def __init__(self, record: TopologyRecord, progress: Progress = silent) -> None:
@@ -292,7 +345,13 @@ class LogReader:
         self._local = read_local(folder) if folder.is_dir() else None
 
     def read(self, container: int, path: str, offset: int, length: int) -> FileData:
-        """A part of a log file, as ``ReadFile`` says. Raises FileNotFoundError, Unavailable, RpcError."""
+        """Return a part of a log file, as ``ReadFile`` does.
+
+        Raises:
+            FileNotFoundError: The log does not exist.
+            Unavailable: The container does not answer.
+            RpcError: The container refuses.
+        """
         location = self._locations.get(container)
         if location is not None:
             question = ReadFile(path, offset, length)
@@ -302,7 +361,7 @@ class LogReader:
             except grpc.RpcError as error:
                 code = error.code() if isinstance(error, grpc.Call) else None
                 if code is grpc.StatusCode.NOT_FOUND:
-                    raise FileNotFoundError(2, "there is no such log", path) from error
+                    raise FileNotFoundError(2, "no such log", path) from error
                 if self._local is None or code is grpc.StatusCode.INVALID_ARGUMENT:
                     raise
                 self._progress(f"container {container} does not answer; reading its logs from the disk")

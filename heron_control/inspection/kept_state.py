@@ -1,7 +1,7 @@
-"""What is shown of a topology that keeps state: its generation, its checkpoints, who is waited for. Pure.
+"""Shown state of a stateful topology: generation, checkpoints and what it waits for. Pure.
 
-The master knows most of it; while it does not answer the plan in the store still says generation and phase, so a
-topology that is being restored, or has failed, is never taken for one that runs.
+The master knows most of it. While it does not answer, the plan in the store still has generation and phase. So a
+topology that is being restored, or has failed, is never shown as running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMED = 5  # processes in one line
 
 @dataclass(frozen=True, slots=True)
 class LastCheckpoint:
-    """The last complete one. Without times: a master that leads no more completed it."""
+    """Last complete checkpoint. Without times if an earlier master completed it."""
 
     number: int
     bytes: int
@@ -34,7 +34,7 @@ class LastCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """The checkpoint under way. ``writing``: all have aligned; ``waits_for``: who has not stored, then."""
+    """Checkpoint in progress. ``writing``: all tasks are aligned; ``waits_for``: tasks that have not stored."""
 
     number: int
     seconds: float
@@ -44,7 +44,7 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """As it is shown, in JSON, too. ``told``: by the master; else it is what the plan in the store says."""
+    """State of a stateful topology, also in JSON. ``told`` is False if it comes from the plan in the store."""
 
     generation: int
     phase: GenerationPhase
@@ -64,7 +64,7 @@ class KeptState:
 
     @property
     def trouble(self) -> str:
-        """Why it does not run as it should; empty if it does."""
+        """Reason why it does not run normally, or ""."""
         if self.phase is GenerationPhase.FAILED:
             return f"generation {self.generation} has failed: {self.cause}; {self.cure}"
         if self.phase is GenerationPhase.RESTORING:
@@ -74,7 +74,7 @@ class KeptState:
 
 
 def restoring_text(found: KeptState) -> str:
-    """What is restored, since when, why, and who is missing."""
+    """Return what is being restored, since when, why, and which processes are missing."""
     start = f"checkpoint {found.restore_from}" if found.restore_from else "the initial state"
     text = f"generation {found.generation} is restored from {start}"
     if found.phase_seconds is not None:
@@ -85,13 +85,13 @@ def restoring_text(found: KeptState) -> str:
 
 
 def names(found: Sequence[str]) -> str:
-    """A few of them, and how many more."""
+    """Return a few of the names, and the number of the others."""
     more = len(found) - NAMED
     return ", ".join(found[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def kept_state(record: TopologyRecord, master: MasterStatus | None) -> KeptState | None:
-    """None where no state is kept."""
+    """Return the state of the topology, or None if it is stateless."""
     if not keeps_state(record.definition.config):
         return None
     if master is not None and master.leading:
@@ -105,7 +105,7 @@ def kept_state(record: TopologyRecord, master: MasterStatus | None) -> KeptState
 
 
 def state_word(word: str, found: KeptState | None) -> str:
-    """The state of the whole in one word, where ``word`` is what its processes make of it."""
+    """Return the state of the topology in one word; ``word`` is derived from its processes."""
     if found is None or word in ("killed", "failing"):
         return word
     if found.phase is GenerationPhase.FAILED:

@@ -1,7 +1,7 @@
-"""Reading the end of log files, and what is added to them: through ``heron_container``, else from the disk.
+"""Reading and following the end of log files, through ``heron_container`` or from disk.
 
-``tail`` and ``Follower`` know a reader only: a function from (path, offset, length) to the bytes there, where a
-negative offset counts from the end and FileNotFoundError means there is no such file.
+``tail`` and ``Follower`` use a reader: a function from (path, offset, length) to bytes. A negative offset counts from
+the end; FileNotFoundError means that the file does not exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Reader = Callable[[str, int, int], FileData]
 
 
 def read_local(folder: Path) -> Reader:
-    """A reader of the files in ``folder``; a path that leads out of it is refused with FileNotFoundError."""
+    """Return a reader of the files in ``folder``. A path outside of it raises FileNotFoundError."""
     root = folder.resolve()
 
     def read(path: str, offset: int, length: int) -> FileData:
@@ -26,7 +26,7 @@ def read_local(folder: Path) -> Reader:
         except (ValueError, OSError, RuntimeError):  # a NUL, or links without end
             file = root
         if not file.is_relative_to(root) or not file.is_file():
-            raise FileNotFoundError(2, "there is no such log", path)
+            raise FileNotFoundError(2, "no such log", path)
         with file.open("rb") as opened:
             size = opened.seek(0, 2)
             start = min(max(size + offset, 0) if offset < 0 else offset, size)
@@ -37,7 +37,11 @@ def read_local(folder: Path) -> Reader:
 
 
 def tail(read: Reader, path: str, lines: int) -> tuple[bytes, int]:
-    """The last ``lines`` lines of a file, and where it ended. Raises FileNotFoundError."""
+    """Return the last ``lines`` lines of a file and the position of its end.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+    """
     last = read(path, -CHUNK_BYTES if lines else 0, CHUNK_BYTES if lines else 0)
     if not lines:
         return b"", last.size_bytes
@@ -53,7 +57,7 @@ def tail(read: Reader, path: str, lines: int) -> tuple[bytes, int]:
 
 
 class Follower:
-    """What is added to a file from ``position`` on; begins again when the file was rotated. Not thread-safe."""
+    """Lines added to a file from ``position`` on; restarts when the file was rotated. Not thread-safe."""
 
     def __init__(self, read: Reader, path: str, position: int) -> None:
         self._read = read
@@ -62,7 +66,7 @@ class Follower:
         self._partial = b""
 
     def lines(self) -> list[bytes]:
-        """The complete lines that are new. A file that is not there has none."""
+        """Return the new complete lines; none if the file does not exist."""
         try:
             found = self._read(self._path, self._position, CHUNK_BYTES)
             if found.size_bytes < self._position:

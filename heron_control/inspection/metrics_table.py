@@ -1,4 +1,4 @@
-"""Metrics as ``heron metrics`` shows them: a pure function of what the topology master replied."""
+"""Metrics as shown by ``heron metrics``, derived from the topology master's reply. Pure."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ RATES = ("emitted_rate", "executed_rate")
 
 
 def matches(name: str, wanted: Iterable[str]) -> bool:
-    """True if ``wanted`` is empty, or names the metric, with or without its key."""
+    """Return True if ``wanted`` is empty or names the metric, with or without its key."""
     chosen = tuple(wanted)
     return not chosen or name in chosen or base_name(name) in chosen
 
 
 def as_json(topology: str, reply: MetricsReply, wanted: Iterable[str] = ()) -> dict[str, Any]:
-    """The shape of ``heron metrics --output json``."""
+    """Return the shape of ``heron metrics --output json``."""
     chosen = tuple(wanted)
     components: dict[str, dict[str, list[MetricValue]]] = {}
     for value in reply.values:
@@ -57,7 +57,7 @@ def as_json(topology: str, reply: MetricsReply, wanted: Iterable[str] = ()) -> d
 
 
 def sketch_of(values: Iterable[MetricValue]) -> Sketch:
-    """The sum of their sketches; one that cannot be read is left out."""
+    """Return the sum of the sketches, without unreadable ones."""
     together = Sketch()
     for value in values:
         if value.sketch:
@@ -87,11 +87,11 @@ def _quantiles(values: list[MetricValue]) -> dict[str, float | None]:
 
 
 def flow(reply: MetricsReply, components: Mapping[str, bool]) -> list[dict[str, Any]]:
-    """What flows through each component (name to: is it a spout) and how long it takes; None where nothing is known.
+    """Return throughput and latency of each component; values are None if unknown.
 
-    Emitted, executed, acked and failed are sums over streams. ``p50`` and ``p99`` are of whole tuple trees for a spout,
-    from receipt to ack for a bolt; ``times`` has them apart: the wait in the task's queue, the time in its code, and
-    whole trees. All in milliseconds.
+    ``components`` maps names to True for spouts. Emitted, executed, acked and failed are sums over streams. ``p50`` and
+    ``p99`` are those of tuple trees for a spout, and from receipt to ack for a bolt. ``times`` lists separately the
+    wait in the task's queue, the time in its code, and tuple trees. All are in milliseconds.
     """
     rows = []
     for component, is_spout in components.items():
@@ -119,12 +119,12 @@ def flow(reply: MetricsReply, components: Mapping[str, bool]) -> list[dict[str, 
 def document(
     topology: str, reply: MetricsReply, components: Mapping[str, bool], wanted: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """All that ``heron metrics`` shows: what ``as_json`` gives, and ``flow``. Plain data, as JSON has it."""
+    """Return all that ``heron metrics`` shows, as JSON data: ``as_json`` and ``flow``."""
     return {**as_json(topology, reply, wanted), "flow": flow(reply, components)}
 
 
 def flow_rows(found: Mapping[str, Any]) -> list[list[object]]:
-    """The rows of the table that shows ``flow``."""
+    """Return the rows of the table of ``flow``."""
     return [
         [
             row["component"],
@@ -136,7 +136,7 @@ def flow_rows(found: Mapping[str, Any]) -> list[list[object]]:
 
 
 def detail_rows(found: Mapping[str, Any]) -> list[list[object]]:
-    """One row for each metric of each instance: component, instance, metric, total, rate, p50, p99."""
+    """Return a row per instance and metric: component, instance, metric, total, rate, p50, p99."""
     return [
         [component, instance, name, _count(one["total"]), _count(one["rate"]), _ms(one.get("p50")), _ms(one.get("p99"))]
         for component, metrics in found["components"].items()

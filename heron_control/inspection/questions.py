@@ -1,6 +1,6 @@
-"""What is asked of the processes of a topology, and what their answers, or the lack of one, mean.
+"""Requests to the processes of a topology, and the meaning of their answers and failures.
 
-There are two ways to ask: ``asking.Asker`` blocks, for commands and the api server; the tracker asks on its loop.
+``asking.Asker`` sends them blocking, for commands and the API server; the tracker sends them on its event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COUNTS = "counts"
 
 
 class NoAnswer(Unavailable):
-    """A process did not answer, or refused; ``code`` is gRPC's, None when nobody could be asked."""
+    """Raised if a process does not answer or refuses; ``code`` is gRPC's, None if it could not be called."""
 
     def __init__(self, message: str, code: grpc.StatusCode | None = None) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class NoAnswer(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call to whoever listens at ``location``; ``who`` is what an error calls it."""
+    """Call to the process at ``location``; ``who`` is its name in errors."""
 
     location: MasterLocation | SchedulerLocation | ContainerLocation
     service: RpcService
@@ -54,21 +54,25 @@ class Question:
         return f"{self.location.host}:{self.location.port}"
 
     def no_answer(self, error: Exception, deadline_secs: float) -> NoAnswer:
-        """What an error means that came in place of an answer."""
+        """Return the meaning of a gRPC error."""
         code, details = None, ""
         if isinstance(error, grpc.Call | grpc.aio.AioRpcError):
             code, details = error.code(), error.details()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED or isinstance(error, TimeoutError):
             return NoAnswer(f"{self.who} did not answer within {deadline_secs:g} s", grpc.StatusCode.DEADLINE_EXCEEDED)
         if code is grpc.StatusCode.UNAVAILABLE and details and "handshake" in details:
-            return NoAnswer(f"{self.who} does not prove that it is of this topology: its address is another's", code)
+            return NoAnswer(f"{self.who}: authentication failed: another process is listening at its address", code)
         if code is grpc.StatusCode.UNAVAILABLE:
-            return NoAnswer(f"{self.who} is not there: nobody answers at its address", code)
+            return NoAnswer(f"{self.who}: no process is listening at its address", code)
         return NoAnswer(details or (code.name if code else str(error)), code)
 
 
 def to_master(record: TopologyRecord, method: str, request: Hashable) -> Question:
-    """A question to the topology master. Raises NoAnswer if there is none."""
+    """Return a question to the topology master.
+
+    Raises:
+        NoAnswer: The topology has no acting master.
+    """
     if record.master is None:
         name = record.definition.name
         raise NoAnswer(f"{name} has no topology master at this moment; try again in a few seconds")
@@ -76,7 +80,11 @@ def to_master(record: TopologyRecord, method: str, request: Hashable) -> Questio
 
 
 def to_container(record: TopologyRecord, container: int, method: str, request: Hashable) -> Question:
-    """A question to a container's ``heron_container``. Raises NoAnswer if it is not there."""
+    """Return a question to a container's ``heron_container``.
+
+    Raises:
+        NoAnswer: The container is not registered.
+    """
     location = record.container(container)
     if location is None:
         raise NoAnswer(f"container {container} of {record.definition.name} is not there at this moment")
@@ -84,7 +92,7 @@ def to_container(record: TopologyRecord, container: int, method: str, request: H
 
 
 def status_questions(record: TopologyRecord, *, exceptions: bool = False) -> dict[str, Question]:
-    """To everybody who is there, how they are: process → question."""
+    """Return a status question for each registered process."""
     asked: dict[str, Question] = {}
     if record.scheduler is not None:
         request = SchedulerStatusRequest()
@@ -100,7 +108,7 @@ def status_questions(record: TopologyRecord, *, exceptions: bool = False) -> dic
 
 
 def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
-    """What came back for ``status_questions``: an answer each, or the exception in its place."""
+    """Return the answers to ``status_questions``, or the exceptions in their place."""
     errors = {name: str(reply) for name, reply in replies.items() if isinstance(reply, BaseException)}
     master = replies.get(TOPOLOGY_MASTER)
     if record.master is not None and isinstance(master, MasterStatus) and master.epoch < record.master.epoch:
@@ -119,10 +127,14 @@ def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
 
 
 def identity_of_record(record: TopologyRecord) -> Identity:
-    """The topology's own key, which only its owner may read. Raises OSError, ValueError.
+    """Return the topology's own key, which only its owner may read.
 
-    The record is one that ``Homes`` has believed: whoever else may have written the addresses in it can be reached with
-    this key only if he holds it, too.
+    ``Homes`` has verified the record. Another writer of the addresses in it can be reached with this key only if it
+    holds the key as well.
+
+    Raises:
+        OSError: The key cannot be read.
+        ValueError: The key is invalid.
     """
     return identity_in(Path(record.execution.home), record.definition.id)
 

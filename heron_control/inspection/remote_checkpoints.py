@@ -1,8 +1,8 @@
-"""Checkpoints that lie out of this process's reach, in a volume of the topology's containers: read through those.
+"""Checkpoints in a volume that only the topology's containers can reach, read through these containers.
 
-Each container of the topology sees the one folder, so any that answers will do. What is read is what a reader of files
-asks for: lists, manifests, pieces of parts; nothing can be written. Nobody can hold a file fast from here, so what the
-master removes while it is copied is missed, and named.
+All containers of the topology see the same folder, so any of them can answer. Reading is limited to lists, manifests
+and pieces of parts; nothing can be written. Files cannot be held from here: if the master removes one while it is
+copied, the error names it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,21 @@ CHUNK_BYTES = 1 << 20  # what a container gives at once
 
 
 class Asks(Protocol):
-    """Asks a process of the topology."""
+    """Client of the processes of a topology."""
 
     def call(self, location: Any, service: Any, method: str, message: Any) -> Any:
-        """Raises RpcError."""
+        """Call a process.
+
+        Raises:
+            RpcError: The process does not answer.
+        """
 
 
 class RemoteCheckpoints(CheckpointFolder):
-    """Those of one topology, for reading. What is not there raises FileNotFoundError; Unavailable: nobody answers."""
+    """Read-only checkpoints of one topology.
+
+    A missing file raises FileNotFoundError. Unavailable is raised if no container answers.
+    """
 
     def __init__(self, folder: Path, asks: Asks, locations: Iterable[Any]) -> None:
         super().__init__(folder)
@@ -48,19 +55,30 @@ class RemoteCheckpoints(CheckpointFolder):
 
     @contextlib.contextmanager
     def open_part(self, name: str) -> Iterator[Callable[[int, int], bytes]]:
-        """``read(offset, size)`` of a part's file: fewer bytes at its end."""
+        """Return ``read(offset, size)`` of a part's file; it returns fewer bytes at the end."""
         path = f"{PARTS}/{name}"
         self._ask("ReadCheckpointFile", ReadFile(path, 0, 0), path)
         yield lambda offset, size: self._read(path, offset, size)
 
     def read_manifest(self, checkpoint: int) -> Manifest:
-        """Raises OSError, MalformedMessage, Unavailable."""
+        """Return a manifest.
+
+        Raises:
+            OSError: The manifest cannot be read.
+            MalformedMessage: The manifest is damaged.
+            Unavailable: No container answers.
+        """
         path = f"{MANIFESTS}/{checkpoint}.json"
         size = self._ask("ReadCheckpointFile", ReadFile(path, 0, 0), path).size_bytes
         return manifest_of(checkpoint, self._read(path, 0, checked_size(size)))
 
     def manifest_time(self, checkpoint: int) -> float:
-        """When it was written, in seconds since 1970. Raises OSError, Unavailable."""
+        """Return when the manifest was written, in seconds since 1970.
+
+        Raises:
+            OSError: The manifest cannot be read.
+            Unavailable: No container answers.
+        """
         wanted = f"{MANIFESTS}/{checkpoint}.json"
         found = next((info for info in self._list(MANIFESTS) if info.path == wanted), None)
         if found is None:
@@ -68,12 +86,20 @@ class RemoteCheckpoints(CheckpointFolder):
         return found.modified_at
 
     def manifests(self) -> list[int]:
-        """The numbers of all checkpoints that have one, in order. Raises Unavailable."""
+        """Return the numbers of all checkpoints with a manifest, in order.
+
+        Raises:
+            Unavailable: No container answers.
+        """
         names = [Path(info.path) for info in self._list(MANIFESTS)]
         return sorted(int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdecimal())
 
     def parts(self) -> list[str]:
-        """The names of all parts, unfinished ones included. Raises Unavailable."""
+        """Return the names of all parts, including unfinished ones.
+
+        Raises:
+            Unavailable: No container answers.
+        """
         return sorted(Path(info.path).name for info in self._list(PARTS))
 
     def _list(self, folder: str) -> tuple[FileInfo, ...]:
@@ -96,7 +122,7 @@ class RemoteCheckpoints(CheckpointFolder):
         return bytes(found)
 
     def _ask(self, method: str, question: Any, path: str) -> Any:
-        """The answer of the first container that gives one; who does not is not asked again."""
+        """Return the first answer of a container. One that fails is not asked again."""
         why = "no container is there"
         while self._locations:
             try:
@@ -118,8 +144,12 @@ def _not_there(path: str) -> FileNotFoundError:
 
 
 def reachable_storage(record: TopologyRecord) -> CheckpointFolder:
-    """Where its checkpoints lie: its folder, or what its containers show of it. Raises UsageError where none are taken,
-    Failure where they are out of reach for all of these."""
+    """Return a topology's storage: its folder, or the view of its containers.
+
+    Raises:
+        UsageError: The topology is stateless.
+        Failure: The storage cannot be reached.
+    """
     storage, home = storage_of(record), Path(record.execution.home)
     launch = load_launch(home)
     if launch is None or launch.home == str(home):

@@ -1,7 +1,7 @@
-"""A topology's status as one JSON document, and back: how an api server tells it to the command line.
+"""Status of a topology as a JSON document, from the API server to the command line.
 
-It holds what ``topology_status.as_json`` shows, and beside that what only the table shows: causes of backpressure,
-exceptions of user code, last lines of logs.
+It holds what ``topology_status.as_json`` shows, and what only the table shows: causes of backpressure, exceptions of
+user code, last lines of logs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Document(msgspec.Struct):
 
 
 def to_document(status: TopologyStatus) -> dict[str, Any]:
-    """Plain data."""
+    """Return the status as plain data."""
     shown = as_json(status)
     for process, entry in zip(status.processes, shown["processes"], strict=True):
         entry["last_lines"] = list(process.last_lines)
@@ -86,7 +86,11 @@ def to_document(status: TopologyStatus) -> dict[str, Any]:
 
 
 def from_document(data: Any) -> TopologyStatus:
-    """The status in a document. Raises ValueError for anything else."""
+    """Return the status in a document.
+
+    Raises:
+        ValueError: The document is invalid.
+    """
     found = msgspec.convert(data, _Document)
     execution = ExecutionState(
         found.topology, found.topology_id, found.cluster, found.role, found.environ, found.wanted,

@@ -1,9 +1,8 @@
-"""Streaming runs on Spark, by what they say of themselves: a lock and a small file each, in HERONRY_HOME/pipeline/runs.
+"""Streaming runs on Spark, each with a lock and a small file in HERONRY_HOME/pipeline/runs.
 
-Theory of operation. The driver of a run claims a name (its program's, or that with a number if another run has it),
-holds that name's lock for as long as it lives, and writes how far it is after each step. Whoever looks believes a file
-only while its lock is held, so a run that was killed is gone from every list at once, however it died. What is left of
-it is written over by the next run of that name.
+Theory of operation. The driver of a run claims a name (its program's, with a number if another run has it), holds that
+name's lock as long as it lives, and writes its progress after each step. A reader trusts a file only while its lock is
+held. So a run that was killed disappears from all lists at once. Its file is overwritten by the next run of that name.
 """
 
 from __future__ import annotations
@@ -32,10 +31,11 @@ STOP_SECS = 60.0  # what is under way on executors is cancelled, then Spark ends
 
 @dataclass(frozen=True)
 class StreamRun:
-    """How a run is. ``state``: starting, waiting (for files), reading (a micro-batch), writing (a result).
+    """Progress of a run. ``state``: starting, waiting (for files), reading (a micro-batch), writing (a result).
 
-    ``micro_batch`` is the number of the last one (-1: none yet), with its files, rows and seconds; ``portions``,
-    ``state_rows`` and ``state_bytes`` are what is kept of all that was read. ``ui``: Spark's page, if it has one.
+    ``micro_batch`` is the number of the last one (-1: none yet), with its files, rows and seconds. ``portions``,
+    ``state_rows`` and ``state_bytes`` describe the accumulated state. ``ui`` is the URL of Spark's page, if there is
+    one.
     """
 
     name: str
@@ -60,25 +60,33 @@ class StreamRun:
 
     @property
     def input_rate(self) -> float:
-        """Rows a second in the last micro-batch."""
+        """Rows per second in the last micro-batch."""
         return self.rows / self.batch_seconds if self.batch_seconds else 0.0
 
 
 class Claimed:
-    """A run's own hold of its name; it tells how the run is."""
+    """Claim of a run to its name, which publishes the run's progress."""
 
     def __init__(self, folder: Path, lock: HostLock, run: StreamRun) -> None:
         self._file, self._lock, self.run = folder / f"{run.name}.json", lock, run
 
     def tell(self, **changes: Any) -> None:
-        """Write it anew. Raises OSError."""
+        """Write the file.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         self.run = replace(self.run, updated=time.time(), **changes)
         replace_file(self._file, json.dumps(asdict(self.run), indent=2), 0o600)
 
 
 @contextlib.contextmanager
 def claimed(program: str, folder: Path | None = None, **about: Any) -> Iterator[Claimed]:
-    """A name for the block; ``about`` is what else stands in a StreamRun. Raises OSError."""
+    """Claim a name for the block; ``about`` holds further fields of the StreamRun.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
     folder = folder or runs_folder()
     folder.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
@@ -97,12 +105,12 @@ def claimed(program: str, folder: Path | None = None, **about: Any) -> Iterator[
 
 
 def runs_folder() -> Path:
-    """Of this user, on this machine."""
+    """Return the folder of this user's runs on this machine."""
     return home_of_user() / RUNS
 
 
 def living(folder: Path | None = None) -> list[StreamRun]:
-    """The runs there are now, by name."""
+    """Return the current runs by name."""
     folder = folder or runs_folder()
     found = []
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else []:
@@ -113,7 +121,12 @@ def living(folder: Path | None = None) -> list[StreamRun]:
 
 
 def stop(name: str, folder: Path | None = None) -> StreamRun:
-    """Ask a run to end, wait until it has, and say what it was. Raises NotFound, Failure."""
+    """Ask a run to end, wait for it, and return its last state.
+
+    Raises:
+        NotFound: No such run is active.
+        Failure: The run does not end.
+    """
     folder = folder or runs_folder()
     runs = {run.name: run for run in living(folder)}
     lock = folder / f"{name}.lock"

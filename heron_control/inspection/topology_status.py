@@ -1,20 +1,18 @@
-"""What ``heron status`` says of a topology: a pure function of what the store and the processes answered.
+"""Status of a topology as shown by ``heron status``, derived from the store and the processes' answers. Pure.
 
-The packing plan says which processes there should be. A container that answers tells about its own; for one that does
-not, the scheduler knows its first process, and the others share its fate. The state of the whole:
+The packing plan defines the expected processes. A container that answers reports its own. For one that does not, the
+scheduler knows its first process, and the others get the same state. The state of the topology:
 
-========  ==========================================================================================
-killed    the user wants it gone
-running   every process does its work; ``paused`` if the user wants that
-failing   a process keeps dying, nothing of the topology is there, or nothing was acked for a message timeout
-starting  nothing has gone wrong, but not everything works yet
-waiting   its job waits in a queue of the cluster's, and why is known
-finished  every spout has read all there is to read, and all of it is through
-degraded  it works, but a process is missing or is being restarted, or a container's disk is full
-========  ==========================================================================================
+::
 
-Where the state of tasks is kept it is also ``restoring`` (nothing is processed meanwhile), and ``failing`` once it has
-given that up (``kept_state.py``).
+killed    the user has killed it running   every process works; ``paused`` if the user has paused it failing   a process
+keeps dying, no process is present, or nothing was acked for a message timeout starting  nothing has failed, but not all
+processes work yet waiting   its job waits in a queue of the cluster, for a known reason finished  every spout has read
+all its input, and all of it is processed degraded  it works, but a process is missing or restarting, or a container's
+disk is full
+
+A stateful topology is also ``restoring`` (nothing is processed meanwhile), and ``failing`` once it has given up
+restoring (``kept_state.py``).
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ HERON_CONTAINER = "heron_container"
 
 @dataclass(frozen=True)
 class Answers:
-    """What was asked of the topology's processes, and what came back; ``None`` or missing: no answer."""
+    """Requests to a topology's processes and their results; None or missing: no answer."""
 
     scheduler: SchedulerStatus | None = None
     containers: Mapping[int, ContainerStatus] = field(default_factory=dict)
@@ -64,7 +62,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class ContainerView:
-    """One container as the user sees it."""
+    """Container as shown to the user."""
 
     id: int
     host: str
@@ -74,7 +72,7 @@ class ContainerView:
 
 @dataclass(frozen=True)
 class TopologyStatus:
-    """All that ``heron status`` shows."""
+    """Content of ``heron status``."""
 
     execution: ExecutionState
     state: str
@@ -92,7 +90,7 @@ class TopologyStatus:
     update: str = ""  # how far one is where state is not kept, or what the last one did not wait for
 
     def cause(self) -> str:
-        """Why the state is no better; empty where there is nothing to explain."""
+        """Reason why the state is not better, or ""."""
         if self.all_fail or self.stalled or self.waiting:
             return self.all_fail or self.stalled or self.waiting
         if self.state in ("failing", "degraded", "starting") and (troubles := self.troubles()):
@@ -108,7 +106,7 @@ class TopologyStatus:
         return next(map(describe, self.unwell()), "") if self.state in ("failing", "degraded") else ""
 
     def troubles(self) -> list[str]:
-        """What holds containers up although their processes run."""
+        """Problems of containers whose processes run."""
         found: dict[str, list[str]] = {}
         for container in self.containers:
             if container.trouble:
@@ -116,14 +114,14 @@ class TopologyStatus:
         return [f"container{'s' * (len(ids) > 1)} {', '.join(ids)}: {text}" for text, ids in found.items()]
 
     def unwell(self) -> list[ProcessStatus]:
-        """The processes that do not do their work, the worst first."""
+        """Processes that do not work, the worst first."""
         rank = {ProcessState.RESTARTING: 1, ProcessState.DEAD: 2, ProcessState.STOPPED: 3, ProcessState.STARTING: 4}
         found = [process for process in self.processes if process.state is not ProcessState.RUNNING]
         return sorted(found, key=lambda p: (p.restarts == 0, not p.last_error, rank.get(p.state, 5)))
 
 
 def expected_processes(record: TopologyRecord) -> Iterator[tuple[str, str, int, str, int]]:
-    """(kind, name, container, component, task) of every process there should be, the scheduler apart."""
+    """Return (kind, name, container, component, task) of every process except the scheduler."""
     config = record.definition.config
     for number in containers_of(record.packing, config):
         yield HERON_CONTAINER, container_name(number), number, "", 0
@@ -132,7 +130,7 @@ def expected_processes(record: TopologyRecord) -> Iterator[tuple[str, str, int, 
 
 
 def topology_state(wanted: TopologyState, processes: Sequence[ProcessStatus], planned: bool) -> str:
-    """One word for the whole. ``planned``: there is a physical plan, so every stream manager was there once."""
+    """Return the state in one word. With ``planned``, a physical plan exists: all stream managers were present."""
     if wanted is TopologyState.KILLED:
         return "killed"
     absent = [process for process in processes if process.state is not ProcessState.RUNNING]
@@ -148,7 +146,7 @@ def topology_state(wanted: TopologyState, processes: Sequence[ProcessStatus], pl
 
 
 def stalled_text(managers: Sequence[StreamManagerStatus]) -> str:
-    """Empty unless nothing was acked for a message timeout, wherever tuples are in flight."""
+    """Return a text if nothing was acked for a message timeout in all places with tuples in flight, or ""."""
     flows = [manager.flow for manager in managers]
     stalled = [flow.stalled_ms for flow in flows if flow.stalled_ms]
     if not stalled or any(flow.in_flight and not flow.stalled_ms for flow in flows):
@@ -161,7 +159,7 @@ def stalled_text(managers: Sequence[StreamManagerStatus]) -> str:
 
 
 def has_finished(record: TopologyRecord, processes: Sequence[ProcessStatus], master: MasterStatus | None) -> bool:
-    """True if every spout task is at its end, no queue is left, and all that is complete is committed."""
+    """Return True if all spouts are at their end, queues are empty, and complete checkpoints are committed."""
     spouts = {spec.name for spec in record.definition.components if spec.is_spout}
     doing = [process.doing for process in processes if process.component in spouts]
     if master is None or not doing or any(text != AT_END for text in doing):
@@ -171,7 +169,7 @@ def has_finished(record: TopologyRecord, processes: Sequence[ProcessStatus], mas
 
 
 def topology_status(record: TopologyRecord, answers: Answers, now: float) -> TopologyStatus:
-    """Put everything together. ``now`` in seconds since 1970."""
+    """Return the status. ``now`` is in seconds since 1970."""
     waiting = _waiting(answers)
     young = bool(waiting) or (now - record.execution.submitted_at < START_GRACE_SECS and record.physical is None)
     told = {process.name: process for status in answers.containers.values() for process in status.processes}
@@ -228,23 +226,23 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
 
 
 def keeps_dying(process: ProcessStatus) -> bool:
-    """It was started again and again, and has died young each time. Deaths long ago do not count."""
+    """Return True if a process died young after each of several restarts. Earlier deaths do not count."""
     return min(process.restarts, process.young_deaths) >= KEEPS_DYING
 
 
 def loops(process: ProcessStatus, now: float) -> bool:
-    """An instance that runs at this moment, and will die again as its user code has let it die before."""
+    """Return True for an instance that runs now, but whose user code has let it die repeatedly."""
     of_user_code = bool(process.component) and process.last_error.startswith(OWN_DEATH)
     return of_user_code and process.young_deaths >= KEEPS_DYING and now - process.since < YOUNG_SECS
 
 
 def describe(process: ProcessStatus) -> str:
-    """One line about a process that is not well."""
+    """Return a line about a process that does not work."""
     return f"{process.name} is {process.state}: {process.last_error or 'no reason is known'}"
 
 
 def _is_there(process: ProcessStatus) -> bool:
-    """It lives, or somebody is at work to bring it to life."""
+    """Return True if the process lives or is being started."""
     return process.state in (ProcessState.RUNNING, ProcessState.STARTING, ProcessState.RESTARTING)
 
 
@@ -263,13 +261,13 @@ def _scheduler(record: TopologyRecord, answers: Answers, young: bool) -> Process
 
 
 def _waiting(answers: Answers) -> str:
-    """What the scheduler waits for: no process of it says that it is starting, only who speaks for one to come."""
+    """Return what the scheduler waits for, as reported on behalf of a process that does not exist yet."""
     own = answers.scheduler.scheduler if answers.scheduler is not None else None
     return own.last_error if own is not None and own.state is ProcessState.STARTING else ""
 
 
 def _with_past(found: ProcessStatus, answers: Answers) -> ProcessStatus:
-    """How often a container was started anew, and why, its scheduler knows; itself, it has only just begun."""
+    """Add restarts and their reason, which the scheduler knows, to a container that has just started."""
     for known in answers.scheduler.containers if answers.scheduler else ():
         if known.name == found.name:
             error = found.last_error or known.last_error
@@ -278,7 +276,7 @@ def _with_past(found: ProcessStatus, answers: Answers) -> ProcessStatus:
 
 
 def _container_process(name: str, container: int, record: TopologyRecord, answers: Answers) -> ProcessStatus | None:
-    """What the scheduler knows of a container that does not answer itself: it exists, but does not do its work."""
+    """Return the scheduler's view of a container that exists but does not answer."""
     for process in answers.scheduler.containers if answers.scheduler else ():
         if process.container == container and process.kind == HERON_CONTAINER:
             if process.state is not ProcessState.RUNNING:
@@ -290,7 +288,7 @@ def _container_process(name: str, container: int, record: TopologyRecord, answer
 
 
 def _silent(number: int, record: TopologyRecord, answers: Answers, young: bool) -> tuple[ProcessState, str]:
-    """State and reason for the processes of a container that does not tell of them."""
+    """Return state and reason for the processes of a container that does not answer."""
     name = f"heron_container-{number}"
     if number in answers.containers:
         return ProcessState.STARTING, ""  # the container is there and has not come to it yet
@@ -303,13 +301,15 @@ def _silent(number: int, record: TopologyRecord, answers: Answers, young: bool) 
 
 
 def iso(seconds: float) -> str | None:
-    """Seconds since 1970 as ISO 8601 in UTC; None for 0."""
+    """Return seconds since 1970 as ISO 8601 in UTC; None for 0."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds") if seconds else None
 
 
 def as_json(status: TopologyStatus) -> dict[str, Any]:
-    """The shape of ``heron status --output json``; ``doing`` is there only where there is something to say,
-    ``update`` likewise, ``tasks_state`` only where state is kept."""
+    """Return the shape of ``heron status --output json``.
+
+    ``doing`` and ``update`` are present only with content, ``tasks_state`` only for stateful topologies.
+    """
     execution = status.execution
     return {
         "cluster": execution.cluster,

@@ -1,7 +1,7 @@
-"""Whether the files of a checkpoint are whole, and copies of them. No value in them is decoded.
+"""Verification and copies of a checkpoint's files. Values in them are not decoded.
 
-Who copies a checkpoint of a topology that runs races with its master, which removes what nobody needs any more. So all
-files are linked first, which takes an instant, and copied from the links.
+The master of a running topology removes files that are no longer needed. So all files of a checkpoint are linked first,
+which takes an instant, and copied from the links.
 """
 
 from __future__ import annotations
@@ -21,35 +21,39 @@ HELD = ".held"  # the links, beside the folders of a copy
 
 
 class DamagedCheckpoint(Failure):
-    """Files of a checkpoint are missing, or not what was written."""
+    """Raised if files of a checkpoint are missing or altered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The names of parts that have a block of the task's own state, and of those that have blocks of key groups."""
+    """Names of the parts with a task's own state, and of those with key groups."""
 
     own: frozenset[str]
     keyed: frozenset[str]
 
 
 def damaged_parts(folder: CheckpointFolder, manifest: Manifest) -> list[str]:
-    """What is wrong with the files it needs, each in one line; empty if they are whole."""
+    """Return one line for each damaged or missing file that the checkpoint needs."""
     return [fault for part in needed(manifest) if (fault := _fault(folder, part))]
 
 
 def needed(manifest: Manifest) -> list[StatePart]:
-    """The parts whose files it needs, in order of names."""
+    """Return the parts whose files the checkpoint needs, in order of names."""
     found = {part.name: part for parts in (manifest.parts, *manifest.layers.values()) for part in parts}
     return [found[name] for name in sorted(found)]
 
 
 def size_of(parts: Iterable[StatePart]) -> int:
-    """Return the bytes of these files together."""
+    """Return the total bytes of these files."""
     return sum(part.size for part in parts)
 
 
 def contents(folder: CheckpointFolder, manifest: Manifest) -> Contents:
-    """What its files hold, by their heads. Raises DamagedCheckpoint, which names the first that cannot be read."""
+    """Return what the files hold, according to their heads.
+
+    Raises:
+        DamagedCheckpoint: A file, named in the message, cannot be read.
+    """
     own, keyed = set(), set()
     for part in needed(manifest):
         try:
@@ -67,8 +71,12 @@ def contents(folder: CheckpointFolder, manifest: Manifest) -> Contents:
 def copy_checkpoint(
     source: CheckpointFolder, target: CheckpointFolder, manifest: Manifest, files: Mapping[str, StatePart], mode: int
 ) -> None:
-    """Copy these files, each with the name it has in ``target``, checking every byte; the manifest for ``target`` comes
-    last. Raises DamagedCheckpoint, which names the file, and OSError of the target."""
+    """Copy these files to their names in ``target``, verifying every byte; the manifest is written last.
+
+    Raises:
+        DamagedCheckpoint: A file, named in the message, is damaged.
+        OSError: The target cannot be written.
+    """
     held = CheckpointFolder(target.folder / HELD)
     try:
         _link(source, held, files.values())
@@ -84,7 +92,7 @@ def copy_checkpoint(
 
 
 def _link(source: CheckpointFolder, held: CheckpointFolder, parts: Iterable[StatePart]) -> None:
-    """Hold these files fast, where they can be linked: else they are copied as they are found."""
+    """Hold these files by links where possible; otherwise they are copied directly."""
     held.part_file("").mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(OSError):  # another disk, files of another user; what is missing is told by who reads it
         for part in parts:
@@ -92,7 +100,7 @@ def _link(source: CheckpointFolder, held: CheckpointFolder, parts: Iterable[Stat
 
 
 class _CannotRead(Exception):
-    """What is to be copied cannot be read."""
+    """Raised if a source file cannot be read."""
 
 
 def _pieces(folder: CheckpointFolder, part: StatePart) -> Iterable[bytes]:

@@ -1,4 +1,4 @@
-"""The clock of cores, and the alarm by which a shell on an asyncio loop keeps the deadlines they name."""
+"""Monotonic clock and deadline timer of shells on an asyncio loop."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 def now_ms() -> int:
-    """Monotonic milliseconds."""
+    """Return monotonic milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Alarm:
-    """Calls ``due`` at the deadline that was set last. Belongs to the loop that made it."""
+    """Timer that calls ``due`` at the deadline set last. Belongs to the loop that created it."""
 
     def __init__(self, due: Callable[[], None]) -> None:
         self._due = due
@@ -21,7 +21,7 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, deadline_ms: int | None) -> None:
-        """In place of the deadline before; None: there is nothing to do."""
+        """Replace the deadline; None cancels it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

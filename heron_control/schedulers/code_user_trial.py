@@ -1,7 +1,7 @@
-"""Can instances run as the user that ``heron.user.code.user`` names? It is tried before a submission is written.
+"""Trial before a submission: can instances run as the user that ``heron.user.code.user`` names?
 
-That user needs to read the interpreter, Heronry and the topology's code, wherever those lie; what lies in a folder that
-is closed to others, as the home of root often is, would fail in each instance, again and again.
+That user must be able to read the interpreter, Heronry and the topology's code. If they lie in a folder closed to
+others, as the home of root often is, every instance would fail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ for entry in os.scandir(sys.argv[1]):
 
 
 def try_code_user(user: CodeUser, package: Path) -> None:
-    """Import what an instance imports, and look into its code. Raises NotAllowed."""
+    """Import an instance's modules and list its code as this user.
+
+    Raises:
+        NotAllowed: The user cannot run instances.
+    """
     command = [sys.executable, "-P", "-c", _TRIAL, str(package)]
     try:
         done = subprocess.run(

@@ -1,18 +1,17 @@
-"""Which containers to start, end and start again: the decisions of every scheduler that watches containers.
+"""Container table: decides which containers to start, end and restart, for every scheduler. Pure.
 
-A pure core: it is told what was found and what happened, and answers with what to do. A container is a *group* of
-processes whose leader is ``heron_container``: on the local cluster a process group, with Docker a Docker container.
-When the leader ends, the others follow; what does not follow within the grace is killed. Only when the whole group is
-confirmed gone (``gone``) may the container be started again, so there are never two of one number. The first restart
-is at once, then the delay doubles while it keeps dying young.
+The table receives facts and returns orders. A container is a *group* of processes whose leader is ``heron_container``:
+a process group on the local cluster, a Docker container with Docker. When the leader ends, the others end as well; the
+rest is killed after a grace period. A container is started again only when its whole group has ended (``gone``), so
+there are never two of one number. The first restart is immediate; then the delay doubles while it keeps dying young.
 
-Memory: one row for each number that the packing plans have named, whatever happens (a restart that is due is a field of
-its row), of ``ROW_BYTES`` at most; effects are as many as rows.
+Memory: one row for each number that the packing plans have named, because a pending restart is a field of its row. A
+row takes at most ``ROW_BYTES``. There are at most as many effects as rows.
 
 ::
 
-absent ─Start→ up ─ended→ ending ─gone→ waiting ─due→ up … up ─(restart, stop)→ stopping ─ended→ ending ─gone→
-waiting, or over
+absent ─Start→ up ─ended→ ending ─gone→ waiting ─due→ up up ─(restart, stop)→ stopping ─ended→ ending ─gone→ waiting, or
+over
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ ROW_BYTES = 4096 + 4 * LAST_ERROR_CHARACTERS  # a character may take four bytes
 
 
 def stop_grace_ms(settings: Mapping[str, Any]) -> int:
-    """How long a heron_container that was asked to stop may take."""
+    """Return the time that a heron_container may take to stop."""
     return 2 * int(setting(settings, Keys.HERON_STOP_GRACE_SECS) * 1000) + STOP_MARGIN_MS
 
 
 class Stage(StrEnum):
-    """Where a container is in its life."""
+    """Stage in the life of a container."""
 
     UP = "up"
     STOPPING = "stopping"  # asked to stop
@@ -58,14 +57,14 @@ SHOWN = {
 
 @dataclass(frozen=True, slots=True)
 class StartContainer:
-    """Start heron_container; answer with ``born``, or with ``ended`` and ``gone`` if it cannot be started."""
+    """Order to start heron_container; ``born``, or ``ended`` and ``gone``, answers it."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class TerminateContainer:
-    """Ask heron_container to stop (SIGTERM)."""
+    """Order to send SIGTERM to heron_container."""
 
     number: int
     pid: int
@@ -73,7 +72,7 @@ class TerminateContainer:
 
 @dataclass(frozen=True, slots=True)
 class KillGroup:
-    """End every process of the container (SIGKILL)."""
+    """Order to kill every process of the container."""
 
     number: int
     group: int
@@ -84,7 +83,7 @@ Effect = StartContainer | TerminateContainer | KillGroup
 
 @dataclass(slots=True)
 class ContainerRow:
-    """One container. Times are monotonic milliseconds. ``group`` names what runs of it: the leader's process id."""
+    """Row of one container. Times are monotonic milliseconds; ``group`` is the leader's process id."""
 
     number: int
     backoff: Backoff
@@ -102,7 +101,10 @@ class ContainerRow:
 
 @dataclass(slots=True)
 class Containers:
-    """All containers of a topology. ``stop_grace_ms`` is for a leader that was asked, ``end_grace_ms`` for orphans."""
+    """Containers of a topology.
+
+    ``stop_grace_ms`` is the time for a leader to stop on request, ``end_grace_ms`` that for the processes it leaves.
+    """
 
     policy: BackoffPolicy
     stop_grace_ms: int
@@ -112,11 +114,11 @@ class Containers:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Containers:
-        """With the times that a topology's settings name."""
+        """Create the table with the times in a topology's settings."""
         return cls(BackoffPolicy.of(settings), stop_grace_ms(settings), END_GRACE_MS)
 
     def want(self, now_ms: int, numbers: Iterable[int]) -> list[Effect]:
-        """Exactly these containers are wanted: start new ones; one left out ends by itself and stays away."""
+        """Set the wanted containers; start new ones. One that is left out is not restarted after its end."""
         effects: list[Effect] = []
         wanted = sorted(set(numbers))
         for number in wanted:
@@ -136,7 +138,7 @@ class Containers:
         return effects
 
     def adopt(self, now_ms: int, number: int, group: int, leader_alive: bool) -> list[Effect]:
-        """A container of an earlier scheduler: its leader runs, or only orphans are left. Before ``want``."""
+        """Add a container of an earlier scheduler, possibly without its leader. Called before ``want``."""
         row = self._row(number, now_ms)
         row.group = group
         self.rows[number] = row
@@ -145,13 +147,13 @@ class Containers:
         return self.ended(now_ms, number, "found without its heron_container")
 
     def born(self, now_ms: int, number: int, group: int) -> list[Effect]:
-        """heron_container exists."""
+        """Record that heron_container exists."""
         row = self.rows[number]
         row.group, row.born_ms = group, now_ms
         return self._stop(now_ms, row) if self.stopping else []
 
     def ended(self, now_ms: int, number: int, reason: str) -> list[Effect]:
-        """heron_container has ended, or could not be started; the rest of its group may still be there."""
+        """Record that heron_container has ended or could not be started. Its group may still exist."""
         row = self.rows[number]
         if row.stage not in (Stage.UP, Stage.STOPPING):
             return []
@@ -162,7 +164,7 @@ class Containers:
         return []
 
     def gone(self, now_ms: int, number: int) -> list[Effect]:
-        """No process of the container is left."""
+        """Record that no process of the container is left."""
         row = self.rows[number]
         if row.stage is not Stage.ENDING:
             return []
@@ -175,8 +177,11 @@ class Containers:
         return self.tick(now_ms)
 
     def restart(self, now_ms: int, number: int) -> list[Effect]:
-        """Stop and start this one (or start it now, if it waits); its early deaths are forgotten. Raises KeyError for
-        an unknown container."""
+        """Stop and start a container, or start it now if it waits. Resets its restart delay.
+
+        Raises:
+            KeyError: The container is unknown.
+        """
         row = self.rows[number]
         row.backoff.forget()
         if row.stage is Stage.WAITING:
@@ -185,7 +190,7 @@ class Containers:
         return self._stop(now_ms, row) if row.stage is Stage.UP else []
 
     def stop(self, now_ms: int) -> list[Effect]:
-        """The topology is over: stop all. Idempotent."""
+        """Stop all containers at the end of the topology. Idempotent."""
         if self.stopping:
             return []
         self.stopping = True
@@ -198,7 +203,7 @@ class Containers:
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Do what is due."""
+        """Return the starts and kills that are due."""
         effects: list[Effect] = []
         for row in self.rows.values():
             if row.kill_ms is not None and row.kill_ms <= now_ms and row.group:
@@ -212,16 +217,16 @@ class Containers:
         return effects
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` has something to do."""
+        """Return when ``tick`` has work to do, or None."""
         times = [t for row in self.rows.values() for t in (row.kill_ms, row.due_ms) if t is not None]
         return min(times, default=None)
 
     def ending(self) -> list[ContainerRow]:
-        """Those whose end is to be confirmed by ``gone``."""
+        """Return the containers whose end must be confirmed by ``gone``."""
         return [row for row in self.rows.values() if row.stage is Stage.ENDING]
 
     def all_over(self) -> bool:
-        """True when nothing runs and nothing will."""
+        """Return True when no container runs or will run."""
         return all(row.stage is Stage.OVER for row in self.rows.values())
 
     def check(self) -> None:
@@ -254,7 +259,7 @@ class Containers:
 
 
 def container_statuses(containers: Containers, now_ms: int, now: float) -> tuple[ProcessStatus, ...]:
-    """The table as it is told to others. ``now_ms`` (monotonic) and ``now`` (since 1970, seconds) are one instant."""
+    """Return the table for others. ``now_ms`` (monotonic) and ``now`` (since 1970) are one instant."""
     return tuple(
         ProcessStatus(
             kind="heron_container",

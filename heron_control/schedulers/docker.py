@@ -1,16 +1,16 @@
-"""The ``docker`` cluster: each container of a topology is a Docker container, on the engine of this machine.
+"""Scheduler of the ``docker`` cluster: each container of a topology is a Docker container on this machine's engine.
 
-The api server owns the one DockerScheduler. ``run`` is its watch: it observes what the engine has, then reads from the
-state store which topologies there are, and has every one reconcile the two (``docker_topology``). What a topology may
-have was written down at its submit (``grants``): the plan in the store, where a topology may be able to write, is not
-carried out. The watch wakes up when the engine tells of an event, when a deadline has come, and every OBSERVE_SECONDS.
-The order matters: what the engine shows
-and a *later* read of the store does not know belongs to a topology that was killed, and is removed. While the store is
-away the last plans hold; while the engine is away nothing can be done, and ``status`` says so. When this process is
-away, what runs runs on, and what dies stays down until it is back.
+The API server owns the only DockerScheduler. ``run`` is its watch: it observes the engine, then reads the topologies
+from the state store, and each topology reconciles the two (``docker_topology``). The plan granted at submission is
+carried out (``grants``), not the one in the store, which a topology may be able to write. The watch wakes up at engine
+events, at deadlines and every OBSERVE_SECONDS.
 
-All methods but ``run`` block and may be called from any thread. Engine calls may take a minute: ``run`` and ``status``
-wait for none, so the api server's loop goes on meanwhile.
+The order matters: a container that the engine shows and a *later* read of the store does not know belongs to a killed
+topology, and is removed. While the store is unavailable the last plans hold. While the engine is unavailable ``status``
+reports it. While this process is down, containers continue, and dead ones are not restarted.
+
+All methods except ``run`` block and may be called from any thread. Engine calls may take a minute. ``run`` and
+``status`` do not wait for them, so the API server's loop continues meanwhile.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DockerOptions:
-    """``project`` stands in every name and label."""
+    """Options of the scheduler. ``project`` is part of every name and label."""
 
     project: str = "heronry"
     image: str = "heronry:latest"
@@ -69,7 +69,7 @@ class DockerOptions:
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> DockerOptions:
-        """From HERONRY_PROJECT, HERONRY_IMAGE, HERONRY_API_URL and DOCKER_HOST."""
+        """Read HERONRY_PROJECT, HERONRY_IMAGE, HERONRY_API_URL and DOCKER_HOST."""
         return cls(
             environment.get("HERONRY_PROJECT") or cls().project,
             environment.get("HERONRY_IMAGE") or cls().image,
@@ -79,7 +79,7 @@ class DockerOptions:
 
 
 class DockerScheduler:
-    """See ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
+    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
 
     kind = "docker"  # what its topologies' processes read in ``heron.scheduler``
 
@@ -102,7 +102,7 @@ class DockerScheduler:
     # The protocol.
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
-        """Nothing is made yet; but without engine or image a submission shall fail before it is written."""
+        """Check engine and image before the submission is written. Creates nothing."""
         given = setting(launch.settings, Keys.HERON_USER_CODE_USER)
         if given not in (None, plan.CODE_USER):
             name = Keys.HERON_USER_CODE_USER.name
@@ -111,8 +111,10 @@ class DockerScheduler:
         return plan.launch_inside(launch, self._options.api_url, self.kind)
 
     def bring(self, launch: Launch, folder: Path) -> None:
-        """Into the topology's volume, which is made for it. Until ``start`` the watch must not take that for the rest
-        of a topology that is over."""
+        """Copy a checkpoint into the topology's volume, which is created for it.
+
+        Until ``start`` the watch must not remove the volume as the rest of an ended topology.
+        """
         project = self._options.project
         with self._lock:
             self._coming.add(launch.topology_id)
@@ -124,7 +126,7 @@ class DockerScheduler:
         shutil.rmtree(folder / CHECKPOINTS)
 
     def start(self, launch: Launch, launch_file: Path) -> int:
-        """The watch does it, at once."""
+        """Let the watch start the topology at once."""
         self._engine.require_image(self._options.image)
         # What is started from now on finds the store where this launch says that it is.
         self._known(launch, launch_file.parent).launch = launch
@@ -134,7 +136,7 @@ class DockerScheduler:
         return 0
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
-        """Stop and start one container, or all (-1)."""
+        """Restart one container, or all (-1)."""
         topology = self._topologies.get(launch.topology_id)
         if topology is None:
             raise SchedulerError(f"the scheduler does not know {launch.topology} yet; try again in a few seconds")
@@ -151,7 +153,7 @@ class DockerScheduler:
         return tuple(sorted(before))
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
-        """Ask all containers to stop, end those that do not, and wait until none is left."""
+        """Stop all containers, kill the rest after the grace period, and wait for their end."""
         progress("waiting for its containers to stop")
         topology = self._known(launch, Path())
         patience = 2 * setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) + KILL_MARGIN_SECONDS
@@ -162,12 +164,12 @@ class DockerScheduler:
             time.sleep(POLL_SECONDS)
 
     def hold(self, launch: Launch) -> None:
-        """The watch, which clears up after topologies that are over, leaves its volume alone from now on."""
+        """Keep the topology's volume when the watch cleans up."""
         with self._lock:
             self._held.add(launch.topology_id)
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
-        """From the topology's volume, which has them, and which goes."""
+        """Copy the logs out of the topology's volume before it is removed."""
         project = self._options.project
         if plan.shared_name(project, launch) not in self._engine.volumes():
             return
@@ -183,7 +185,7 @@ class DockerScheduler:
         log.info("kept %d log files of %s in %s", saved, launch.topology, folder / LOG_FILES)
 
     def remove(self, launch: Launch) -> None:
-        """Containers that are left, the network, the volume."""
+        """Remove remaining containers, the network and the volume."""
         for helper in (plan.reader_name, plan.writer_name):
             self._engine.remove(helper(self._options.project, launch))
         for found in self._engine.containers():
@@ -200,7 +202,7 @@ class DockerScheduler:
             self._differing.discard(launch.topology_id)
 
     def status(self, launch: Launch) -> SchedulerStatus:
-        """As of the last observation."""
+        """Return the status of the last observation."""
         topology = self._topologies.get(launch.topology_id)
         state = ProcessState.RESTARTING if self._trouble else ProcessState.RUNNING
         own = ProcessStatus(
@@ -211,7 +213,7 @@ class DockerScheduler:
     # The watch.
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         loop = asyncio.get_running_loop()
         wake = asyncio.Event()
 
@@ -235,14 +237,15 @@ class DockerScheduler:
             self._wake = lambda: None
 
     def close(self) -> None:
-        """Let go of the engine. The containers run on."""
+        """Close the connection to the engine. The containers continue."""
         self._pool.shutdown(wait=True)
         self._engine.close()
 
     def observe(self) -> float:
-        """One round over everything; what goes wrong is said in ``status`` and tried again at the next.
+        """Observe and reconcile once; ``status`` reports errors, and the next round retries.
 
-        Returns the seconds until then.
+        Returns:
+            Seconds until the next round.
         """
         troubles: list[str] = []
         try:
@@ -268,10 +271,10 @@ class DockerScheduler:
         return min([OBSERVE_SECONDS, *(max(SHORTEST_SECONDS, (d - now_ms()) / 1000) for d in deadlines)])
 
     def _read_store(self, shown: set[Owner]) -> set[str]:
-        """Learn plans and new topologies; returns the ids of those of ``shown`` that are certainly over.
+        """Read plans and new topologies; return the ids in ``shown`` that have certainly ended.
 
-        A topology is over when the store answers that it is: one whose record is damaged, or whose store does not
-        answer, is not; nor is one that has a volume already, and is about to come into the store.
+        A topology has ended when the store says so. One with a damaged record or an unavailable store has not, and
+        neither has one that has a volume and is about to be written to the store.
         """
         with self._lock:  # before the store is asked: who has come by then is found there
             coming = set(self._coming)
@@ -334,7 +337,7 @@ class DockerScheduler:
             return topology
 
     def _observe_one(self, topology: DockerTopology, *, stop: bool = False) -> list[Seen]:
-        """One topology alone; returns its containers that are left."""
+        """Observe and reconcile one topology; return its remaining containers."""
         taken_ms = now_ms()
         seen = [s for s in self._engine.containers() if s.topology_id == topology.launch.topology_id]
         topology.reconcile(seen, taken_ms, stop=stop, wait_seconds=POLL_SECONDS)
@@ -343,7 +346,7 @@ class DockerScheduler:
     def _clear_up(
         self, over: set[str], seen: Sequence[Seen], networks: Mapping[str, Owner], volumes: Mapping[str, Owner]
     ) -> None:
-        """What is left of topologies that were killed while nobody watched, or whose kill was interrupted."""
+        """Remove the rest of topologies that were killed while no process watched or whose kill failed."""
         for found in seen:
             if found.topology_id in over and found.topology_id not in self._topologies:
                 log.warning("removing %s, whose topology is gone", found.name)
@@ -361,7 +364,7 @@ class DockerScheduler:
                 self._engine.remove_volume(name)
 
     def _join(self, joiners: Sequence[Joiner], networks: Mapping[str, Owner]) -> None:
-        """Services that were started again are on no topology's network yet."""
+        """Connect restarted services to the topologies' networks."""
         for network, owner in networks.items():
             topology = self._topologies.get(owner.topology_id)
             for joiner in joiners:
@@ -370,7 +373,7 @@ class DockerScheduler:
                     self._engine.connect(joiner, network)
 
     def _listen(self, stop: threading.Event) -> None:
-        """On a thread: wake the watch at each event of a container."""
+        """Wake the watch at each container event. Runs on a thread."""
         since = int(time.time())
         while not stop.is_set():
             until = int(time.time()) + EVENT_SECONDS
@@ -386,6 +389,6 @@ class DockerScheduler:
 
 
 def scheduler_of(context: SchedulerContext) -> DockerScheduler:
-    """For an api server."""
+    """Return the scheduler for an API server."""
     options = DockerOptions.of_environment(context.environment)
     return DockerScheduler(context.store, context.homes, options)

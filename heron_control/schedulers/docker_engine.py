@@ -1,7 +1,6 @@
-"""A real Docker engine, through its SDK, with errors that name cause and cure.
+"""Docker engine through its SDK, with errors that name cause and remedy.
 
-Each call is one request (or two) of a pooled session. Whatever the SDK or the engine say in their own words becomes an
-EngineError.
+Each call is one or two requests of a pooled session. Errors of the SDK and the engine become an EngineError.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NETWORK_PAUSE_SECONDS = 0.2
 
 
 class DockerEngine:
-    """See ``heron_control.schedulers.engine.Engine``."""
+    """Implementation of ``heron_control.schedulers.engine.Engine``."""
 
     network_attempts = 25  # a container that has just been removed is still on its network
     network_is_used: tuple[str, ...] = ("active endpoints",)  # what the engine says then
@@ -45,23 +44,23 @@ class DockerEngine:
     # Questions.
 
     def cores(self) -> float:
-        """Processor cores of its machine, asked once."""
+        """Return the processor cores of the engine's machine, requested once."""
         if not self._cores:
             with self._explained():
                 self._cores = float(self._api.info()["NCPU"])
         return self._cores
 
     def host(self, name: str, network: str) -> str:
-        """The name itself: it resolves on the network."""
+        """Return the name itself, which resolves on the network."""
         return name
 
     def require_image(self, image: str) -> None:
-        """Raises EngineError if the engine lacks it."""
+        """Raise EngineError if the engine lacks the image."""
         with self._explained(image):
             self._api.inspect_image(image)
 
     def containers(self) -> list[Seen]:
-        """Every container of every topology of the cluster, whatever its state."""
+        """Return the containers of all topologies of the cluster in any state."""
         with self._explained():
             found = self._api.containers(all=True, filters={"label": [self._ours()["label"], plan.CONTAINER_LABEL]})
         return [
@@ -79,7 +78,7 @@ class DockerEngine:
         ]
 
     def joiners(self) -> list[Joiner]:
-        """The services that are to be on every topology's network."""
+        """Return the services that must be on every topology's network."""
         with self._explained():
             found = self._api.containers(filters={"label": f"{plan.JOINS_LABEL}={self.project}"})
         return [
@@ -92,7 +91,7 @@ class DockerEngine:
         ]
 
     def ending(self, container: str) -> Ending:
-        """How it ended."""
+        """Return how a container ended."""
         with self._explained():
             found = self._api.inspect_container(container)
             said = self._api.logs(container, tail=LAST_WORDS).decode(errors="replace")
@@ -103,7 +102,7 @@ class DockerEngine:
         return Ending(code, bool(state.get("OOMKilled")), last, int(found["HostConfig"].get("Memory", 0)))
 
     def events(self, since: int, until: int) -> Iterator[object]:
-        """What happens to containers between two instants (seconds since 1970), as it happens."""
+        """Yield container events between two instants (seconds since 1970) as they happen."""
         with self._explained():
             filters = {"type": "container", "event": ["die", "destroy", "oom", "start", "pause", "unpause"]}
             yield from self._api.events(since=since, until=until, decode=True, filters=filters)
@@ -111,7 +110,7 @@ class DockerEngine:
     # Containers.
 
     def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
-        """Make a container and put files (0400) into a folder of its volume; returns its id."""
+        """Create a container, put files (0400) into a folder of its volume, and return its id."""
         with self._explained(str(body["Image"])):
             made: dict[str, Any] = self._api.create_container_from_config(dict(body), name=name)
         container: str = made["Id"]
@@ -124,54 +123,54 @@ class DockerEngine:
         return container
 
     def start(self, container: str) -> int:
-        """Start it; returns its process id on the engine's machine, 0 if it has ended already."""
+        """Start a container; return its process id on the engine's machine, 0 if it has ended."""
         with self._explained():
             self._api.start(container)
             return int(self._api.inspect_container(container)["State"].get("Pid", 0))
 
     def signal(self, container: str, name: str) -> None:
-        """Send a signal; one that does not run is left alone."""
+        """Send a signal. Does nothing if the container does not run."""
         with self._explained(gone=(404, 409)):
             self._api.kill(container, name)
 
     def remove(self, container: str) -> None:
-        """Remove it, whatever it does at the moment."""
+        """Remove a container in any state."""
         with self._explained(gone=(404, 409)):  # 409: somebody removes it already
             self._api.remove_container(container, force=True, v=False)
 
     # Networks and volumes.
 
     def networks(self) -> dict[str, Owner]:
-        """Name of each network of a topology to its owner."""
+        """Return the owner of each topology network by name."""
         with self._explained():
             return _owners(self._api.networks(filters=self._ours()))
 
     def volumes(self) -> dict[str, Owner]:
-        """Name of each volume of a topology to its owner."""
+        """Return the owner of each topology volume by name."""
         with self._explained():
             return _owners(self._api.volumes(filters=self._ours())["Volumes"] or [])
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
-        """Make it unless it is there."""
+        """Create a network unless it exists."""
         if name not in self.networks():
             with self._explained():
                 self._api.create_network(name, driver="bridge", internal=internal, labels=dict(labels))
 
     def expect(self, network: str, labels: Mapping[str, str], containers: int) -> None:
-        """Nobody else ends containers here."""
+        """Do nothing: only the scheduler ends containers here."""
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """Make it unless it is there."""
+        """Create a volume unless it exists."""
         with self._explained():
             self._api.create_volume(name, labels=dict(labels))
 
     def connect(self, joiner: Joiner, network: str) -> None:
-        """Put a service on a network."""
+        """Connect a service to a network."""
         with self._explained(gone=(403, 404)):  # 403: it is there already
             self._api.connect_container_to_network(joiner.id, network, aliases=[joiner.alias] if joiner.alias else None)
 
     def remove_network(self, name: str) -> None:
-        """Disconnect whoever is on it, and remove it."""
+        """Disconnect all containers from a network and remove it."""
         for attempt in range(self.network_attempts):
             with self._explained(gone=(404,)):
                 for container in self._api.inspect_network(name).get("Containers") or {}:
@@ -192,9 +191,9 @@ class DockerEngine:
                 raise
 
     def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
-        """The tar of a folder, as a container ``reader`` of this body sees it, which is made for it and never runs.
+        """Yield the tar of a folder, read through a container that never runs.
 
-        Nothing if there is no such folder.
+        Yields nothing if the folder does not exist.
         """
         self.remove(reader)  # of an attempt that was interrupted
         with self._explained(str(body["Image"])):
@@ -207,7 +206,7 @@ class DockerEngine:
             self.remove(reader)
 
     def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
-        """Put the files of a folder of this machine into a volume, by a container ``writer`` that never runs."""
+        """Copy a local folder into a volume, through a container that never runs."""
         self.remove(writer)  # of an attempt that was interrupted
         with self._explained(str(body["Image"])):
             self._api.create_container_from_config(dict(body), name=writer)
@@ -219,7 +218,7 @@ class DockerEngine:
             self.remove(writer)
 
     def remove_volume(self, name: str) -> None:
-        """Remove it."""
+        """Remove a volume."""
         with self._explained(gone=(404,)):
             self._api.remove_volume(name, force=True)
 
@@ -247,8 +246,11 @@ class DockerEngine:
 
     @contextmanager
     def _explained(self, image: str = "", gone: tuple[int, ...] = ()) -> Iterator[None]:
-        """Errors of the SDK as EngineError; those whose status is in ``gone`` are none. With 404 in it, whatever says
-        that something is not there is none, whichever status it has (a swarm says so with 500 and 503, too)."""
+        """Convert errors of the SDK to EngineError, except statuses in ``gone``.
+
+        With 404 in ``gone``, every message that an object is missing is ignored, whatever its status (a swarm also uses
+        500 and 503).
+        """
         try:
             yield
         except docker.errors.ImageNotFound as error:
@@ -295,7 +297,7 @@ def _in_words(said: str) -> str:
 
 
 def _knock(address: str) -> None:
-    """Raises OSError if nobody listens at a Unix socket: the SDK would leave a socket of its own open then."""
+    """Raise OSError unless a process listens at a Unix socket. The SDK would leave a socket open then."""
     if address.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(address.removeprefix("unix://"))

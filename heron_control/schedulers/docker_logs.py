@@ -1,8 +1,8 @@
-"""The logs of a topology, out of the tar of a folder that its containers could write to.
+"""Extraction of a topology's logs from the tar of a folder that its containers could write to.
 
-User code may have put anything there: so only files are taken that lie in the folder itself, links and devices are left
-out, names go through a pattern, and all of it has a bound. Files come as the engine lists them; what goes beyond the
-bound is cut, and said.
+User code may have put anything there. So only files directly in the folder are extracted, not links and devices. Names
+must match a pattern, and the total is limited. Files come in the engine's order; what exceeds the limit is cut and
+logged.
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ log = logging.getLogger(__name__)
 
 
 def save(stream: Iterator[bytes], folder: Path, max_bytes: int = MAX_BYTES) -> int:
-    """Write the log files of a tar (of one folder) into ``folder``, over those of the same name; returns how many.
+    """Write the log files of a tar of one folder into ``folder``, replacing existing ones; return their number.
 
-    A stream without a byte is a folder that is not there. Raises OSError, tarfile.TarError.
+    An empty stream means that the folder does not exist.
+
+    Raises:
+        OSError: A file cannot be written.
+        tarfile.TarError: The tar is damaged.
     """
     first = next((piece for piece in stream if piece), b"")
     if not first:
@@ -63,18 +67,18 @@ def _write(path: Path, content: IO[bytes], most: int) -> int:
 
 
 class _Reader(io.RawIOBase):
-    """A stream of pieces, as a file that can only be read on."""
+    """Stream of pieces as a sequential file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = b""
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """What has come, at most as much as fits."""
+        """Read what is available, at most the size of the buffer."""
         target = memoryview(buffer)
         while not self._rest:
             piece = next(self._pieces, None)

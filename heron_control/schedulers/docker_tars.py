@@ -1,4 +1,4 @@
-"""Tars of what is put into a topology's volume: all of it belongs to the image's user."""
+"""Tars of files for a topology's volume. All entries belong to the image's user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END = bytes(2 * tarfile.BLOCKSIZE)
 
 
 def tar_of(files: Mapping[str, bytes], below: str) -> bytes:
-    """Of files (0400) below a folder, whose path is relative to the volume."""
+    """Return a tar of files (0400) below a folder, relative to the volume."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w") as archive:
         for path in _folders(below):
@@ -29,9 +29,10 @@ def tar_of(files: Mapping[str, bytes], below: str) -> bytes:
 
 
 def tar_pieces(folder: Path, below: str) -> Iterator[bytes]:
-    """Of the files of a folder and of those in it, as they are put below another one; never all of it in memory.
+    """Yield a tar of a folder's files, recursively and without holding it in memory.
 
-    Raises OSError, also for a file that grows or shrinks meanwhile.
+    Raises:
+        OSError: A file cannot be read, or changes size meanwhile.
     """
     for path in _folders(below):
         yield _entry(path, tarfile.DIRTYPE, 0o700).tobuf()
@@ -58,7 +59,7 @@ def _file(path: Path, name: str) -> Iterator[bytes]:
 
 
 def _folders(below: str) -> Iterator[str]:
-    """That folder and those above it, from the outermost."""
+    """Yield the folder and its parents, the outermost first."""
     path = ""
     for part in _clean(below).split("/"):
         path = f"{path}/{part}".lstrip("/")

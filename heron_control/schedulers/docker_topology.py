@@ -1,10 +1,10 @@
-"""The containers of one topology on a Docker engine: feeds the core with what the engine shows, does what it decides.
+"""Containers of one topology on an engine: feeds the container table with observations and carries out its orders.
 
-``reconcile`` is the only way in for facts: it compares the containers that the engine shows with the core's table. What
-ran and is not shown was removed by somebody; what has exited is asked for its reason, removed, and then may be started
-again. Containers found at the first time (of an earlier scheduler) are adopted. Effects that take long, which is
-starting, run beside each other. One lock guards the table, and is held while the engine works; so what others may see
-is a ``View``, made anew by each change, for which nobody waits.
+``reconcile`` is the only entry for facts: it compares the containers that the engine shows with the table. One that ran
+and is missing was removed by another program. For one that has exited the reason is requested, then it is removed and
+may be restarted. Containers found at the first observation, of an earlier scheduler, are adopted. Starts, which take
+long, run concurrently. One lock guards the table and is held during engine calls. Others read a ``View``, an immutable
+snapshot that every change replaces, without waiting.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What others see of a topology. ``deadline_ms``: when there is something to do; ``over``: nothing runs or will."""
+    """Snapshot of a topology. ``deadline_ms``: when work is due; ``over``: no container runs or will run."""
 
     statuses: tuple[ProcessStatus, ...] = ()
     deadline_ms: int | None = None
@@ -53,7 +53,7 @@ class View:
 
 
 class DockerTopology:
-    """One submission. ``folder`` is where its secret, key and credential lie here."""
+    """Containers of one submission. ``folder`` holds its secret, key and credential."""
 
     def __init__(self, engine: Engine, image: str, launch: Launch, folder: Path, pool: ThreadPoolExecutor) -> None:
         self.launch = launch
@@ -76,17 +76,20 @@ class DockerTopology:
 
     @property
     def name(self) -> str:
-        """Of its network and volume."""
+        """Name of its network and volume."""
         return plan.shared_name(self._engine.project, self.launch)
 
     def plans(self, definition: TopologyDefinition, packing: PackingPlan) -> None:
-        """What is to run, as the store says now."""
+        """Set the plans to carry out."""
         self._plans = definition, packing
 
     def reconcile(self, seen: Sequence[Seen], taken_ms: int, *, stop: bool = False, wait_seconds: float = 0.0) -> None:
-        """Compare with what the engine showed at ``taken_ms``, and act; ``stop``: the topology is over.
+        """Compare the table with what the engine showed at ``taken_ms``, and act.
 
-        Does nothing while another thread is at it, beyond ``wait_seconds``. Raises EngineError.
+        Does nothing if another thread holds the lock for longer than ``wait_seconds``. ``stop`` ends the topology.
+
+        Raises:
+            EngineError: An engine call failed.
         """
         if not self._lock.acquire(timeout=wait_seconds):
             return
@@ -113,7 +116,12 @@ class DockerTopology:
         self._act(self._core.tick(now_ms()))
 
     def restart(self, container: int) -> dict[int, int]:
-        """Stop and start one, or all (-1); returns their restarts before. Raises KeyError, EngineError."""
+        """Restart one container, or all (-1); return their earlier restart counts.
+
+        Raises:
+            KeyError: The container is unknown.
+            EngineError: An engine call failed.
+        """
         with self._lock:
             wanted = [number for number, row in self._core.rows.items() if row.wanted]
             numbers = wanted if container < 0 else [container]
@@ -127,7 +135,7 @@ class DockerTopology:
             return before
 
     def restarted(self, before: Mapping[int, int]) -> bool:
-        """True when all of these have been started anew, or the topology is over."""
+        """Return True when all of these have been restarted, or the topology has ended."""
         with self._lock:
             rows = self._core.rows
             return self._core.stopping or all(
@@ -135,7 +143,7 @@ class DockerTopology:
             )
 
     def _is_starting(self, number: int) -> bool:
-        """True until the engine shows that it has been started, whatever it does now."""
+        """Return True until the engine shows that the container has been started."""
         found = self._shown.get(number)
         return found is None or found.id != self._ids.get(number) or found.state == "starting"
 
@@ -157,7 +165,7 @@ class DockerTopology:
                 self._core.rows[number].last_error = self._reason(self._engine.ending(found.id))
 
     def _remove_strays(self, seen: Sequence[Seen]) -> None:
-        """Containers of ours that are not in the table, twice in a row: of a start that failed half-way."""
+        """Remove containers that were not in the table twice in a row, left by a failed start."""
         known = set(self._ids.values())
         strays = {s.id for s in seen if s.topology_id == self.launch.topology_id and s.id not in known}
         for container in strays & self._strays:
@@ -207,7 +215,11 @@ class DockerTopology:
     # Effects.
 
     def _act(self, effects: Iterable[Effect]) -> None:
-        """All of them, whichever fails. Raises EngineError: a signal that was not sent is sent again in time."""
+        """Carry out all effects, even if one fails. A signal that was not sent is repeated.
+
+        Raises:
+            EngineError: An engine call failed.
+        """
         starts = []
         failed: EngineError | None = None
         for effect in effects:
@@ -249,7 +261,7 @@ class DockerTopology:
         self._act(self._core.gone(now_ms(), number))
 
     def _make_ready(self) -> None:
-        """Network, with the services that join it, and volume."""
+        """Create the network, connect its services, and create the volume."""
         if self._ready or self._plans is None:
             return
         egress = setting(self._plans[0].config, Keys.TOPOLOGY_NETWORK_EGRESS)
@@ -262,7 +274,7 @@ class DockerTopology:
         self._ready = True
 
     def _start(self, number: int) -> tuple[str, int] | Exception:
-        """On a thread of the pool."""
+        """Start a container. Runs on a thread of the pool."""
         assert self._plans is not None
         definition, packing = self._plans
         restarts = self._core.rows[number].restarts
@@ -284,7 +296,7 @@ class DockerTopology:
             return error
 
     def _files(self, number: int) -> dict[str, bytes]:
-        """What a container finds at its start."""
+        """Return the files that a container needs at its start."""
         host = self._engine.host(self._host(number), self.name)
         launch = plan.launch_of(self.launch, host, number)
         files = {name: (self._folder / name).read_bytes() for name in (plan.SECRET, plan.KEY)}
@@ -311,7 +323,7 @@ class DockerTopology:
         self.view = View(tuple(statuses), core.next_deadline_ms(), core.stopping, over)
 
     def _out_of_order(self, status: ProcessStatus, found: Seen) -> ProcessStatus:
-        """What the engine shows of a container that exists and cannot work."""
+        """Return the status of a container that exists but cannot work."""
         if found.state == "starting":
             return replace(status, state=ProcessState.STARTING, last_error=found.trouble or status.last_error)
         cure = ""

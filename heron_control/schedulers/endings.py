@@ -1,4 +1,4 @@
-"""Why a process ended, in words for people."""
+"""Reasons of process ends as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import signal
 
 
 def exit_in_words(code: int | None, last_line: str) -> str:
-    """Why a process ended: ``code`` is the exit code, minus the signal's number, or None if nobody knows."""
+    """Return why a process ended.
+
+    ``code`` is the exit code, minus the signal's number, or None if unknown.
+    """
     if code is None:
         return "ended with its parent"
     if code < 0:

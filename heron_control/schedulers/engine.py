@@ -1,12 +1,11 @@
-"""What the schedulers of containers need of what runs them, in plain values: of a Docker engine, a swarm, Kubernetes.
+"""Container engine protocol: what schedulers need of a Docker engine, a swarm or Kubernetes, in plain values.
 
-``docker_engine`` asks a real engine, ``swarm_engine`` the manager of a Docker Swarm, ``k8s_engine`` the API server of
-Kubernetes. The tests have one in memory,
-which keeps the same contract (``tests/engine_contract.py``). Thread-safe. Each method may take as long as the engine
-does, a minute at most.
+``docker_engine`` implements it for a Docker engine, ``swarm_engine`` for the manager of a Docker Swarm, ``k8s_engine``
+for the API server of Kubernetes. The tests have one in memory with the same contract (``tests/engine_contract.py``).
+Implementations are thread-safe. A method may take as long as the engine does, at most a minute.
 
-A *volume* is where files of a topology are that outlive its containers: with Docker a volume, on a swarm its secrets
-and its folder of the shared storage, if there is one, on Kubernetes the Secrets and ConfigMaps of its containers.
+A *volume* holds the files of a topology that outlive its containers: a volume with Docker, its secrets and its folder
+of the shared storage (if there is one) on a swarm, the Secrets and ConfigMaps of its containers on Kubernetes.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ READ_BY_ALL = 0o644  # of files that are put into a volume: the folders around t
 
 
 class EngineError(SchedulerError):
-    """The engine did not do what was asked."""
+    """Raised if the engine does not carry out a request."""
 
 
 class Owner(NamedTuple):
-    """Which submission a network or volume belongs to."""
+    """Submission that a network or volume belongs to."""
 
     topology: str
     topology_id: str
@@ -34,10 +33,10 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A container of a topology, as the engine shows it.
+    """Container of a topology as the engine shows it.
 
-    ``state``: created, starting (it waits for a node, or the node makes it ready), running, paused, restarting,
-    removing, exited, dead. ``trouble``: what keeps it from running, if the engine says so.
+    ``state``: created, starting (it waits for a node, or the node prepares it), running, paused, restarting, removing,
+    exited, dead. ``trouble``: reason why it does not run, if the engine gives one.
     """
 
     id: str
@@ -52,7 +51,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """A running service that is to be on the networks of all topologies, and the networks it is on."""
+    """Running service that must be on the networks of all topologies, and its current networks."""
 
     id: str
     alias: str
@@ -61,10 +60,10 @@ class Joiner:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a container ended, and the last line it wrote.
+    """End of a container, and the last line it wrote.
 
-    ``exit_code`` is None where the engine does not know it: the last line says what it does know. ``out_of_memory`` is
-    None where it does not tell.
+    ``exit_code`` is None if the engine does not know it; then the last line holds what it knows. ``out_of_memory`` is
+    None if unknown.
     """
 
     exit_code: int | None
@@ -74,93 +73,96 @@ class Ending:
 
 
 class Engine(Protocol):
-    """One engine, and what of it belongs to one cluster (compose project).
+    """Engine, limited to one cluster (compose project).
 
-    Every method raises EngineError if the engine does not do what is asked, or does not answer. What is gone already
-    counts as removed.
+    Every method raises EngineError if the engine fails or does not answer. Missing objects count as removed.
     """
 
     @property
     def project(self) -> str:
-        """The cluster's, which stands in every name and label."""
+        """Name of the cluster, part of every name and label."""
 
     def cores(self) -> float:
-        """Processor cores of its machine; of the largest, where there are several."""
+        """Return the processor cores of its machine, or of the largest of several."""
 
     def host(self, name: str, network: str) -> str:
-        """Under which host name a container of this name is found, by those who are on this network with it."""
+        """Return the host name of a container for others on the network."""
 
     def require_image(self, image: str) -> None:
-        """Raises EngineError if the engine lacks it."""
+        """Raise EngineError if the engine lacks the image."""
 
     def containers(self) -> list[Seen]:
-        """Every container of every topology of the cluster, whatever its state."""
+        """Return the containers of all topologies of the cluster in any state."""
 
     def joiners(self) -> list[Joiner]:
-        """The services that are to be on every topology's network."""
+        """Return the services that must be on every topology's network."""
 
     def ending(self, container: str) -> Ending:
-        """How it ended."""
+        """Return how a container ended."""
 
     def events(self, since: int, until: int) -> Iterator[object]:
-        """What happens to containers between two instants (seconds since 1970), as it happens."""
+        """Yield container events between two instants (seconds since 1970) as they happen."""
 
     def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
-        """Make a container and put files (0400) into a folder of its volume; returns its id.
+        """Create a container, put files (0400) into a folder of its volume, and return its id.
 
-        ``body``: as a Docker engine's API has it.
+        ``body`` has the format of the Docker engine's API.
         """
 
     def start(self, container: str) -> int:
-        """Start it; returns its process id on the engine's machine, 0 if it has ended already, or nobody knows."""
+        """Start a container; return its process id on the engine's machine, 0 if unknown or ended."""
 
     def signal(self, container: str, name: str) -> None:
-        """Send a signal (SIGTERM, SIGKILL); one that does not run is left alone.
+        """Send SIGTERM or SIGKILL. Does nothing if the container does not run.
 
-        A swarm makes SIGTERM the end of the task, and sends SIGKILL itself when the body's ``StopTimeout`` is over.
+        For a swarm, SIGTERM ends the task; the swarm sends SIGKILL itself after the body's ``StopTimeout``.
         """
 
     def remove(self, container: str) -> None:
-        """Remove it (id or name), whatever it does at the moment."""
+        """Remove a container (id or name) in any state."""
 
     def networks(self) -> dict[str, Owner]:
-        """Name of each network of a topology to its owner."""
+        """Return the owner of each topology network by name."""
 
     def volumes(self) -> dict[str, Owner]:
-        """Name of each volume of a topology to its owner."""
+        """Return the owner of each topology volume by name."""
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
-        """Make it unless it is there. ``internal``: nothing leads out of it."""
+        """Create a network unless it exists. An ``internal`` one has no route to the outside."""
 
     def expect(self, network: str, labels: Mapping[str, str], containers: int) -> None:
-        """Say how many containers a topology is to have, for who else ends some on purpose; again when that changes."""
+        """Announce the number of containers of a topology to engines that end containers themselves."""
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """Make it unless it is there."""
+        """Create a volume unless it exists."""
 
     def connect(self, joiner: Joiner, network: str) -> None:
-        """Put a service on a network, unless it is there."""
+        """Connect a service to a network, unless it is connected."""
 
     def remove_network(self, name: str) -> None:
-        """Disconnect the services that are on it, and remove it; with Docker whoever is on it."""
+        """Disconnect services (with Docker all containers) from a network and remove it."""
 
     def remove_volume(self, name: str) -> None:
-        """Remove it."""
+        """Remove a volume."""
 
     def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
-        """The tar of a folder, as a container ``reader`` of this body sees it, which is made for it and never runs.
+        """Yield the tar of a folder, read through a container ``reader`` that never runs.
 
-        Nothing if there is no such folder. Raises EngineError where what a container writes goes with it.
+        Yields nothing if the folder does not exist.
+
+        Raises:
+            EngineError: The engine keeps no files of ended containers.
         """
 
     def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
-        """Put the files of a folder of this machine, and of those in it, below ``path`` of a volume (``make_volume``),
-        as a container ``writer`` of this body sees it, which is made for it and never runs. They belong to whom
-        Heronry's own processes run as there, and may be read by all, whatever this process's umask has made of them
-        here; folders are for that user alone.
+        """Copy a local folder below ``path`` of a volume, through a container ``writer`` that never runs.
 
-        Whoever starts a container later sees all of it. Raises EngineError also where the engine has no such place.
+        The files belong to the user of Heronry's own processes there and are readable by all, whatever the umask here.
+        Folders are accessible to that user only. Containers started later see all of it.
+
+        Raises:
+            EngineError: The engine has no such place.
         """
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the connection to the engine."""

@@ -1,14 +1,12 @@
-"""What a submission was granted, written down outside its reach, and how much a cluster grants in all.
+"""Granted plans of submissions, stored out of their reach, and the quota of a cluster.
 
-The definition and the packing plan of a submission are kept in its folder, as they were when it was taken in. A
-scheduler whose containers do not reach that folder carries out this plan and no other: what a topology has written into
-its record in the state store since then gives it nothing. The folders are also the cluster's ledger: what all of them
-were granted, with what is being submitted at this moment, stays within the quota.
+Definition and packing plan of a submission are kept in its folder as they were accepted. A scheduler whose containers
+cannot reach that folder carries out only this plan. What a topology writes into its record in the state store has no
+effect. The folders are also the ledger of the cluster: the sum of all grants, including submissions in progress, stays
+within the quota.
 
-Counted is what packing plans ask for, a container for the topology master, containers for its standbys with what a
-master needs, and what user code may keep in its volume.
-The memory and the half core of
-Heronry's own processes come on top (``docker_plan``).
+Counted are the resources of packing plans, of a container for the topology master and for each standby, and the volume
+of user code. Memory and half a core of Heronry's own processes come on top (``docker_plan``).
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ DEFINITION_FILE, PLAN_FILE = "definition.granted", "packing-plan.granted"
 
 
 class QuotaSpent(NotAllowed):
-    """The cluster has nothing left of something."""
+    """Raised if a submission exceeds the cluster's quota."""
 
     cure = (
         "Kill a topology, ask for less (topology.component.rammap, topology.component.cpumap, topology.volume.disk), "
@@ -41,7 +39,7 @@ class QuotaSpent(NotAllowed):
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A submission as it was taken in."""
+    """Definition and packing plan as they were accepted."""
 
     definition: TopologyDefinition
     packing: PackingPlan
@@ -67,7 +65,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The most that all topologies of a cluster may be granted together; None is no bound."""
+    """Limits on the sum of all grants of a cluster; None means unlimited."""
 
     cores: float | None = None
     ram_bytes: int | None = None
@@ -75,7 +73,11 @@ class Quota:
     disk_bytes: int | None = None
 
     def check(self, granted: Iterable[Amount], wanted: Amount) -> None:
-        """Raises QuotaSpent, which says what of, unless ``wanted`` fits beside what is ``granted``."""
+        """Check that ``wanted`` fits beside what is ``granted``.
+
+        Raises:
+            QuotaSpent: A limit, named in the message, is exceeded.
+        """
         so_far = sum(granted, Amount())
         for what, unit, most, has, asks in (
             ("cores", 1, self.cores, so_far.cores, wanted.cores),
@@ -91,7 +93,7 @@ class Quota:
 
 
 def amount_of(granted: Granted) -> Amount:
-    """What its packing plan asks for, the container of the topology master, its standbys, and its volume."""
+    """Return the resources of a packing plan, the topology master, its standbys and the volume."""
     config, packing = granted.definition.config, granted.packing
     needs = [plan.resources for plan in packing.containers] + [MASTER_RESOURCES] * len(standbys_of(config))
     return Amount(
@@ -103,13 +105,17 @@ def amount_of(granted: Granted) -> Amount:
 
 
 def write_granted(folder: Path, granted: Granted) -> None:
-    """Into a topology's folder. Raises OSError."""
+    """Write a grant into a topology's folder.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
     replace_file(folder / DEFINITION_FILE, codec.TOPOLOGY.encode(granted.definition), 0o400)
     replace_file(folder / PLAN_FILE, codec.PACKING_PLAN.encode(granted.packing), 0o400)
 
 
 def read_granted(folder: Path) -> Granted | None:
-    """What stands in a topology's folder; None if nothing does that can be read."""
+    """Return the grant in a topology's folder, or None if it is missing or unreadable."""
     try:
         return Granted(
             codec.TOPOLOGY.decode((folder / DEFINITION_FILE).read_bytes()),
@@ -120,7 +126,7 @@ def read_granted(folder: Path) -> Granted | None:
 
 
 def all_granted(homes: Homes, apart_from: Path) -> Iterator[Amount]:
-    """What every folder of the cluster was granted, those that are being prepared with it, but not ``apart_from``."""
+    """Yield the grants of all folders of the cluster, including staged ones, except ``apart_from``."""
     folders = [homes.root / TOPOLOGIES / homes.cluster]
     for _ in ("role", "environ", "topology"):
         folders = [entry for folder in folders for entry in entries(folder)]

@@ -1,9 +1,9 @@
-"""Who is who among the processes of this host: single-instance locks, process groups, and checks before a signal.
+"""Identity of processes on this host: single-instance locks, process groups, and checks before a signal.
 
-A process id alone says nothing: it may have been given to somebody else. So before a process is adopted or
-signalled, its title, its user and its start time are compared with what is known of it. ``heron_container`` and
-``heron_scheduler`` each hold an flock on a file in the topology's runtime folder; the kernel frees it at their
-death, however they die, and nobody else inherits it. Its text names the holder.
+A process id alone proves nothing, because it may have been reused. So before a process is adopted or signalled, its
+title, user and start time are compared with what is known. ``heron_container`` and ``heron_scheduler`` each hold an
+flock on a file in the topology's runtime folder. The kernel releases it at their end, and no other process inherits it.
+Its text names the holder.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ START_TOLERANCE_SECONDS = 5.0  # wall clocks are stepped now and then
 
 
 def process_title(topology: str, name: str) -> str:
-    """What ``ps`` shows of a process."""
+    """Return the title of a process in ``ps``."""
     return f"heron:{topology}:{name}"
 
 
 def container_lock(runtime_dir: str, container: int) -> Path:
-    """The lock of a container."""
+    """Return the lock file of a container."""
     return Path(runtime_dir, f"container{container}.lock")
 
 
 def scheduler_lock(runtime_dir: str) -> Path:
-    """The lock of the scheduler."""
+    """Return the lock file of the scheduler."""
     return Path(runtime_dir, "scheduler.lock")
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock: its process and when that began (seconds since 1970), and the submission it serves."""
+    """Holder of a lock: process id, its start (seconds since 1970), and its submission."""
 
     pid: int
     started: float
@@ -45,16 +45,19 @@ class Holder:
 
 
 class HostLock:
-    """A lock that lives as long as its process, unless it is released. Not inherited by children."""
+    """Lock that lasts as long as its process, unless it is released. Not inherited by children."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1
 
     def acquire(self, topology_id: str, *, shared: bool = False) -> bool:
-        """Take the lock and write who we are; False if another process holds it. Raises OSError.
+        """Take the lock and write our identity; return False if another process holds it.
 
-        ``shared``: with others who say so, too; then nobody's name stands in it.
+        A ``shared`` lock is held together with other sharers and names no holder.
+
+        Raises:
+            OSError: The file cannot be opened.
         """
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -73,7 +76,7 @@ class HostLock:
         return True
 
     def release(self) -> None:
-        """Let it go before the process ends, if it is held."""
+        """Release the lock, if it is held."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -87,7 +90,7 @@ def _is_file_of(path: Path, descriptor: int) -> bool:
 
 
 def last_holder(path: Path) -> Holder | None:
-    """Who wrote the lock file last, whether or not it still lives; None if nobody can be named."""
+    """Return the last writer of the lock file, living or not; None if unknown."""
     try:
         return Holder(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
@@ -95,7 +98,7 @@ def last_holder(path: Path) -> Holder | None:
 
 
 def is_held(path: Path) -> bool:
-    """True if some process holds the lock now."""
+    """Return True if a process holds the lock now."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -110,7 +113,7 @@ def is_held(path: Path) -> bool:
 
 
 def is_process(pid: int, title: str, started: float | None = None) -> bool:
-    """True if ``pid`` is alive, ours, and is the process with this title (and start time, if known)."""
+    """Return True if ``pid`` is alive, belongs to this user, and has this title and start time."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -126,17 +129,17 @@ def is_process(pid: int, title: str, started: float | None = None) -> bool:
 
 
 def catches(pid: int, number: int) -> bool:
-    """True if the process has a handler for this signal; without one most signals would end it."""
+    """Return True if the process handles this signal, which would end it otherwise."""
     return bool(int(_status(pid, "SigCgt"), 16) >> (number - 1) & 1)
 
 
 def traced(pid: int) -> bool:
-    """True while a debugger or profiler has hold of the process (gdb, py-spy, strace), which may keep it stopped."""
+    """Return True while a debugger or profiler (gdb, py-spy, strace) is attached to the process."""
     return int(_status(pid, "TracerPid")) > 0
 
 
 def _status(pid: int, field: str) -> str:
-    """A field of what the kernel says of a process; "0" if it is gone."""
+    """Return a field of the kernel's process status; "0" if the process has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -145,7 +148,7 @@ def _status(pid: int, field: str) -> str:
 
 
 def group_members(group: int) -> list[int]:
-    """The living processes of a process group, zombies left out."""
+    """Return the living processes of a process group, without zombies."""
     members = []
     for process in psutil.process_iter():
         try:
@@ -157,7 +160,7 @@ def group_members(group: int) -> list[int]:
 
 
 def group_exists(group: int) -> bool:
-    """True if the group has a member, a zombie perhaps. Far cheaper than ``group_members``."""
+    """Return True if the group has a member, including zombies. Much cheaper than ``group_members``."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -168,7 +171,7 @@ def group_exists(group: int) -> bool:
 
 
 def kill_group(group: int) -> None:
-    """SIGKILL to every process of the group, if there is one."""
+    """Send SIGKILL to every process of the group, if it exists."""
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -40,7 +40,11 @@ HOME_LEVELS = 5  # environment, role, cluster, topologies, and the home around t
 
 
 def start(launch: Launch, launch_file: Path) -> int:
-    """Start the topology's scheduler, which outlives us; returns its process id. Raises SchedulerError."""
+    """Start the topology's scheduler, which outlives this process; return its process id.
+
+    Raises:
+        SchedulerError: The scheduler cannot be started.
+    """
     log_file = launch.log_dir / "heron_scheduler.log"
     try:
         launch.log_dir.mkdir(parents=True, exist_ok=True)
@@ -56,16 +60,20 @@ def start(launch: Launch, launch_file: Path) -> int:
 
 
 def restart(launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
-    """Have the topology's scheduler stop and start one container, or all (-1). Raises SchedulerError."""
+    """Let the topology's scheduler restart one container, or all (-1).
+
+    Raises:
+        SchedulerError: The scheduler does not answer or refuses.
+    """
     reply = _call(launch, "Restart", RestartContainer(container), timeout_seconds)
     return tuple(reply.containers)
 
 
 class LocalScheduler:
-    """``heron_control.schedulers.scheduler.Scheduler`` for the local cluster."""
+    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` for the local cluster."""
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
-        """Put the code into the folder, and make the runtime folder."""
+        """Put the code into the folder and create the runtime folder."""
         put_package(package, folder)
         make_runtime_dir(Path(launch.runtime_dir))
         user = attainable_code_user(launch.settings)
@@ -75,7 +83,7 @@ class LocalScheduler:
 
     @staticmethod
     def _open_to(user: CodeUser, launch: Launch, folder: Path) -> None:
-        """Let instances that run as this user pass through, read their code, and write where user code may."""
+        """Give this user access to the code, and write access where user code may write."""
         home = Path(launch.home)
         for above in home.parents[:HOME_LEVELS]:
             user.let_through(above)
@@ -89,21 +97,21 @@ class LocalScheduler:
         try_code_user(user, folder / PACKAGE)
 
     def bring(self, launch: Launch, folder: Path) -> None:
-        """It is there: the folder is the one that its processes see."""
+        """Do nothing: the topology's processes see the same folder."""
 
     def start(self, launch: Launch, launch_file: Path) -> int:
         """Start the scheduler process."""
         return start(launch, launch_file)
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
-        """Ask the scheduler process, after starting one where there is none."""
+        """Ask the scheduler process, after starting one if it is missing."""
         deadline = time.monotonic() + timeout_seconds
         if _location(launch) is None:
             _bring_back(launch, deadline)
         return restart(launch, container, max(1.0, deadline - time.monotonic()))
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
-        """Wait until its processes have stopped, as they do in the killed state; end those that remain then."""
+        """Wait until the processes have stopped after the kill, and end remaining ones."""
         patience = 0.0 if untold else setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) + STOP_MARGIN_SECONDS
         remaining = end_processes(launch, patience, progress)
         if remaining:
@@ -113,22 +121,26 @@ class LocalScheduler:
             )
 
     def hold(self, launch: Launch) -> None:
-        """Its folder goes when somebody removes it, and not before."""
+        """Do nothing: the folder stays until it is removed explicitly."""
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
-        """They are there."""
+        """Do nothing: the logs are already in the folder."""
 
     def remove(self, launch: Launch) -> None:
-        """The runtime folder."""
+        """Remove the runtime folder."""
         remove_runtime_dir(launch)
 
     def status(self, launch: Launch) -> SchedulerStatus | None:
-        """The topology's own scheduler process tells."""
+        """Return nothing: the topology's own scheduler process reports."""
         return None
 
 
 def _bring_back(launch: Launch, deadline: float) -> None:
-    """Start the scheduler; nobody else may be left who could. Returns when it listens. Raises SchedulerError."""
+    """Start the scheduler and return when it listens.
+
+    Raises:
+        SchedulerError: The scheduler does not start in time.
+    """
     pid = start(launch, Path(launch.home, LAUNCH_FILE))
     while _location(launch) is None:
         if time.monotonic() > deadline:
@@ -170,5 +182,5 @@ def _location(launch: Launch) -> SchedulerLocation | None:
 
 
 def scheduler_of(_: SchedulerContext) -> LocalScheduler:
-    """For an api server."""
+    """Return the scheduler for an API server."""
     return LocalScheduler()

@@ -51,9 +51,10 @@ def processes_of(launch: Launch) -> list[psutil.Process]:
 
 
 def end_processes(launch: Launch, grace_secs: float, progress: Progress) -> list[int]:
-    """Wait for the processes of a topology whose killed state is written; end who remains after the grace time.
+    """Wait for the processes of a killed topology, and kill the remaining ones after the grace time.
 
-    Returns the ids of those that do not even die by SIGKILL.
+    Returns:
+        The ids of processes that survive SIGKILL.
     """
     progress("waiting for its processes to stop")
     _wait_gone(lambda: processes_of(launch), grace_secs, progress)
@@ -76,7 +77,7 @@ def _all_of(launch: Launch) -> list[psutil.Process]:
 
 
 def _grouped(launch: Launch) -> Iterator[psutil.Process]:
-    """What is left in the control groups of its containers, this process apart."""
+    """Return the processes in the control groups of its containers, except this one."""
     for group in groups_of(launch).values():
         for pid in group.members():
             with contextlib.suppress(psutil.Error):
@@ -86,7 +87,7 @@ def _grouped(launch: Launch) -> Iterator[psutil.Process]:
 
 
 def _sessions(launch: Launch) -> set[int]:
-    """Each scheduler and container begins a session, named by its process id; its lock file tells that of the last."""
+    """Return the sessions of its scheduler and containers, from their lock files."""
     locks = (path for path in entries(Path(launch.runtime_dir)) if path.suffix == ".lock")
     holders = (last_holder(path) for path in locks)
     return {holder.pid for holder in holders if holder is not None and holder.topology_id == launch.topology_id}

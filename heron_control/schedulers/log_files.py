@@ -15,7 +15,11 @@ from heron_runtime.model.settings import Keys, MiB, setting
 
 
 def rotate(path: Path, files: int) -> None:
-    """Shift ``path`` to ``path.1``, that to ``path.2`` and so on; the last one goes. Raises OSError."""
+    """Rename ``path`` to ``path.1``, that to ``path.2`` and so on; the last one is removed.
+
+    Raises:
+        OSError: A file cannot be renamed.
+    """
     for number in range(files - 1, 0, -1):
         older = path.with_name(f"{path.name}.{number}")
         if older.exists():
@@ -40,7 +44,7 @@ class RotatingFile:
         self._size = 0
 
     def write(self, data: bytes) -> bool:
-        """Append. False when that cannot be: nothing was written."""
+        """Append the data; return False if nothing could be written."""
         try:
             if self._descriptor < 0:
                 self._open()
@@ -56,7 +60,7 @@ class RotatingFile:
             return False
 
     def close(self) -> None:
-        """Close; the next write opens again."""
+        """Close the file; the next write opens it again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -67,7 +71,7 @@ class RotatingFile:
 
 
 class OwnLog:
-    """The log of a process that owns its stdout and stderr."""
+    """Log of a process that owns its stdout and stderr."""
 
     def __init__(self, path: Path, maximum_bytes: int, files: int) -> None:
         self._path = path
@@ -76,14 +80,22 @@ class OwnLog:
 
     @classmethod
     def of(cls, launch: Launch, process: str) -> OwnLog:
-        """The log of a topology's process, in the folder of its logs, which is made. Raises OSError."""
+        """Return the log of a topology's process in its log folder, which is created.
+
+        Raises:
+            OSError: The folder cannot be created.
+        """
         launch.log_dir.mkdir(parents=True, exist_ok=True)
         size_mb = setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_SIZE_MB)
         files = setting(launch.settings, Keys.HERON_LOGGING_MAXIMUM_FILES)
         return cls(launch.log_dir / f"{process}.log", size_mb * MiB, files)
 
     def take(self) -> None:
-        """Send stdout and stderr to the file from now on. Raises OSError."""
+        """Redirect stdout and stderr to the file.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.dup2(descriptor, 1)
@@ -92,7 +104,7 @@ class OwnLog:
             os.close(descriptor)
 
     def rotate_if_large(self) -> None:
-        """Call now and then. A disk that is full leaves the log as it is."""
+        """Rotate a large log. Called periodically; a full disk leaves the log as it is."""
         try:
             if os.fstat(2).st_size > self._maximum_bytes:
                 rotate(self._path, self._files)

@@ -1,11 +1,4 @@
-"""An ephemeral node that says where a process is, kept there over lost sessions.
-
-``keep`` is called again and again (each second or two). It looks at the node, makes it when it is missing and tells
-who holds it. A node that an earlier session or an earlier process left behind vanishes by itself when that session
-ends, and the next call makes the new one; so no callback about sessions is needed. What the node says may be changed;
-the next call writes it. A session that goes on after what the node tells of has ended must ``withdraw`` it, or the name
-stays taken.
-"""
+"""Ephemeral node with the address of a process, restored after lost sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +6,7 @@ from heron_runtime.state.store import CheckOwner, Create, Delete, NodeExists, Se
 
 
 class Presence:
-    """One ephemeral node. ``data`` must differ from that of every other process (a process id and incarnation do)."""
+    """Ephemeral node. ``data`` must differ from that of every other process, for example by its process id."""
 
     def __init__(self, store: StateStore, path: str, data: bytes) -> None:
         self._store = store
@@ -43,7 +36,11 @@ class Presence:
             return b""  # the session ended at this moment; the next call begins a new one
 
     def withdraw(self) -> None:
-        """Remove the node if it is ours. Idempotent. Blocks. Raises StoreUnavailable."""
+        """Remove the node if it is ours. Idempotent. Blocks.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
         node = self._store.get(self.path)
         if node is None or node.data != self._written:
             return

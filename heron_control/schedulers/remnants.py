@@ -19,12 +19,12 @@ from heron_runtime.spawn import MARK
 
 
 def mark_of(topology_id: str, container: int) -> str:
-    """The value of the mark."""
+    """Return the value of the mark."""
     return f"{topology_id}/{container}"
 
 
 def remnants(launch: Launch, container: int | None = None) -> list[psutil.Process]:
-    """Living processes of this submission, or of one of its containers, that carry a mark; the caller is left out."""
+    """Return living marked processes of this submission or container, except the caller."""
     one = container is not None
     mark = f"{MARK}={launch.topology_id}/" if container is None else f"{MARK}={mark_of(launch.topology_id, container)}"
     heartbeats = f"{launch.runtime_dir}/beats" if container is None else f"{launch.heartbeats(container)}/"

@@ -38,7 +38,7 @@ def runtime_base() -> Path:
 
 
 def runtime_dir(topology_id: str) -> Path:
-    """The runtime folder of one submission."""
+    """Return the runtime folder of one submission."""
     return runtime_base() / hashlib.blake2b(topology_id.encode(), digest_size=4).hexdigest()
 
 
@@ -59,7 +59,7 @@ def make_runtime_dir(folder: Path) -> None:
 
 
 def remove_runtime_dir(launch: Launch) -> None:
-    """Remove it, if it looks like one of ours: ``launch.json``, which names it, is only a file. Idempotent."""
+    """Remove the runtime folder, if it is certainly one. ``launch.json`` is only a file. Idempotent."""
     folder = Path(launch.runtime_dir)
     try:
         found = folder.lstat()
@@ -73,5 +73,5 @@ def remove_runtime_dir(launch: Launch) -> None:
 
 
 def _is_private(found: os.stat_result) -> bool:
-    """A folder, not a link to one, that belongs to this user, and that nobody else can list or write."""
+    """Return True for a folder, not a link, that only this user can list or write."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o066

@@ -51,7 +51,7 @@ def put_package(package: Path, folder: Path) -> None:
 
 
 def place_of(root: Path, cluster: str, role: str, environ: str, name: str) -> Path:
-    """Where the topology's folder is, below a home."""
+    """Return the place of a topology's folder below a home."""
     return root / TOPOLOGIES / cluster / role / environ / name
 
 
@@ -69,7 +69,11 @@ class Homes:
     shared: bool = False
 
     def of(self, execution: ExecutionState) -> Path:
-        """The folder of this topology. Raises NotAllowed for names that can be no names."""
+        """Return the folder of this topology.
+
+        Raises:
+            NotAllowed: A name is invalid.
+        """
         names = (self.cluster, execution.role, execution.environ, execution.topology)
         if not all(is_safe_name(name) for name in names):
             raise NotAllowed(f"the record of {execution.topology[:64]!r} holds what can be no name; somebody forged it")
@@ -80,7 +84,11 @@ class Homes:
         return other if other.parts[-4:] == names and _is_its_own(other, self.cluster, execution) else place
 
     def believed(self, record: TopologyRecord) -> TopologyRecord:
-        """The record with the home that is its own, whatever it says. Raises NotAllowed."""
+        """Return the record with its verified home, whatever it claims.
+
+        Raises:
+            NotAllowed: The home cannot be verified.
+        """
         return replace(record, execution=replace(record.execution, home=str(self.of(record.execution))))
 
 
@@ -97,19 +105,27 @@ def _is_its_own(folder: Path, cluster: str, execution: ExecutionState) -> bool:
 
 
 def staging_beside(place: Path) -> Path:
-    """A new name for the folder while it is prepared; it begins with a dot, as no topology's name does."""
+    """Return a new name for a staged folder; it begins with a dot, unlike any topology's name."""
     return place.with_name(f".{place.name}.{secrets.token_hex(4)}")
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder, with those above it, for this user alone. Raises OSError."""
+    """Create the folder and its parents for this user alone.
+
+    Raises:
+        OSError: A folder cannot be created.
+    """
     above = [path for path in folder.parents if not path.exists()]
     for path in (*reversed(above), folder):
         path.mkdir(mode=0o700, exist_ok=path in above)  # mkdir(parents=True) would leave those above open to all
 
 
 def write_secrets(folder: Path) -> None:
-    """Draw the topology's secret and its key, and write them (0400). Raises OSError."""
+    """Generate the topology's secret and key, and write them (0400).
+
+    Raises:
+        OSError: A file cannot be written.
+    """
     for name, contents in ((SECRET_FILE, secrets.token_hex(32).encode()), (KEY_FILE, draw_key())):
         descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         with os.fdopen(descriptor, "wb") as file:
@@ -117,7 +133,11 @@ def write_secrets(folder: Path) -> None:
 
 
 def draw_store_credential(folder: Path, operators: StoreCredential, topology_id: str) -> None:
-    """Draw the topology's own credential for the state store, and write it (0400). Raises OSError."""
+    """Generate the topology's credential for the state store, and write it (0400).
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     replace_file(folder / STORE_CREDENTIAL_FILE, operators.draw_for(topology_id).to_text().encode(), 0o400)
 
 
@@ -135,7 +155,7 @@ def store_credential_in(folder: Path, operators: StoreCredential) -> StoreCreden
 
 
 def with_store(launch: Launch, folder: Path, url: str) -> Launch:
-    """The launch with the store as it is called now, also in the folder. What runs goes on with what it knows."""
+    """Return the launch with the store's current address, also saved. Running processes keep theirs."""
     known = replace(launch, store_url=url)
     if known != launch:
         known.save(folder / LAUNCH_FILE)
@@ -143,12 +163,17 @@ def with_store(launch: Launch, folder: Path, url: str) -> Launch:
 
 
 def identity_in(folder: Path, topology_id: str) -> Identity:
-    """What proves that one is of this topology. Raises OSError, ValueError."""
+    """Return the identity that proves membership of this topology.
+
+    Raises:
+        OSError: The key cannot be read.
+        ValueError: The key is invalid.
+    """
     return read_identity(folder / KEY_FILE, topology_id)
 
 
 def take_place(staging: Path, place: Path) -> None:
-    """Give the staged folder its name. What an earlier topology of this name left there goes, but its logs are kept."""
+    """Move the staged folder to its place. Logs of an earlier topology of the name are kept, the rest is removed."""
     if not staging.is_dir():  # somebody else has given it its place: that is left alone
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging))
     kept = place / LOG_FILES
@@ -162,7 +187,7 @@ def take_place(staging: Path, place: Path) -> None:
 
 
 def load_launch(folder: Path) -> Launch | None:
-    """What ``launch.json`` in the folder says; None if there is none that can be read."""
+    """Return the ``launch.json`` in the folder, or None if it is missing or unreadable."""
     try:
         return Launch.load(folder / LAUNCH_FILE)
     except (OSError, ValueError, TypeError):

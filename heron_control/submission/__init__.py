@@ -1,1 +1,1 @@
-"""Submit and kill: what the command line does on the local cluster, and the api server on its own."""
+"""Submission, update and end of topologies, for the command line and the API server."""

@@ -1,14 +1,14 @@
-"""``heron submit --from-checkpoint``: a topology begins with a checkpoint of another one, or of its own past.
+"""Start checkpoint of a topology (``heron submit --from-checkpoint``): of another topology or of its own past.
 
 ::
 
-    REF ──▶ folder and number ──▶ what has no place is refused ──▶ files are copied into the new topology's storage,
-            under its names, and checked ──▶ its launch says which one it begins with ──▶ where its containers have
-            storage of their own, the scheduler brings them there
+REF ──▶ folder and number ──▶ refuse state that no component can restore ──▶ copy files into the new topology's storage,
+under its names, and verify them ──▶ its launch names the checkpoint ──▶ where its containers have storage of their own,
+the scheduler brings the files there
 
-Theory of operation. A start is a restore (``topology_master/core/recovery.py``): the launch says generation
-and last complete checkpoint for as long as the store does not, and the master begins the next generation from there, as
-it would after a fault. What is copied belongs to the new topology, so nobody else's retention touches it.
+Theory of operation. A start is a restore (``topology_master/core/recovery.py``): the launch gives generation and last
+complete checkpoint as long as the store does not, and the master begins the next generation from there, as after a
+fault. The copies belong to the new topology, so retention of the old one does not affect them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FOLDER = re.compile(r"file://(?:localhost)?(/.*?)(?:@(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A checkpoint. No process of the topology that took it has had a later ``generation``, as far as is known."""
+    """Checkpoint to start from. ``generation`` is the latest known of the topology that took it."""
 
     folder: CheckpointFolder
     manifest: Manifest
@@ -51,7 +51,7 @@ class Found:
 
 
 class CheckpointFinder:
-    """What a reference means in one cluster. ``folders``: those of this machine may be named, too."""
+    """Resolver of checkpoint references in one cluster. With ``folders``, local folders are allowed."""
 
     def __init__(
         self, store: StateStore, inspector: Inspector, named: NamedCheckpoints, cluster: str, *, folders: bool
@@ -63,7 +63,14 @@ class CheckpointFinder:
         self._folders = folders
 
     def find(self, reference: str) -> Found:
-        """Raises UsageError, NotFound, InvalidTopology for a topology that takes none, Failure for a damaged one."""
+        """Return the referenced checkpoint.
+
+        Raises:
+            UsageError: The reference is invalid.
+            NotFound: The checkpoint does not exist.
+            InvalidTopology: The topology is stateless.
+            Failure: The checkpoint is damaged.
+        """
         if reference.startswith("file:"):
             return self._in_folder(reference)
         place, at, which = reference.partition("@")
@@ -114,7 +121,7 @@ class CheckpointFinder:
 
 
 class Adoption:
-    """The files of a checkpoint that a submission has taken over. ``undo`` removes them."""
+    """Files of a start checkpoint that were copied for a submission. ``undo`` removes them."""
 
     def __init__(self, folder: CheckpointFolder, names: Sequence[str], manifest: Manifest, generation: int) -> None:
         self.checkpoint, self.generation = manifest.checkpoint, max(manifest.generation, generation)
@@ -122,14 +129,23 @@ class Adoption:
         self._names = names
 
     def undo(self) -> None:
-        """Raises OSError."""
+        """Remove the copied files.
+
+        Raises:
+            OSError: A file cannot be removed.
+        """
         self._folder.remove_manifest(self.checkpoint)
         self._folder.remove_parts(self._names)
 
 
 def check_reachable(launch: Launch, place: Path, definition: TopologyDefinition) -> None:
-    """Raises InvalidTopology where nothing can be put into the storage of a topology, whose folder is ``place``: where
-    its containers have a home of their own, the scheduler brings a checkpoint there, and nowhere else."""
+    """Check that a checkpoint can be put into the topology's storage.
+
+    Where its containers have a home of their own, only the scheduler can bring a checkpoint there.
+
+    Raises:
+        InvalidTopology: The storage cannot be reached.
+    """
     stated = setting(definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
     if stated and launch.home != str(place):
         raise InvalidTopology(
@@ -140,8 +156,12 @@ def check_reachable(launch: Launch, place: Path, definition: TopologyDefinition)
 
 
 def check_adoptable(found: Found, definition: TopologyDefinition, *, may_drop: bool) -> None:
-    """Before anything is done. Raises InvalidTopology, which names every component whose state would be lost, and
-    DamagedCheckpoint."""
+    """Check the checkpoint before anything changes.
+
+    Raises:
+        InvalidTopology: State would be lost; names every component.
+        DamagedCheckpoint: A file is damaged.
+    """
     name = definition.name
     if not keeps_state(definition.config):
         raise InvalidTopology(
@@ -157,7 +177,11 @@ def check_adoptable(found: Found, definition: TopologyDefinition, *, may_drop: b
 
 
 def empty_storage(definition: TopologyDefinition, home: Path) -> CheckpointFolder:
-    """The storage of a new topology whose folder is ``home``. Raises InvalidTopology where others lie there."""
+    """Return the storage of a new topology whose folder is ``home``.
+
+    Raises:
+        InvalidTopology: It contains other checkpoints.
+    """
     target = checkpoint_folder(setting(definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE), str(home))
     if target.manifests():
         raise InvalidTopology(
@@ -176,9 +200,14 @@ def adopt_files(
     *,
     bounded: bool = False,
 ) -> Adoption:
-    """Copy them into the storage of the new topology, whose folder is ``home``. ``bounded``: what it may keep is.
+    """Copy a checkpoint into the storage of the new topology, whose folder is ``home``.
 
-    Raises InvalidTopology where others lie there, or they are more than it may keep, DamagedCheckpoint, OSError.
+    With ``bounded``, the copies must fit into the topology's volume.
+
+    Raises:
+        InvalidTopology: The storage has other checkpoints, or the copies are too large.
+        DamagedCheckpoint: A file is damaged.
+        OSError: A file cannot be written.
     """
     target = empty_storage(definition, home)
     tasks: dict[str, list[int]] = {spec.name: [] for spec in definition.components}

@@ -1,9 +1,9 @@
-"""``heron kill --drain``: a topology ends once what it has read is through.
+"""Draining: end a topology after it has processed what it has read (``heron kill --drain``).
 
-Its spouts are paused first. Where state is kept a last checkpoint follows, behind which nobody goes on, and every task
-says that it has committed it: what transactional sinks show is then the outcome of all that was read. With acks the end
-has come when no tuple is in flight any more, acked or given up. If that is not reached in time the topology goes on as
-it was, and is not killed.
+Spouts are paused first. A stateful topology then takes a last checkpoint, stays paused after it, and every task
+confirms that it is committed, so transactional sinks show the result of all that was read. With acks the drain is
+complete when no tuple is in flight any more, acked or failed. If this takes too long, the topology continues as before
+and is not killed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,19 @@ HEARTBEATS = 3  # for so long no tuple may be in flight: the count comes with th
 
 
 class NotDrained(Failure):
-    """What was read did not get through in time; nothing was killed."""
+    """Raised when draining exceeds its timeout; nothing was killed."""
 
 
 def drain(inspector: Inspector, record: TopologyRecord, timeout_secs: float, progress: Progress) -> int:
-    """Returns the number of the last checkpoint (0 where none are taken). Raises UsageError, NotDrained, Interrupted,
-    and what a checkpoint raises; then the topology is in its state before."""
+    """Drain a topology and return the number of its last checkpoint (0 if stateless).
+
+    On an error the topology returns to its earlier state. Also raises what a checkpoint raises.
+
+    Raises:
+        UsageError: The topology cannot be drained.
+        NotDrained: The timeout has passed.
+        Interrupted: The user has interrupted the drain.
+    """
     name, config = record.definition.name, record.definition.config
     mode = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE)
     if mode == "ATMOST_ONCE":
@@ -85,7 +92,7 @@ def _wait(
     inspector: Inspector, record: TopologyRecord, deadline: float, progress: Progress,
     left: Callable[[MasterStatus], str], looks: int,
 ) -> None:  # fmt: skip
-    """Until nothing was ``left``, so many times in a row."""
+    """Wait until nothing was ``left`` in this number of consecutive looks."""
     done = 0
     while done < looks:
         found = left(inspector.master_status(record))

@@ -1,4 +1,4 @@
-"""The checkpoints of a cluster's topologies: those in their storage, and those that were given a name."""
+"""Checkpoints of a cluster's topologies: those in their storage and those with a name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from heron_runtime.state.store import StateStore
 
 
 class KeptCheckpoints:
-    """Of one cluster. Thread-safe."""
+    """Checkpoints of one cluster. Thread-safe."""
 
     def __init__(self, config: ClusterConfig, store: StateStore) -> None:
         self._config = config
@@ -30,8 +30,7 @@ class KeptCheckpoints:
         self._named = NamedCheckpoints(config.home, config.cluster)
 
     def find(self, start: StartFrom, definition: TopologyDefinition) -> Found:
-        """The checkpoint that a topology is to begin with. Raises what ``CheckpointFinder.find`` and
-        ``check_adoptable`` do."""
+        """Return the checkpoint that a topology starts with. Raises as ``CheckpointFinder.find``."""
         finder = CheckpointFinder(
             self._store, self._inspector, self._named, self._config.cluster, folders=self._config.shared
         )
@@ -42,8 +41,16 @@ class KeptCheckpoints:
     def name(
         self, record: TopologyRecord, name: str, wait_seconds: float, progress: Progress = silent
     ) -> tuple[int, Path]:
-        """Take a checkpoint and keep it under a name, for as long as somebody wants it; returns its number and its
-        folder. Raises ExistsAlready, UsageError, DamagedCheckpoint, OSError, and what ``take_checkpoint`` does."""
+        """Take a checkpoint, copy it under a name, and return its number and folder.
+
+        Also raises what ``take_checkpoint`` does.
+
+        Raises:
+            ExistsAlready: The name is taken.
+            UsageError: The name is invalid.
+            DamagedCheckpoint: A file of the checkpoint is damaged.
+            OSError: The copy cannot be written.
+        """
         stored = record.execution
         whose = stored.role, stored.environ, stored.topology
         self._named.check_free(*whose, name)
@@ -53,8 +60,14 @@ class KeptCheckpoints:
         return number, self._named.save(folder, read_manifest(folder, number), *whose, name)
 
     def keep(self, record: TopologyRecord, number: int) -> str:
-        """Keep this one, which is complete, under a name that says what it is for: ``upgrade-NUMBER``, which it
-        returns. Raises DamagedCheckpoint, UsageError, Failure, OSError."""
+        """Copy a complete checkpoint under the name ``upgrade-NUMBER``, and return the name.
+
+        Raises:
+            DamagedCheckpoint: A file of the checkpoint is damaged.
+            UsageError: The topology is stateless.
+            Failure: The storage cannot be reached or the disk is too full.
+            OSError: The copy cannot be written.
+        """
         label = f"upgrade-{number}"
         self.forget(record, label)  # of an attempt that was given up
         stored, folder = record.execution, reachable_storage(record)
@@ -62,18 +75,34 @@ class KeptCheckpoints:
         return label
 
     def forget(self, record: TopologyRecord, label: str) -> None:
-        """Remove what ``keep`` has kept, if it is there. Raises OSError."""
+        """Remove the copy made by ``keep``, if it exists.
+
+        Raises:
+            OSError: It cannot be removed.
+        """
         stored = record.execution
         with suppress(NotFound):
             self._named.delete(stored.role, stored.environ, stored.topology, label)
 
     def delete(self, name: str, role: str, environ: str, label: str) -> None:
-        """Remove one that has this name. Raises NotFound, UsageError, OSError."""
+        """Remove the checkpoint of this name.
+
+        Raises:
+            NotFound: The name is unknown.
+            UsageError: The name is invalid.
+            OSError: It cannot be removed.
+        """
         self._named.delete(role, environ, name, label)
 
     def rows(self, name: str, role: str, environ: str) -> list[dict[str, Any]]:
-        """A row for each in its storage, and for each with a name, also of a topology that was killed. Raises NotFound,
-        UsageError, StoreError, OSError."""
+        """Return a row for each stored and each named checkpoint, also of a killed topology.
+
+        Raises:
+            NotFound: The topology is unknown.
+            UsageError: The topology is stateless.
+            StoreError: The store is unavailable.
+            OSError: The storage cannot be read.
+        """
         named = self._named.rows(role, environ, name)
         try:
             record = self._inspector.find(name, role, environ)
@@ -85,8 +114,10 @@ class KeptCheckpoints:
         return [{**row, "name": None, "folder": None} for row in found] + named
 
     def details(self, name: str, role: str, environ: str, which: str, *, verify: bool = False) -> dict[str, Any]:
-        """What one is made of, by its number or name; ``verify``: and ``damaged_files``, a line each. Raises NotFound,
-        UsageError, Failure, StoreError, OSError."""
+        """Return the content of a checkpoint by number or name.
+
+        ``verify`` adds ``damaged_files``, one line each. Raises as ``rows``, and Failure for a damaged manifest.
+        """
         if which.isdecimal():
             record = self._inspector.find(name, role, environ)
             folder, number = reachable_storage(record), int(which)

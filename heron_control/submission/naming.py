@@ -1,8 +1,8 @@
-"""Named checkpoints: ``heron checkpoint create --name``. Each is a folder with all it needs, in nobody's way.
+"""Named checkpoints (``heron checkpoint create --name``): self-contained folders that outlive their topology.
 
-They lie below the home, ``checkpoints/CLUSTER/ROLE/ENV/TOPOLOGY/NAME``, beside the folders of topologies, and outlive
-those. Such a folder has the same layout as a topology's storage, with one manifest, so it may be copied anywhere. It is
-made beside its place and takes it by one rename, so a name stands for a whole checkpoint or for none.
+They lie below the home in ``checkpoints/CLUSTER/ROLE/ENV/TOPOLOGY/NAME``, beside the folders of topologies. Such a
+folder has the layout of a topology's storage, with one manifest, so it can be copied anywhere. It is written beside its
+place and moved there by one rename, so a name always refers to a complete checkpoint.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ OWN = 0o600
 
 
 class NamedCheckpoints:
-    """Those of one cluster."""
+    """Named checkpoints of one cluster."""
 
     def __init__(self, home: Path, cluster: str) -> None:
         self._root = home / CHECKPOINTS / cluster
 
     def place(self, role: str, environ: str, topology: str, name: str) -> Path:
-        """Where one is, or would be. Raises UsageError for what is no name."""
+        """Return the folder for a name.
+
+        Raises:
+            UsageError: The name is invalid.
+        """
         if not is_safe_name(name):
             raise UsageError(
                 f"{name[:64]!r} is no name of a checkpoint", "Use letters, digits, '_', '-' and '.', a letter first."
@@ -41,14 +45,24 @@ class NamedCheckpoints:
         return self._root / role / environ / topology / name
 
     def check_free(self, role: str, environ: str, topology: str, name: str) -> None:
-        """Raises ExistsAlready, UsageError."""
+        """Check that a name is unused.
+
+        Raises:
+            ExistsAlready: The name is taken.
+            UsageError: The name is invalid.
+        """
         if self.place(role, environ, topology, name).exists():
             raise ExistsAlready(
                 f"{topology} has a checkpoint {name!r} already", "`heron checkpoint delete` removes it."
             )
 
     def folder(self, role: str, environ: str, topology: str, name: str) -> CheckpointFolder:
-        """Raises NotFound, UsageError."""
+        """Return the folder of an existing checkpoint.
+
+        Raises:
+            NotFound: The name is unknown.
+            UsageError: The name is invalid.
+        """
         place = self.place(role, environ, topology, name)
         if not place.is_dir():
             known = self._names(place.parent)
@@ -57,7 +71,13 @@ class NamedCheckpoints:
         return CheckpointFolder(place)
 
     def manifest(self, role: str, environ: str, topology: str, name: str) -> tuple[CheckpointFolder, Manifest]:
-        """Raises NotFound, UsageError, Failure if it is damaged."""
+        """Return the manifest of a checkpoint.
+
+        Raises:
+            NotFound: The name is unknown.
+            UsageError: The name is invalid.
+            Failure: The manifest is damaged.
+        """
         folder = self.folder(role, environ, topology, name)
         numbers = folder.manifests()
         if len(numbers) != 1:
@@ -67,8 +87,15 @@ class NamedCheckpoints:
     def save(
         self, source: CheckpointFolder, manifest: Manifest, role: str, environ: str, topology: str, name: str
     ) -> Path:
-        """Copy a checkpoint; returns where it is. Raises ExistsAlready, UsageError, DamagedCheckpoint, OSError, and
-        Failure where it would take more than half of the free disk."""
+        """Copy a checkpoint and return its folder.
+
+        Raises:
+            ExistsAlready: The name is taken.
+            UsageError: The name is invalid.
+            DamagedCheckpoint: A file of the checkpoint is damaged.
+            Failure: The copy would take more than half of the free disk.
+            OSError: The copy cannot be written.
+        """
         self.check_free(role, environ, topology, name)
         place = self.place(role, environ, topology, name)
         staging = place.with_name(f".{name}.{secrets.token_hex(4)}")
@@ -88,7 +115,13 @@ class NamedCheckpoints:
         return place
 
     def delete(self, role: str, environ: str, topology: str, name: str) -> None:
-        """Raises NotFound, UsageError, OSError."""
+        """Remove a checkpoint.
+
+        Raises:
+            NotFound: The name is unknown.
+            UsageError: The name is invalid.
+            OSError: It cannot be removed.
+        """
         place = self.folder(role, environ, topology, name).folder
         gone = place.with_name(f".{name}.{secrets.token_hex(4)}")
         os.rename(place, gone)
@@ -96,7 +129,11 @@ class NamedCheckpoints:
         self._remove_empty(place)
 
     def rows(self, role: str, environ: str, topology: str) -> list[dict[str, Any]]:
-        """As ``checkpoints.rows``, with the name of each and the folder that it is in. Raises OSError."""
+        """Return ``checkpoints.rows`` with the name and folder of each.
+
+        Raises:
+            OSError: A folder cannot be read.
+        """
         found = []
         for name in self._names(self._root / role / environ / topology):
             folder = self.folder(role, environ, topology, name)
@@ -106,7 +143,7 @@ class NamedCheckpoints:
         return found
 
     def details(self, role: str, environ: str, topology: str, name: str) -> dict[str, Any]:
-        """As ``checkpoints.details``. Raises what ``manifest`` does, OSError."""
+        """Return ``checkpoints.details``. Raises as ``manifest``."""
         folder, manifest = self.manifest(role, environ, topology, name)
         return {
             **details(folder, manifest.checkpoint, manifest.checkpoint), "name": name, "folder": str(folder.folder),
@@ -124,7 +161,7 @@ class NamedCheckpoints:
 
 
 def _check_room(folder: Path, manifest: Manifest, size: int) -> None:
-    """Raise Failure if a copy of this size would take more than half of the free disk, which topologies share."""
+    """Raise Failure if a copy of this size would take more than half of the free disk."""
     free = shutil.disk_usage(folder).free
     if size > free // 2:
         raise Failure(

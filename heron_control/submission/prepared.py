@@ -1,4 +1,4 @@
-"""A submission that is ready to take its place: everything is beside it, and can be removed again."""
+"""Prepared submission: complete beside its place, and removable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Prepared:
-    """``staging``: the folder beside its place; ``adoption``: files of a checkpoint that it has taken over."""
+    """Submission in its ``staging`` folder; ``adoption`` holds the files of its start checkpoint."""
 
     launch: Launch
     staging: Path
@@ -31,7 +31,7 @@ class Prepared:
     adoption: Adoption | None = None
 
     def adopt(self, found: Found, scheduler: Scheduler, progress: Progress) -> None:
-        """Begin with this checkpoint. Raises what ``adopt_files`` and ``Scheduler.bring`` do."""
+        """Start with this checkpoint. Raises as ``adopt_files`` and ``Scheduler.bring``."""
         definition, packing = self.submission.definition, self.submission.packing
         bounded = setting(self.launch.settings, Keys.HERON_VOLUME_FOLDER) is not None
         adoption = adopt_files(found, definition, packing, self.staging, progress, bounded=bounded)
@@ -43,7 +43,7 @@ class Prepared:
         scheduler.bring(self.launch, self.staging)
 
     def undo(self, scheduler: Scheduler) -> None:
-        """Remove it. Nothing of it runs; but a namesake may, so nothing is killed here."""
+        """Remove the submission. None of its processes runs; a topology of the same name is left alone."""
         try:
             if self.adoption is not None:
                 self.adoption.undo()

@@ -1,12 +1,12 @@
-"""Submit, kill and restart, over a state store and a scheduler. Blocking; one at a time for each name.
+"""Submission, kill, restart and update of topologies, over a state store and a scheduler. Blocking.
 
-A submit prepares everything in a folder beside the topology's place, so that two who submit the same name at once
-cannot mix their files; the transaction in the state store decides who wins the name; what comes after it is undone with
-it if it fails or is interrupted. A crash at any point leaves a folder that can be finished or removed by the same
-decision: the store has the submission, or it has not.
+Operations on the same name are serialized. A submission prepares everything in a folder beside the topology's place, so
+that two submissions of one name cannot mix their files. The transaction in the state store decides which one gets the
+name. If a later step fails or is interrupted, the transaction is undone with it. A crash at any point leaves a folder
+that can be completed or removed by the same decision: the store has the submission, or it does not.
 
-A kill begins with the transaction, too. Then it waits until nothing of the topology runs, and removes what is left. One
-that was interrupted is finished by the next.
+A kill begins with the transaction as well. Then it waits until all processes have ended, and removes the rest. An
+interrupted kill is completed by the next one.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ log = logging.getLogger(__name__)
 
 
 class SubmissionService:
-    """The topologies of one cluster. Thread-safe.
+    """Topologies of one cluster. Thread-safe.
 
-    ``placed`` hears of each topology whose folder has taken its place, before it is started, ``removed`` of each that
-    is gone.
+    ``placed`` is called for each topology whose folder is in place, before it is started; ``removed`` for each removed
+    one.
     """
 
     def __init__(
@@ -98,11 +98,23 @@ class SubmissionService:
         replace: bool = False,
         note: Callable[[str], None] = lambda _: None,
     ) -> int | None:
-        """Run it, all or nothing; None if this very submission runs already, else what ``Scheduler.start`` returns.
+        """Submit a topology completely or not at all.
 
-        ``replace`` kills a topology of this name, once everything else is prepared; ``upgrading.py`` says what becomes
-        of its state, and ``note`` hears what to type should this be killed. Raises AlreadyExists, NotFound, QuotaSpent,
-        SchedulerError, StoreError, OSError, PackageError, and what ``adopting`` and ``upgrading`` do.
+        ``replace`` kills a running topology of this name once everything else is prepared; ``upgrading.py`` describes
+        what happens to its state. ``note`` receives recovery commands in case this process is killed. Also raises what
+        ``adopting`` and ``upgrading`` do.
+
+        Returns:
+            None if this submission already runs, otherwise the result of ``Scheduler.start``.
+
+        Raises:
+            AlreadyExists: The name is taken.
+            NotFound: The topology to replace does not run.
+            QuotaSpent: The cluster's quota is exceeded.
+            SchedulerError: The scheduler fails.
+            StoreError: The store is unavailable.
+            OSError: A file cannot be written.
+            PackageError: The package is refused.
         """
         definition = submission.definition
         with self._locked(definition.name):
@@ -144,7 +156,7 @@ class SubmissionService:
                     raise upgrade.failed(error, progress) from error
 
     def _exchange(self, prepared: Prepared, progress: Progress, *, replace: bool) -> int:
-        """What is prepared takes its place."""
+        """Replace the running topology by the prepared one."""
         submission = prepared.submission
         name = submission.definition.name
         try:
@@ -164,7 +176,7 @@ class SubmissionService:
             raise
 
     def start(self, launch: Launch, folder: Path) -> int:
-        """Give a staged folder its place, if it has not got it, and have the scheduler start the containers."""
+        """Move a staged folder to its place, unless it is there, and start the containers."""
         place = self.place_of(launch)
         if folder != place:
             check_fence(self.store)
@@ -181,7 +193,7 @@ class SubmissionService:
 
     @property
     def _guarded(self) -> bool:
-        """True if the store holds who may do what."""
+        """Return True if the store enforces access rights."""
         return bool(self.config.store.credential_file) and isinstance(self.store, Foldered)
 
     def _execution(self, submission: Submission, place: Path) -> ExecutionState:
@@ -225,7 +237,7 @@ class SubmissionService:
                 raise  # it is there, for somebody else
 
     def _take_back(self, prepared: Prepared, progress: Progress) -> None:
-        """The name was won, but the start failed: the state goes, and whatever runs already."""
+        """Undo the transaction and end what already runs, after a failed start."""
         launch = prepared.launch
         try:
             topologies.kill(self.store, launch.topology, launch.topology_id)
@@ -250,9 +262,15 @@ class SubmissionService:
         keep_logs: bool = False,
         insist: bool = False,
     ) -> str:
-        """End it; returns when nothing of it runs, and where its logs are kept. Finishes a kill that was interrupted.
+        """Kill a topology and return where its logs are kept. Completes an interrupted kill.
 
-        ``insist``: even when the store takes no writes. Raises NotFound, Interrupted, SchedulerError, StoreError.
+        ``insist`` kills even if the store accepts no writes.
+
+        Raises:
+            NotFound: The topology does not run.
+            Interrupted: The user has interrupted the wait.
+            SchedulerError: The scheduler fails.
+            StoreError: The store is unavailable.
         """
         with self._locked(name):
             return self._kill(name, role, environ, progress, keep_logs=keep_logs, insist=insist)
@@ -292,15 +310,25 @@ class SubmissionService:
         return str(logs) if keep_logs and logs.is_dir() else ""
 
     def _clear(self, name: str) -> None:
-        """The last of it in the store. A topology that has made nodes that nobody else may remove is killed all the
-        same; who submits the name again is told. Raises StoreError for a store that does not answer."""
+        """Remove the topology from the store.
+
+        Nodes that the topology created and only it may remove do not prevent the kill; the next submission of the name
+        reports them.
+
+        Raises:
+            StoreError: The store is unavailable.
+        """
         try:
             topologies.clear(self.store, name)
         except StoreForbidden as error:
             log.warning("%s", error)
 
     def clear_if_gone(self, name: str) -> None:
-        """Remove what was written for a topology while it was killed. Raises StoreError."""
+        """Remove what was written for a topology while it was being killed.
+
+        Raises:
+            StoreError: The store is unavailable.
+        """
         with self._locked(name):
             if self.store.get(paths.execution_state(name)) is None:
                 self._clear(name)
@@ -314,7 +342,11 @@ class SubmissionService:
         keep_logs: bool = False,
         untold: bool = False,
     ) -> None:
-        """Wait for the end of what runs, and remove folder and secret. Raises SchedulerError."""
+        """Stop all processes and remove the topology's folder.
+
+        Raises:
+            SchedulerError: The scheduler fails.
+        """
         self.scheduler.kill(launch, progress, untold=untold)
         check_fence(self.store)  # somebody else may have finished this, and given the name to another, meanwhile
         if keep_logs:
@@ -324,7 +356,7 @@ class SubmissionService:
         self._removed(launch)
 
     def _lost_launch(self, name: str, role: str, environ: str, stored: ExecutionState | None) -> Launch:
-        """What is known of a topology whose folder is gone."""
+        """Return a launch for a topology whose folder is missing."""
         topology_id = stored.topology_id if stored else name
         return Launch(
             self.config.cluster, role, environ, name, topology_id, self.config.store.url,
@@ -334,7 +366,13 @@ class SubmissionService:
     # The rest.
 
     def restart(self, record: TopologyRecord, container: int, timeout_seconds: float) -> tuple[int, ...]:
-        """Stop and start one container, or all (-1). Raises NotFound, SchedulerError, Failure."""
+        """Restart one container, or all (-1).
+
+        Raises:
+            NotFound: The topology or container does not run.
+            SchedulerError: The scheduler fails.
+            Failure: The scheduler does not answer.
+        """
         if container != ALL:
             check_container(record, container)
         stored = record.execution
@@ -347,8 +385,7 @@ class SubmissionService:
     def update(
         self, record: TopologyRecord, asked: UpdateRequest, timeout_seconds: float, progress: Progress = silent
     ) -> PlannedUpdate:
-        """Give it another parallelism, or number of containers, while it runs; returns when it runs so. Raises what
-        ``Updating.run`` does, NotFound."""
+        """Update a running topology; return when it runs by the new plan. Raises as ``Updating.run``."""
         stored = record.execution
         folder = self._folder_of(stored, self._place_of(stored.role, stored.environ, stored.topology))
 
@@ -362,19 +399,19 @@ class SubmissionService:
         return Updating(self.store, inspector, grant, record).run(asked, timeout_seconds, progress)
 
     def drain(self, name: str, role: str, environ: str, timeout_seconds: float, progress: Progress = silent) -> int:
-        """Let what it has read get through, before a kill. Raises what ``drain`` does, NotFound."""
+        """Drain a topology before a kill. Raises as ``drain``, and NotFound."""
         inspector = Inspector(self.store, self.config.homes)
         return drain(inspector, inspector.find(name, role, environ), timeout_seconds, progress)
 
     def place_of(self, launch: Launch) -> Path:
-        """Where its folder belongs."""
+        """Return the place of its folder."""
         return self._place_of(launch.role, launch.environ, launch.topology)
 
     def _place_of(self, role: str, environ: str, name: str) -> Path:
         return place_of(self.config.home, self.config.cluster, role, environ, name)
 
     def _folder_of(self, stored: ExecutionState | None, place: Path) -> Path:
-        """``place``, unless the submission was made from another home that shares the store (``Homes``)."""
+        """Return ``place``, unless it was submitted from another home with the same store (``Homes``)."""
         return place if stored is None else self.config.homes.of(stored)
 
     def _stored(self, name: str, *, insist: bool = False) -> ExecutionState | None:

@@ -1,4 +1,4 @@
-"""What is submitted, and to where."""
+"""Values of a submission: the topology, its start checkpoint and its cluster."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from heron_runtime.state.local import StoreAddress
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What all submissions of a cluster share: the home with their folders, the cluster's name, the store's address,
-    whether other homes of this user share that (``Homes``), and the most that all of them may be granted."""
+    """Settings shared by all submissions of a cluster.
+
+    The home with their folders, the cluster's name, the store's address, whether other homes of this user share the
+    store (``Homes``), and the quota.
+    """
 
     home: Path
     cluster: str
@@ -27,13 +30,13 @@ class ClusterConfig:
 
     @property
     def homes(self) -> Homes:
-        """Where the folders are."""
+        """Homes with the topologies' folders."""
         return Homes(self.home, self.cluster, self.shared)
 
 
 @dataclass(frozen=True, slots=True)
 class StartFrom:
-    """The checkpoint that a topology begins with. ``may_drop``: state that has no place there is left behind."""
+    """Start checkpoint. With ``may_drop``, state that no component can restore is dropped."""
 
     reference: str
     may_drop: bool = False
@@ -41,8 +44,7 @@ class StartFrom:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Where a topology is replaced whose state is kept, the new one goes on with that. ``seconds``: so long what it has
-    read may take to get through."""
+    """Handover of state from a replaced topology. ``seconds`` is the timeout of its drain."""
 
     may_drop: bool = False
     seconds: float = 120.0
@@ -50,11 +52,11 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A topology that is ready to run: validated and packed.
+    """Validated and packed topology.
 
-    ``package`` is its code: a folder, which may be moved to where it belongs, or a tar.gz whose digest is
-    ``package_digest``. ``settings`` are heron.* keys. ``start``: the checkpoint it begins with, if one;
-    ``carry``: what it replaces, if that keeps state, is drained first, and it goes on from there.
+    ``package`` is its code: a folder that may be moved to its place, or a tar.gz with the digest ``package_digest``.
+    ``settings`` are heron.* keys. ``start`` is the start checkpoint. With ``carry`` a replaced stateful topology is
+    drained first, and this one continues from its state.
     """
 
     definition: TopologyDefinition

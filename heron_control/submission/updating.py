@@ -1,19 +1,17 @@
-"""Another parallelism, number of containers, settings of a topology that runs: the old plan or the new one, never half.
+"""Update of a running topology's parallelism, containers or settings: to the new plan, or back to the old one.
 
 ::
 
-    look, plan, quota ──▶ (state is kept: a checkpoint that holds) ──▶ one transaction: definition and packing plan
-                                                                            │
-          done ◀──every task runs by the new plan── wait ◀──────────────────┘
-                                                      │ too late, a task that cannot begin, Ctrl-C
-                                                      └──▶ the old plan again, in one transaction ──▶ wait
+read, plan, quota ──▶ (stateful: a held checkpoint) ──▶ one transaction: definition and packing plan │ done ◀──every
+task runs by the new plan── wait ◀────────────────────┘ │ timeout, a task that cannot start, Ctrl-C └──▶ the old plan
+again, in one transaction ──▶ wait
 
-Theory of operation. The transaction decides, and checks the versions that were read, so of two who update at once one
-is refused. What follows from it is everybody's daily work: schedulers and containers run what the packing plan names,
-the topology master makes a physical plan once all are there, and, where state is kept, begins a generation with it;
-elsewhere it waits for what is on its way (``topology_master/core/planner.py``).
-Until the topology runs by the new plan what it leaves out stays; so to go back is the same thing again. Whoever updates
-may die at any point: the store holds one plan, and the topology goes on to it.
+Theory of operation. The transaction decides and checks the versions that were read, so of two concurrent updates one is
+refused. The rest is ordinary work: schedulers and containers run what the packing plan names. The topology master makes
+a physical plan once all are present. For a stateful topology it starts a generation with it, otherwise it waits for
+tuples in flight (``topology_master/core/planner.py``). Until the topology runs by the new plan, what it leaves out
+stays, so reverting is the same operation again. The updating process may die at any point: the store has one plan, and
+the topology moves to it.
 """
 
 from __future__ import annotations
@@ -43,11 +41,14 @@ Grant = Callable[[TopologyDefinition, PackingPlan], None]
 
 
 class TakenBack(Failure):
-    """An update did not succeed, and the topology has its old plan again."""
+    """Raised if an update failed and the topology has its old plan again."""
 
 
 class Updating:
-    """One update of one topology. ``grant`` writes down what the cluster grants it; raises QuotaSpent, OSError."""
+    """One update of one topology.
+
+    ``grant`` records what the cluster grants it, or raises QuotaSpent or OSError.
+    """
 
     def __init__(self, store: StateStore, inspector: Inspector, grant: Grant, record: TopologyRecord) -> None:
         self._store = store
@@ -60,8 +61,19 @@ class Updating:
         self._begin_anew: dict[str, int] = {}  # process ids of those that begin with other settings
 
     def run(self, asked: UpdateRequest, timeout_secs: float, progress: Progress) -> PlannedUpdate:
-        """Returns when every task runs by the new plan and what it leaves out is gone. Raises UsageError,
-        InvalidTopology, PackingError, QuotaSpent, TakenBack, Interrupted, StoreError, and what a checkpoint raises."""
+        """Update, and return when every task runs by the new plan and what it leaves out has ended.
+
+        Also raises what a checkpoint raises.
+
+        Raises:
+            UsageError: The request is invalid.
+            InvalidTopology: The updated topology is invalid.
+            PackingError: The limits cannot be met.
+            QuotaSpent: The cluster's quota is exceeded.
+            TakenBack: The update failed and was reverted.
+            Interrupted: The user has interrupted the update.
+            StoreError: The store is unavailable.
+        """
         deadline = time.monotonic() + timeout_secs
         versions = topologies.plan_versions(self._store, self._name)
         record = self._record()
@@ -92,7 +104,7 @@ class Updating:
         return record
 
     def _processes_of(self, components: Collection[str], record: TopologyRecord) -> dict[str, int]:
-        """Their names and process ids."""
+        """Return names and process ids of the components' processes."""
         if not components:
             return {}
         processes = self._inspector.status(record).processes
@@ -106,7 +118,12 @@ class Updating:
         timeout_secs: float,
         progress: Progress,
     ) -> PhysicalPlan:
-        """Until the topology runs by these. Raises Failure, Unavailable when it will not, or not yet."""
+        """Wait until the topology runs by this plan.
+
+        Raises:
+            Failure: It never will.
+            Unavailable: The deadline has passed.
+        """
         while True:
             try:
                 record = self._record()
@@ -124,7 +141,11 @@ class Updating:
             time.sleep(POLL_SECS)
 
     def _missing(self, record: TopologyRecord, status: TopologyStatus) -> str:
-        """What does not work yet; empty if all does. Raises Failure where it is of no use to wait."""
+        """Return what does not work yet, or "".
+
+        Raises:
+            Failure: Waiting is useless.
+        """
         physical = record.physical
         generation = physical.generation if physical is not None else None
         if generation is not None and (
@@ -152,7 +173,7 @@ class Updating:
     def _taken_back(
         self, update: PlannedUpdate, versions: topologies.PlanVersions, error: BaseException, progress: Progress
     ) -> Failure:
-        """Has the old plan again; returns, or raises, what is to be said."""
+        """Revert to the old plan; return or raise the error to report."""
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         definition, packing = update.before
         old = PackingPlan(packing.topology, packing.containers, update.after[1].next_task)

@@ -1,17 +1,17 @@
-"""``heron submit --replace`` of a topology whose state is kept: the new one goes on where the old one ends.
+"""Replacement of a running stateful topology (``heron submit --replace``): the new one continues its state.
 
 ::
 
-    check: the state has a place in the new one ──▶ drain: paused, a last checkpoint, all of it committed
-        ──▶ keep it under a name, copy it for the new one ──▶ kill the old one, submit the new one
+check: the new topology can restore the state ──▶ drain: pause, last checkpoint, all of it committed ──▶ name it and
+copy it for the new one ──▶ kill the old one, submit the new one
 
-Theory of operation. Until the kill nothing has happened to the old topology but a pause, so whatever fails or is
-interrupted before it ends with the old one going on. Behind it there is no way back, so Ctrl-C waits until the new one
-is started. Who kills the command itself finds the old one, perhaps paused, or the new one, or between them the
-checkpoint with its name; what to type is said before each of these. The named checkpoint stays: it is the way back.
+Theory of operation. Until the kill the old topology is only paused, so after any failure or interruption before it the
+old one continues. After the kill the replacement must be completed, so Ctrl-C waits until the new one is started. If
+the command itself is killed, the old topology still exists, perhaps paused, or the new one does, or between them the
+named checkpoint. The command to type is printed before each of these steps. The named checkpoint stays as the way back.
 
-The checkpoint is of a quiet point behind which nobody goes on for some seconds, and of paused spouts, so nothing is
-read behind it. That nothing has become visible behind it is looked at again just before the kill.
+The checkpoint is taken with paused spouts and held for some seconds, so nothing is read after it. Just before the kill
+it is checked again that nothing has been committed after it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ANEW = "With --without-state the new one begins anew, and the state is given up.
 
 
 class Upgrade:
-    """Of one submission over one topology that runs. ``note`` is told what to type, a line at a time."""
+    """Replacement of one running topology. ``note`` receives recovery commands, a line at a time."""
 
     def __init__(
         self, kept: KeptCheckpoints, store: StateStore, inspector: Inspector, record: TopologyRecord,
@@ -71,11 +71,16 @@ class Upgrade:
 
     @property
     def reference(self) -> str:
-        """For ``--from-checkpoint``."""
+        """Reference for ``--from-checkpoint``."""
         return f"{self._place}@{self._label}"
 
     def check(self) -> None:
-        """Before anything is done. Raises InvalidTopology and Failure for what stands against it."""
+        """Check the replacement before anything changes.
+
+        Raises:
+            InvalidTopology: The new topology cannot restore the state.
+            Failure: The topology cannot be replaced now.
+        """
         home = Path(self._record.execution.home)
         launch = load_launch(home)
         if launch is not None:
@@ -92,8 +97,15 @@ class Upgrade:
             self._found(f"{self._place}@{complete}")
 
     def take(self, progress: Progress) -> Found:
-        """Drain it, and keep its last checkpoint under a name. Raises NotDrained, Interrupted, and what keeping it
-        raises; then it goes on as before, or ``give_up`` has it go on."""
+        """Drain the topology and name its last checkpoint.
+
+        After an error the topology continues, at the latest after ``give_up``. Also raises what keeping the checkpoint
+        does.
+
+        Raises:
+            NotDrained: The timeout has passed.
+            Interrupted: The user has interrupted the drain.
+        """
         self._note(f"{self.name} is drained; should this command be killed meanwhile, `heron activate {self._where}`")
         try:
             number = drain(self._inspector, self._record, self._carry.seconds, progress)
@@ -107,7 +119,11 @@ class Upgrade:
         return dataclasses.replace(found, generation=max(found.generation, generation))
 
     def check_still(self) -> None:
-        """Just before the kill: nothing came behind it. Raises Failure."""
+        """Check just before the kill that the checkpoint is still the newest.
+
+        Raises:
+            Failure: A newer checkpoint exists.
+        """
         complete = record_in(self._store, self.name).complete
         if complete != self._drained:
             raise Failure(
@@ -122,7 +138,7 @@ class Upgrade:
         )
 
     def give_up(self, progress: Progress) -> None:
-        """Nothing was killed: the old one goes on, and the checkpoint has no name."""
+        """Let the old topology continue and remove the named checkpoint."""
         if not self._drained:
             return
         progress(f"{self.name} goes on")
@@ -136,7 +152,7 @@ class Upgrade:
             self._note(f"{self.name} is still paused ({error}): `heron activate {self._where}`")
 
     def failed(self, error: Exception, progress: Progress) -> Exception:
-        """The new one could not be submitted: what is to be raised. The old one goes on if it is still there."""
+        """Return the error to raise after a failed submission. The old topology continues if it still exists."""
         try:
             stored = topologies.read_topology(self._store, self.name).execution
             if stored.topology_id == self._record.execution.topology_id:
@@ -159,8 +175,10 @@ class Upgrade:
 def upgrade_of(
     kept: KeptCheckpoints, store: StateStore, inspector: Inspector, submission: Submission, note: Callable[[str], None]
 ) -> Upgrade | None:
-    """Of a submission that replaces a topology, if that keeps state; checked. Raises what ``Upgrade.check`` does, and
-    NotFound where it is somebody else's."""
+    """Return the checked replacement if the replaced topology is stateful, otherwise None.
+
+    Raises as ``Upgrade.check``, and NotFound for a topology of another user.
+    """
     record = inspector.find(submission.definition.name, submission.role, submission.environ)
     if not keeps_state(record.definition.config):
         return None
@@ -171,8 +189,7 @@ def upgrade_of(
 
 @contextmanager
 def no_way_back(name: str) -> Iterator[None]:
-    """Ctrl-C waits for the end of this. Raises Interrupted there. (On other threads than the main one nobody is
-    interrupted.)"""
+    """Delay Ctrl-C until the end of the block, then raise Interrupted. Has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

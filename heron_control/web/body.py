@@ -1,8 +1,8 @@
-"""Bounds of request bodies: how large, and how slow. An ASGI middleware around an application.
+"""Limits on the size and duration of request bodies, as an ASGI middleware.
 
-Each path has its own largest body and longest time; a ``Content-Length`` above it is refused before a byte is read. A
-client that sends nothing for IDLE_SECONDS, or is not done after the time in all, gets 408 and loses its connection: a
-slow sender costs one task and no thread.
+Each path has its own maximum size and time. A larger ``Content-Length`` is refused before a byte is read. A client that
+sends nothing for IDLE_SECONDS, or exceeds the total time, gets 408 and loses its connection. A slow sender costs one
+task and no thread.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ IDLE_SECONDS = 30.0
 
 
 class TooLarge(HTTPException):
-    """413; the message says what the bound is."""
+    """Raised for a body above its limit (413); the message names the limit."""
 
     def __init__(self, message: str) -> None:
         super().__init__(413, message, {"connection": "close"})
 
 
 class TooSlow(HTTPException):
-    """408; the body did not come in time."""
+    """Raised for a body that does not arrive in time (408)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(408, message, {"connection": "close"})
 
 
 class BodyBounds:
-    """``bounds`` gives the most bytes of a body, and the most seconds for all of it, by method and path.
+    """ASGI middleware that limits request bodies.
 
-    The exceptions are raised to whoever reads the body; ``failure`` makes the body of the answer where nobody has read
-    yet.
+    ``bounds`` returns maximum bytes and seconds of a body by method and path. The exceptions are raised to the reader
+    of the body. ``failure`` builds the body of the response if the application has not read yet.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class BodyBounds:
         self._idle_seconds = idle_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, its body under watch."""
+        """Pass the request on with limits on its body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""An OpenAPI description as one page of HTML: no script, nothing from elsewhere, every text escaped."""
+"""HTML page of an OpenAPI description, without scripts or external resources; all texts are escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ METHODS = ("get", "head", "post", "put", "delete")
 
 
 def docs_page(schema: Mapping[str, Any], head: str = "", top: str = "") -> str:
-    """The page. ``head`` and ``top`` are HTML: what the server adds to the head, and shows above."""
+    """Return the page. ``head`` and ``top`` are HTML that the server adds to the head and above the content."""
     info = schema["info"]
     title = f"{info['title']} {info['version']}"
     return (

@@ -1,8 +1,8 @@
-"""The door: which requests are heard at all, and the headers of every answer.
+"""Check of Host and Origin of every request, and the headers of every response.
 
-A server on loopback is reachable for every page in the user's browser. A page cannot read what it may not (there are
-no CORS headers), and *DNS rebinding*, where a name of the attacker's suddenly means 127.0.0.1, is stopped by the list
-of host names: a request whose Host is not on it is refused, whoever sends it. So is one whose Origin is another site.
+Every page in the user's browser can send requests to a server on loopback. A page cannot read a response without CORS
+headers, which are never sent. *DNS rebinding*, where a name of the attacker resolves to 127.0.0.1, is stopped by the
+list of host names: a request with another Host is refused. So is one whose Origin is another site.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MAX_QUERY_BYTES = 16 * 1024
 class Guard:
     """ASGI middleware around the whole application.
 
-    ``hosts`` are names it answers to beside localhost, ``who`` is what it calls itself in a refusal, ``failure`` makes
-    the body of one, ``observe`` hears of every answer.
+    ``hosts`` are names it accepts besides localhost, ``who`` is its own name in a refusal, ``failure`` builds the body
+    of a refusal, ``observe`` receives every response.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Guard:
         self._observe = observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on and finish the answer."""
+        """Refuse the request, or pass it on and complete the response."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -97,14 +97,14 @@ class Guard:
 
 
 async def refuse(send: Send, code: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
-    """Answer in place of the application: JSON, with ``more`` headers."""
+    """Send a JSON response instead of the application's, with ``more`` headers."""
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": code, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def host_of(header: str) -> str | None:
-    """The name in a Host header, without its port; None if it is none."""
+    """Return the name in a Host header without its port, or None if it is invalid."""
     try:
         parts = urlsplit(f"//{header.strip()}")
         port_is_fine = parts.port is None or parts.port > 0

@@ -1,5 +1,4 @@
-"""Host names and addresses: which are this machine's own, and which a server answers to; a header that servers, the
-balancer and clients know."""
+"""Host names and addresses of this machine, and those that a server accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ UNDONE_HEADER = "heronry-undone"  # with a 503: nothing was done, whatever was a
 
 
 def hosts_of(host: str, allowed: Iterable[str]) -> list[str]:
-    """The host names to answer to: what was given, and the address it listens on unless that is every address."""
+    """Return the accepted host names: the given ones, and the address it listens on unless that is a wildcard."""
     try:
         everywhere = ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -19,7 +18,7 @@ def hosts_of(host: str, allowed: Iterable[str]) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine can reach it."""
+    """Return True if only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

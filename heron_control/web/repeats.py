@@ -1,7 +1,7 @@
-"""Refusals that repeat themselves: the first of a kind is written down, those of the minute after it are counted.
+"""Counting of repeated refusals: the first of a kind is recorded, the others of the next minute are counted.
 
-So whoever is refused without end writes a few lines a minute into the audit file, and cannot push out of it what
-matters. The table is bounded: kinds beyond it are counted together.
+A client that is refused again and again causes a few lines a minute in the audit file, and cannot displace other
+entries. The table is bounded: further kinds are counted together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_KINDS = 16
 
 
 class Kind(NamedTuple):
-    """What makes two refusals alike: who was refused, at which address, with which result."""
+    """Key of equal refusals: client, address and result."""
 
     who: str
     source: str
@@ -24,13 +24,13 @@ OTHERS = Kind("various", "various", 0)
 
 
 class Repeats:
-    """The kinds of the last minute. ``now`` in seconds."""
+    """Kinds of the last minute. ``now`` is in seconds."""
 
     def __init__(self) -> None:
         self._kinds: dict[Kind, tuple[float, int]] = {}  # since when, how many after the first; in order of time
 
     def first(self, kind: Kind, now: float) -> bool:
-        """A refusal; True if it is to be written down, False if it was counted."""
+        """Add a refusal; return True to record it, False if it was counted."""
         known = self._kinds.get(kind)
         if known is None and len(self._kinds) < MAX_KINDS:
             self._kinds[kind] = (now, 0)
@@ -42,13 +42,13 @@ class Repeats:
         return False
 
     def take(self, now: float = float("inf")) -> list[tuple[Kind, int]]:
-        """What was counted in the minutes that are over, to be written down; the kinds are forgotten."""
+        """Return and remove the counts of past minutes."""
         over = {kind: count for kind, (since, count) in self._kinds.items() if now - since >= WINDOW_SECONDS}
         for kind in over:
             del self._kinds[kind]
         return [(kind, count) for kind, count in over.items() if count]
 
     def check(self) -> None:
-        """Assert what always holds."""
+        """Assert the invariants."""
         assert len(self._kinds) <= MAX_KINDS + 1
         assert all(count >= 0 for _, count in self._kinds.values())

@@ -1,6 +1,6 @@
-"""What an HTTP server of ours tells Prometheus about itself, at ``/metrics``: requests, its loop, its process.
+"""Prometheus metrics of an HTTP server at ``/metrics``: requests, event loop, process.
 
-Labels are routes and codes, never what clients send.
+Labels are routes and codes, never values sent by clients.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from heronry.version import VERSION
 
 
 class ServerMetrics:
-    """Every name begins with ``prefix``. One registry per server, so that several may live in one process."""
+    """Metrics whose names begin with ``prefix``. One registry per server, so several can share a process."""
 
     def __init__(self, prefix: str) -> None:
         self.registry = CollectorRegistry()
@@ -34,11 +34,11 @@ class ServerMetrics:
         Info(prefix, "version", registry=self.registry).info({"version": VERSION})
 
     def request(self, route: str, code: int, seconds: float) -> None:
-        """A request was answered."""
+        """Count a response."""
         self._requests.labels(route, str(code)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def text(self) -> bytes:
-        """The exposition. To be called on the loop that serves."""
+        """Return the exposition. Called on the loop that serves."""
         self._lag_seconds.set(self.lag.take_ms() / 1000)
         return generate_latest(self.registry)

@@ -1,8 +1,8 @@
-"""Binds a port and serves an application on it until SIGTERM or SIGINT, which end the process with exit code 0.
+"""HTTP server of an application: bind a port and serve until SIGTERM or SIGINT, which exit with code 0.
 
-uvicorn lets a client take its time for the head of a request. Here it has HEAD_SECONDS, on every connection and for
-every request on it, so that a few slow clients cannot hold all connections; the rest of a body that nobody reads any
-more, since the request is answered, has as long. What may stand in a head is in ``strict_http``.
+uvicorn does not limit the time for the head of a request. Here it is HEAD_SECONDS, for every request on every
+connection, so that a few slow clients cannot hold all connections. The unread rest of a body has the same limit.
+``strict_http`` checks the content of heads.
 """
 
 from __future__ import annotations
@@ -31,18 +31,22 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class StartError(Unavailable):
-    """The server cannot begin; the message says why and what to do."""
+    """Raised if the server cannot start; the message gives cause and remedy."""
 
 
 def port(text: str) -> int:
-    """A port on a command line. Raises argparse.ArgumentTypeError."""
+    """Parse a port of the command line.
+
+    Raises:
+        ArgumentTypeError: The text is not a port.
+    """
     if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
+        raise argparse.ArgumentTypeError(f"invalid port {text!r}: use 0 to 65535")
     return int(text)
 
 
 def exit_code(serve: Callable[[], None], who: str) -> int:
-    """Serve to the end; a server that cannot begin says so in its log."""
+    """Serve until the end; log why a server cannot start."""
     try:
         serve()
     except Failure as error:
@@ -52,8 +56,13 @@ def exit_code(serve: Callable[[], None], who: str) -> int:
 
 
 def bind(host: str, port: int, who: str, unread_seconds: float = UNREAD_SECONDS) -> socket.socket:
-    """The listening socket. ``who`` may hold the port already. The kernel ends connections, which inherit its options,
-    whose client acknowledges nothing for ``unread_seconds``. Raises StartError."""
+    """Return the listening socket.
+
+    The kernel ends connections, which inherit its options, if the client acknowledges nothing for ``unread_seconds``.
+
+    Raises:
+        StartError: The port is taken, perhaps by another ``who``, or the address is invalid.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -71,13 +80,13 @@ def bind(host: str, port: int, who: str, unread_seconds: float = UNREAD_SECONDS)
 
 
 def url_of(host: str, listener: socket.socket) -> str:
-    """Where it listens, for people."""
+    """Return the URL of the listener for users."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}/"
 
 
 def config_of(app: Any, *, access_log: bool, stop_seconds: int, **more: Any) -> uvicorn.Config:
-    """uvicorn's settings, the same for every server of ours."""
+    """Return uvicorn's settings, shared by all servers."""
     return uvicorn.Config(
         app, log_config=None, access_log=access_log, server_header=False, timeout_graceful_shutdown=stop_seconds,
         lifespan="on", ws="none", http=ImpatientProtocol, h11_max_incomplete_event_size=MAX_HEAD_BYTES,
@@ -86,7 +95,7 @@ def config_of(app: Any, *, access_log: bool, stop_seconds: int, **more: Any) -> 
 
 
 class Server(uvicorn.Server):
-    """A signal is a wish to end; ``closing`` is called first, to end what would not end by itself."""
+    """Server that stops on a signal; ``closing`` is called first to end long-lived responses."""
 
     def __init__(self, config: uvicorn.Config, closing: Callable[[], None] = lambda: None) -> None:
         super().__init__(config)
@@ -94,7 +103,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT stop the server, and are not raised again as uvicorn would."""
+        """Stop on SIGTERM and SIGINT, without raising them again as uvicorn would."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -103,20 +112,20 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def serve_on(self, listener: socket.socket, url: str) -> None:
-        """Print the address and serve. Whoever has read it may send a signal: it is heeded from before that line on."""
+        """Print the address and serve. Signals are handled from before that line on."""
         with self.capture_signals():
             sys.stdout.write(url + "\n")
             sys.stdout.flush()
             self.run(sockets=[listener])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close what is open."""
+        """Close all connections."""
         self._closing()
         await super().shutdown(sockets)
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP/1.1 that closes a connection on which the head of a request takes too long."""
+    """HTTP/1.1 protocol that closes a connection whose request head takes too long."""
 
     _late: asyncio.TimerHandle | None = None
 
@@ -130,7 +139,7 @@ class ImpatientProtocol(H11Protocol):
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Stop waiting when a request is there; begin to wait when the next one has begun."""
+        """Stop waiting when a head is complete; wait again when the next one begins."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._enough()
@@ -138,7 +147,7 @@ class ImpatientProtocol(H11Protocol):
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody waits any more."""
+        """Stop waiting."""
         self._enough()
         super().connection_lost(exc)
 

@@ -1,4 +1,4 @@
-"""What goes with the status of an answer, in every server of ours; a failure says its status itself."""
+"""Descriptions of failed request arguments."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ MAX_FAULTS = 8
 
 
 def argument_faults(error: RequestValidationError) -> list[str]:
-    """What is wrong with the arguments of a request, each named."""
+    """Return what is wrong with each argument of a request."""
     return [f"{'.'.join(str(p) for p in e['loc'][1:]) or e['loc'][0]}: {e['msg']}" for e in error.errors()][:MAX_FAULTS]

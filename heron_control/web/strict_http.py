@@ -1,8 +1,8 @@
-"""HTTP/1.1 as it is written, not as it is guessed.
+"""Strict HTTP/1.1 parsing.
 
-Where a request can be read in two ways, a proxy in front may read it in the other one, and let a second request through
-that it never saw. h11 takes for fine what older texts allow: a ``Content-Length`` beside ``Transfer-Encoding``, lines
-that end without CR, header lines that go on in the next. Here each of them is refused with 400.
+If a request can be read in two ways, a proxy in front may read it differently and pass a second request that it has not
+seen. h11 accepts what older specifications allow: ``Content-Length`` together with ``Transfer-Encoding``, lines that
+end without CR, continued header lines. Each of these is refused with 400.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ _LOOSE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]")  # a line that ends by LF or
 
 
 class StrictConnection(h11.Connection):
-    """The server's side of a connection."""
+    """Server side of a connection."""
 
     def next_event(self) -> Any:
-        """As h11's. Raises RemoteProtocolError for the head of a request that can be read in two ways."""
+        """Return h11's next event.
+
+        Raises:
+            RemoteProtocolError: The head of the request is ambiguous.
+        """
         if self.their_state is not h11.IDLE:
             return super().next_event()
         before = self.trailing_data[0]

@@ -1,4 +1,4 @@
-"""How many wrong tokens are heard from one address. A bounded table; the right token is never throttled."""
+"""Limit on wrong tokens per address, in a bounded table. A right token is never throttled."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ MAX_ADDRESSES = 4096
 
 
 class Throttle:
-    """A bucket per address; who has not been heard for longest is forgotten first."""
+    """Token bucket per address; the address unseen for longest is dropped first."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address to (left, as of)
 
     def wrong(self, address: str, now: float) -> bool:
-        """A wrong token came; True if that is to be heard, False if there were too many. ``now`` in seconds."""
+        """Record a wrong token; return False if there were too many. ``now`` is in seconds."""
         left, since = self._buckets.pop(address, (float(ALLOWED), now))
         left = min(float(ALLOWED), left + (now - since) / REFILL_SECONDS)
         heard = left >= 1
@@ -27,6 +27,6 @@ class Throttle:
         return heard
 
     def check(self) -> None:
-        """Assert what always holds."""
+        """Assert the invariants."""
         assert len(self._buckets) <= MAX_ADDRESSES
         assert all(0 <= left <= ALLOWED for left, _ in self._buckets.values())

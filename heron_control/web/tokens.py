@@ -1,7 +1,7 @@
-"""Tokens as they are kept: a name, a scope, the SHA-256 of the token, and until when it holds.
+"""Stored tokens: name, scope, SHA-256 of the token, and expiry.
 
-A token that we draw has 256 random bits, so its digest tells nothing of it and a slow hash would guard nothing. Every
-digest is compared whole, whichever fits.
+A generated token has 256 random bits, so its digest reveals nothing and a slow hash is not needed. All digests are
+compared in constant time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-LEAST_CHARACTERS = 16  # of one that somebody else has drawn
+LEAST_CHARACTERS = 16  # minimum length of a token that was generated elsewhere
 RANDOM_BYTES = 32
 DIGEST_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token. ``expires``: seconds since the epoch, None for never."""
+    """Stored token. ``expires`` is in seconds since 1970, None for never."""
 
     name: str
     scope: str
@@ -27,22 +27,22 @@ class Token:
     expires: float | None = None
 
     def expired(self, now: float) -> bool:
-        """True if it holds no longer."""
+        """Return True if the token has expired."""
         return self.expires is not None and now >= self.expires
 
 
 def draw() -> str:
-    """A new token."""
+    """Return a new token."""
     return secrets.token_urlsafe(RANDOM_BYTES)
 
 
 def digest_of(token: str) -> str:
-    """Its SHA-256, in hex."""
+    """Return the SHA-256 of a token in hex."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def known(token: str, tokens: Iterable[Token]) -> Token | None:
-    """The one that was shown, expired or not; None for a stranger's."""
+    """Return the stored token, expired or not, or None if it is unknown."""
     shown = digest_of(token)
     found = None
     for each in tokens:
@@ -52,7 +52,7 @@ def known(token: str, tokens: Iterable[Token]) -> Token | None:
 
 
 def fault_of(token: str, least: int = LEAST_CHARACTERS) -> str:
-    """Why this can be no token; "" if it can."""
+    """Return why a text is unusable as a token, or ""."""
     if len(token) < least:
         return f"it has fewer than {least} characters"
     if not token.isascii() or not token.isprintable() or " " in token:

@@ -93,7 +93,7 @@ def test_what_it_is_made_of_is_shown_and_its_files_are_verified(run: Run) -> Non
         file.write_bytes(whole)
     run.heron("checkpoint", "inspect", more=(number, "--verify"))
     done = run.heron("checkpoint", "inspect", more=("99999",), code=3)
-    assert "there is no checkpoint 99999" in done.stderr
+    assert "no checkpoint 99999" in done.stderr
     assert number in done.stderr, "it says which there are"
 
 

@@ -100,7 +100,7 @@ def test_with_acks_settings_change_and_a_container_moves(tmp_path: Path) -> None
         before = {p["name"]: p for p in run.status()["processes"]}
         done = run.update(more=("--runtime-config", "last:user.limit:7"))
         assert "last: user.limit: 1 -> 7" in done.stdout
-        assert "the processes of last begin anew" in done.stdout
+        assert "the processes of last restart" in done.stdout
         for p in run.status()["processes"]:
             same = p["pid"] == before[p["name"]]["pid"]
             assert same == (p["component"] != "last"), p["name"]

@@ -91,7 +91,7 @@ def test_what_is_read_through_a_container_is_what_is_on_its_disk(served: Served,
     assert rows(remote, 4) == rows(served.local, 4)
     assert details(remote, 4, 4) == details(served.local, 4, 4)
     assert damaged_parts(remote, base) == []
-    with pytest.raises(Failure, match="there is no checkpoint 9"):
+    with pytest.raises(Failure, match="no checkpoint 9"):
         read_manifest(remote, 9)
     named = NamedCheckpoints(tmp_path, "c")
     kept = CheckpointFolder(named.save(remote, base, *WHOSE, "before"))

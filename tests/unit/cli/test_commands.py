@@ -107,7 +107,7 @@ def test_a_dead_server_is_told_and_delays_nobody(world: World) -> None:
     assert {p["name"] for p in found["processes"] if p["state"] == "dead"} == {
         "heron_container-2", "stream_manager-2", "metrics_manager-2", "container_2_count_2", "container_2_count_3",
     }  # fmt: skip
-    assert "nobody answers" in next(p["last_error"] for p in found["processes"] if p["state"] == "dead")
+    assert "no process is listening" in next(p["last_error"] for p in found["processes"] if p["state"] == "dead")
 
 
 @pytest.mark.parametrize("command", ["status", "kill", "activate", "deactivate", "restart", "logs", "metrics"])
@@ -130,7 +130,7 @@ def test_who_does_not_hold_the_key_is_not_believed(world: World) -> None:
     (world.place / "key.pem").write_bytes(draw_key())  # that of the listeners is another now
     found = data("status", PLACE, NAME)
     assert {p["state"] for p in found["processes"]} == {"dead"}
-    assert "does not prove that it is of this topology" in found["processes"][0]["last_error"]
+    assert "authentication failed: another process is listening" in found["processes"][0]["last_error"]
     assert heron("metrics", PLACE, NAME).exit_code == 6
 
 

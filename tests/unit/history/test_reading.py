@@ -77,7 +77,7 @@ def test_steps() -> None:
     assert [level_for(s * 1000) for s in (10, 30, 60, 300, 600, 7200, 86_400)] == [
         "10s", "10s", "1m", "1m", "10m", "1h", "1d",
     ]  # fmt: skip
-    with pytest.raises(UsageError, match="no whole number of 10 seconds"):
+    with pytest.raises(UsageError, match="not a multiple of 10 seconds"):
         level_for(15_000)
 
 
@@ -90,7 +90,7 @@ def test_which_submission_is_meant(tmp_path: Path) -> None:
         find(tmp_path, "words")
     with pytest.raises(NotFound, match="did you mean 'words'"):
         find(tmp_path, "wrods")
-    with pytest.raises(UsageError, match="is no topology"):
+    with pytest.raises(UsageError, match="invalid topology"):
         find(tmp_path, "me/words")
 
 

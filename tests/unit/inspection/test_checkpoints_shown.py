@@ -80,7 +80,7 @@ def test_a_row_for_each_manifest_damaged_ones_too(folder: CheckpointFolder, tmp_
     assert found[2]["written_at"].endswith("+00:00")
     with pytest.raises(Failure, match=r"checkpoint 2 below .* is not whole"):
         read_manifest(folder, 2)
-    with pytest.raises(NotFound, match="there is no checkpoint 9") as missing:
+    with pytest.raises(NotFound, match="no checkpoint 9") as missing:
         read_manifest(folder, 9)
     assert missing.value.cure == "The newest are 1, 2, 3, 4."
 

@@ -101,7 +101,7 @@ def test_what_errors_mean() -> None:
         "the topology master did not answer within 2 s",
         status.DEADLINE_EXCEEDED,
     )
-    assert meant(status.UNAVAILABLE)[0] == "the topology master is not there: nobody answers at its address"
+    assert meant(status.UNAVAILABLE)[0] == "the topology master: no process is listening at its address"
     assert meant(status.NOT_FOUND, "no such file") == ("no such file", status.NOT_FOUND)
     assert meant(status.INTERNAL) == ("INTERNAL", status.INTERNAL)
     assert question.no_answer(TimeoutError(), 4.0).code is status.DEADLINE_EXCEEDED

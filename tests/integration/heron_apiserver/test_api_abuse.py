@@ -429,4 +429,4 @@ def test_no_client_can_make_the_server_listen_publicly_or_share_a_home(api: ApiP
     (tmp_path / "b" / "admin-token").write_text("x" * 43)
     (tmp_path / "b" / "admin-token").chmod(0o644)
     open_token = start(tmp_path / "b")
-    assert (open_token.returncode, "other users may read" in open_token.stderr) == (6, True)
+    assert (open_token.returncode, "readable by other users" in open_token.stderr) == (6, True)

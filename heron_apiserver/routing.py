@@ -121,7 +121,7 @@ def authorize(request: Request, permission: Permission) -> None:
         if not api.throttle.wrong(client_address(request), time.monotonic()):
             raise TooManyWrongTokens("too many wrong tokens from this address", "Wait a few seconds.")
         raise WrongToken(
-            "the token is wrong" if token else "the Authorization header is missing or has an invalid form",
+            "the token is wrong" if token else "the Authorization header has no bearer token",
             f"`heron login {api.topologies.config.cluster} --api URL` stores the right one.",
         )
     request.state.caller = caller

@@ -36,9 +36,9 @@ def test_every_path_says_its_right_or_is_open(module: object) -> None:
 
 def test_a_path_without_a_right_cannot_be_made() -> None:
     router = APIRouter(route_class=AuthorizedRoute)
-    with pytest.raises(ValueError, match="says 0 rights"):
+    with pytest.raises(ValueError, match="declares 0 permissions"):
         router.get("/secrets")(lambda: None)
-    with pytest.raises(ValueError, match="says 1 rights"):
+    with pytest.raises(ValueError, match="declares 1 permissions"):
         router.get("/healthz", dependencies=[requires(Permission.LOOK)])(lambda: None)
     router.get("/secrets", dependencies=[requires(Permission.LOOK)])(lambda: None)
     assert isinstance(router.routes[0], APIRoute)

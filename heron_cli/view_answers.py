@@ -13,7 +13,7 @@ from heron_cli.console import Format, print_json, print_table, say
 from heron_cli.options import Output, Verbose
 from heron_cli.spark_submit import milliseconds
 from heron_runtime.failures import Unavailable, UsageError
-from heron_tracker.core.plain import plain
+from heron_tracker.core.json_values import json_value
 from heronry.pipeline import read_view
 from heronry.pipeline.questions import Range, Total, page, series, top
 from heronry.pipeline.rows import key_from
@@ -85,12 +85,12 @@ def over_time(
     asked = _range(None, None, from_, to)
     found = series(_open(view), _key(key), limit, asked.from_ms, asked.to_ms)
     rows = [
-        {"start": instant(each.start), "end": instant(each.end), "value": plain(each.value), "owner": each.owner}
+        {"start": instant(each.start), "end": instant(each.end), "value": json_value(each.value), "owner": each.owner}
         for each in found.buckets
     ]
     following = None if found.next_ms is None else instant(found.next_ms)
     if output is Format.JSON:
-        print_json({"key": plain(_key(key)), "buckets": rows, "next": following})
+        print_json({"key": json_value(_key(key)), "buckets": rows, "next": following})
         return
     columns = ("start", "end", "value", "owner")
     print_table(columns, [[row[name] for name in columns] for row in rows], ("value",))
@@ -127,18 +127,18 @@ def instant(ms: int) -> str:
 
 
 def _plain(totals: Iterable[Total]) -> list[dict[str, Any]]:
-    return [{"key": plain(total.key), "value": plain(total.value)} for total in totals]
+    return [{"key": json_value(total.key), "value": json_value(total.value)} for total in totals]
 
 
 def _print(totals: Iterable[Total]) -> None:
-    rows = [[_text(total.key), plain(total.value)] for total in totals]
+    rows = [[_text(total.key), json_value(total.value)] for total in totals]
     print_table(("key", "value"), rows, ("value",))
 
 
 def _text(key: Any) -> str:
     """A key as `series` takes it: a text as it is, unless it reads as JSON, and other keys as JSON."""
     is_bare = isinstance(key, str) and not _is_json(key)
-    return key if is_bare else json.dumps(plain(key), ensure_ascii=False)
+    return key if is_bare else json.dumps(json_value(key), ensure_ascii=False)
 
 
 def _is_json(text: str) -> bool:

@@ -107,7 +107,7 @@ class FencedStore(StoreWrapper):
             raise
 
     def check(self) -> None:
-        """Before something that no transaction does. Raises Superseded, StoreUnavailable."""
+        """Check the fence before an operation outside transactions. Raises LeadershipLost, StoreUnavailable."""
         self.commit([])
 
     def _with_check(self, operations: Sequence[Operation]) -> list[Operation]:
@@ -141,7 +141,7 @@ def fenced(store: StateStore, owned: str) -> FencedStore:
 
 
 def check_fence(store: StateStore) -> None:
-    """Before folders are touched, which know no transactions: raises Superseded where another leads by now."""
+    """Check the fence before changes of folders, which are not transactions. Raises LeadershipLost."""
     if isinstance(store, FencedStore):
         store.check()
 

@@ -178,8 +178,8 @@ def test_a_tracker_that_cannot_be_reached_is_not_an_empty_list(opened_browser: A
     opened_browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*/api/v1/topologies*"]})
     try:
         opened_browser.get(rest.url + "/?blocked")
-        told, _ = taken(opened_browser, "#topologies", "cannot be reached")
-        assert "No topology runs" not in told
+        told, _ = taken(opened_browser, "#topologies", "tracker is unreachable")
+        assert "No topology is running" not in told
     finally:
         opened_browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
     shows(opened_browser, "#topologies tbody tr", "WordCount")
@@ -345,7 +345,7 @@ def test_hostile_names_stay_text(browser: Any, rest: TrackerProcess) -> None:
 
 def test_what_is_not_there_is_said(opened_browser: Any, rest: TrackerProcess) -> None:
     opened_browser.get(rest.url + "/#/topology/local/ada/default/Nobody")
-    shows(opened_browser, "#notice", "not there")
+    shows(opened_browser, "#notice", "does not exist")
     opened_browser.get_log("browser")  # Chromium itself reports the 404
 
 

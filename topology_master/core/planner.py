@@ -9,7 +9,7 @@ An update that removes, moves or restarts tasks first processes what is under wa
        └── taken back ──┘ └─────────────────────────────────────────┴──────────────────┘
 
 Theory of operation. Each step is a plan with its own version. While a plan drains, spouts emit nothing, and each task
-reports when it has the barriers of all its senders and is silent (``heron_instance/core/standstill.py``). Nothing is
+reports when it has the barriers of all its senders and is silent (``heron_instance.core.state.barriers``). Nothing is
 then under way, and the master stores the new plan. It settles until every stream manager, and every task that was
 silent, follows it, so that no tuple goes to the former place of a task. The third plan lets all tasks resume.
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import read_part
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import read_part
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, StatePart, TaskReport, reading_plan
 from heron_runtime.model.key_groups import initial_table
 from heron_runtime.model.plan import Generation, GenerationPhase, task_participant
@@ -156,7 +156,7 @@ class World:
         elif message[0] == "report":
             to.heard(*message[1:])
         elif message[0] == "wish":
-            to.hear(*message[1:])
+            to.apply_command(*message[1:])
         elif message[0] == "leave":
             self.counts["told to leave"] += 1
             to.die()

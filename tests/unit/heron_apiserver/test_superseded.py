@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from plain_scheduler import PlainScheduler, submit
 
-from heron_apiserver.shell.audit import Audit
-from heron_apiserver.shell.packages import Packages
-from heron_apiserver.shell.recovery import recover
-from heron_apiserver.shell.request_files import Requests
-from heron_apiserver.shell.service import TopologyService
+from heron_apiserver.audit import AuditLog
+from heron_apiserver.packages import PackageRepository
+from heron_apiserver.recovery import recover
+from heron_apiserver.request_log import RequestLog
+from heron_apiserver.topologies import PlacedTopologies
 from heron_control.schedulers.topology_folder import take_place
 from heron_control.submission.submission import ClusterConfig
 from heron_runtime.launch import Launch
@@ -50,16 +50,16 @@ class Replicas:
         self.second_store, self.second = self._server()
         self.first_store.commit([Create(NODE, b"first", ephemeral=True)])
 
-    def _server(self) -> tuple[MemoryStore, TopologyService]:
+    def _server(self) -> tuple[MemoryStore, PlacedTopologies]:
         store = MemoryStore(self.tree)
         store.open()
         config = ClusterConfig(self.home, "box", StoreAddress("memory:"))
-        return store, TopologyService(config, fenced(store, NODE), self.scheduler, Packages(self.home))
+        return store, PlacedTopologies(config, fenced(store, NODE), self.scheduler, PackageRepository(self.home))
 
     def hand_over(self) -> None:
         self.first_store.expire_session()
         self.second_store.commit([Create(NODE, b"second", ephemeral=True)])
-        recover(self.second, Requests(self.home), Audit(self.home / "audit.jsonl"))
+        recover(self.second, RequestLog(self.home), AuditLog(self.home / "audit.jsonl"))
 
     def stands(self) -> str:
         """The submission in the store, which must be the one in the place, and the only one that runs."""

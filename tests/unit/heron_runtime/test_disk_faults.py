@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.part_file import DamagedPart, Snapshot, read_part
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.snapshot import DamagedPart, KeyGroupRows, TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime import files
 from heron_runtime.checkpoint_files import CheckpointFolder
@@ -56,10 +55,10 @@ class Disk:
 
 def part_of(values: list[int]) -> tuple[StatePart, list[bytes]]:
     rows = [(f"key {n}", value) for n, value in enumerate(values)]
-    return Snapshot(DRAFT, [], [GroupRows(5, True, rows)], ValuesCodec()).encode()
+    return TaskSnapshot(DRAFT, [], [KeyGroupRows(5, True, rows)], ValuesCodec()).encode()
 
 
-def read_back(folder: CheckpointFolder, part: StatePart) -> list[GroupRows]:
+def read_back(folder: CheckpointFolder, part: StatePart) -> list[KeyGroupRows]:
     with folder.open_part(part.name) as read:
         return list(read_part(part, read, ALL_GROUPS, ValuesCodec()))
 

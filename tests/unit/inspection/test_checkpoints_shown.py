@@ -13,8 +13,7 @@ from heron_control.inspection.checkpoints import complete_ones, details, read_ma
 from heron_control.inspection.remote_checkpoints import RemoteCheckpoints, reachable_storage
 from heron_control.inspection.whole_files import damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
-from heron_instance.core.state.part_file import Snapshot
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.snapshot import KeyGroupRows, TaskSnapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
@@ -47,8 +46,8 @@ def take(folder: CheckpointFolder, base: Manifest, number: int) -> Manifest:
         groups = groups_of(TABLE, task)
         token = (CommitToken(number, f"file-{number}-{task}"),)
         draft = StatePart("count", task, 7, 1, number, base.turn + 1, 0, "", groups, token)
-        full = [GroupRows(g, True, [(f"k{g}", number)]) for g in iterate_groups(groups & full_groups(base.turn + 1))]
-        part, pieces = Snapshot(draft, [("own", task)], full, ValuesCodec("auto")).encode()
+        full = [KeyGroupRows(g, True, [(f"k{g}", number)]) for g in iterate_groups(groups & full_groups(base.turn + 1))]
+        part, pieces = TaskSnapshot(draft, [("own", task)], full, ValuesCodec("auto")).encode()
         folder.write_part(part.name, pieces)
         parts.append(part)
     made = next_manifest(base, parts, PlanVersion(1, 2), {"count": TABLE}, "digest")

@@ -14,7 +14,7 @@ from heron_control.schedulers.topology_folder import load_launch, place_of
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, StartFrom, Submission
-from heron_instance.core.state.part_file import Snapshot
+from heron_instance.core.state.snapshot import TaskSnapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import ExistsAlready, Failure, InvalidTopology, NotFound, UsageError
@@ -34,7 +34,7 @@ def checkpoint(folder: CheckpointFolder) -> Manifest:
     parts = []
     for task in (1, 2):
         draft = StatePart("words", task, 7, 4, 9, 0, 0, "")
-        part, pieces = Snapshot(draft, [(("state", "at"), task)], [], ValuesCodec("auto")).encode()
+        part, pieces = TaskSnapshot(draft, [(("state", "at"), task)], [], ValuesCodec("auto")).encode()
         folder.write_part(part.name, pieces)
         parts.append(part)
     made = next_manifest(initial_manifest("before-1"), parts, NO_PLAN, {}, "", {"words": "a spout"})

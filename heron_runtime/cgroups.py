@@ -1,14 +1,14 @@
-"""A control group of Linux for each container of the ``local`` cluster, where there is one that we may make.
+"""Linux control group for each container of the `local` cluster, where one can be created.
 
-Who was born in a group stays in it, with all its descendants, whatever they do to their parents, sessions, descriptors
-and environment: so a container's group has everything that it has left behind, and all of it ends at once. A scheduler,
-which is to outlive whoever starts it, goes out of any such group first.
+A process stays in the group it was born in, with all its descendants, whatever they do to their parents, sessions,
+descriptors and environment. The group of a container thus holds all that the container has left, and all of it ends at
+once. A scheduler outlives its starter and therefore first leaves any such group.
 
-A group is made below the one that we are in ourselves: in version 2 (also where it has no controllers, beside version
-1), else in the freezer of version 1. Its folder is called ``heronry-TOPOLOGY-CONTAINER`` and is named in a file of the
-topology's runtime folder, where whoever ends the container finds it, wherever he is himself.
+A group is created below that of this process: in version 2 (even without controllers, beside version 1), or else in the
+freezer of version 1. Its folder is called `heronry-TOPOLOGY-CONTAINER`. A file in the runtime folder of the topology
+names it, so that any process which ends the container finds it.
 
-Where the system lets us make none, all is as without (``heron_runtime.orphans``, the schedulers' ``remnants``).
+If the system permits no group, other means end left processes (`heron_runtime.orphans`, `remnants` of the schedulers).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from heron_runtime.launch import Launch
 PREFIX = "heronry-"
 VERSION_2, FREEZER = "cgroup2", "freezer"
 PROCS = "cgroup.procs"
-OWN = "0"  # whoever writes this there goes there
+OWN = "0"  # a process that writes this moves itself there
 END_SECONDS = 5.0
 POLL_SECONDS = 0.01
 _NAME = re.compile(PREFIX + r"[0-9a-f]{8}-\d+")
@@ -91,7 +91,7 @@ def enter(launch: Launch, container: int) -> None:
     if above is None:
         return
     folder = above / f"{PREFIX}{Path(launch.runtime_dir).name}-{container}"
-    if _NAME.fullmatch(folder.name) is None:  # a runtime folder that somebody else has named
+    if _NAME.fullmatch(folder.name) is None:  # a runtime folder with a foreign name
         return
     try:
         replace_file(_record(launch, container), str(folder).encode())
@@ -160,7 +160,7 @@ class ControlGroup:
             if os.getpid() in members:
                 leave()
                 members = self.members()
-            self._kill(everybody=os.getpid() not in members)
+            self._kill(is_outside=os.getpid() not in members)
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_SECONDS)
@@ -177,14 +177,14 @@ class ControlGroup:
             return False
         return True
 
-    def _kill(self, *, everybody: bool) -> None:
-        """``everybody``: we are not among them, so what stops the whole group may be used."""
-        if everybody and _write(self.folder / "cgroup.kill", "1"):  # version 2, from Linux 5.14 on
+    def _kill(self, *, is_outside: bool) -> None:
+        """Kill the members. `is_outside`: this process is not a member, so the whole group may be stopped at once."""
+        if is_outside and _write(self.folder / "cgroup.kill", "1"):  # version 2, from Linux 5.14 on
             return
         switch, stop, go = (self.folder / "cgroup.freeze", "1", "0")
         if not switch.exists():
             switch, stop, go = (self.folder / "freezer.state", "FROZEN", "THAWED")
-        frozen = everybody and _write(switch, stop)
+        frozen = is_outside and _write(switch, stop)
         try:
             for pid in self.members():
                 if pid != os.getpid():

@@ -1,9 +1,9 @@
-"""Where checkpoints are kept: one folder of a topology, that master and instances see alike.
+"""Storage of checkpoints: one folder of a topology that the master and all instances share.
 
-``parts/`` has a file for each task and checkpoint, ``manifests/`` one for each checkpoint that is complete or may
-become it. A file appears whole, under its name, once its bytes are on disk; names of parts contain who wrote them, so
-nobody writes where another one reads. What a checkpoint is made of, and which one counts, is said elsewhere
-(``heron_runtime/model/checkpoints.py``, the state store).
+`parts/` has a file for each task and checkpoint, `manifests/` one for each checkpoint that is or may become complete. A
+file appears whole under its name once its bytes are on disk. Names of parts contain their writer, so no file is written
+while another process reads it. The contents of a checkpoint are in `heron_runtime/model/checkpoints.py`; the state
+store names the checkpoint that counts.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class CheckpointFolder:
 
 
 def checkpoint_folder(url: str | None, home: str) -> CheckpointFolder:
-    """That of a topology: the setting ``topology.stateful.checkpoint.storage``, or a folder of its home. Raises
+    """Return that of a topology: the setting ``topology.stateful.checkpoint.storage``, or a folder of its home. Raises
     ValueError for a URL of another kind."""
     if url is None:
         return CheckpointFolder(Path(home, CHECKPOINTS))

@@ -1,12 +1,12 @@
-"""The user that user code runs as, where that is not the user of Heronry's own processes (``heron.user.code.user``).
+"""Separate operating system user that runs user code (`heron.user.code.user`).
 
-Whoever runs as another user, without capabilities, cannot read files of mode 0400, signal, trace or look into processes
-of ours: neither secret, key nor credential of its topology is within its reach. Heronry needs the right to change users
-for it: it is root, or has CAP_SETUID, CAP_SETGID and CAP_KILL (``heron_runtime.linux``).
+Another user without capabilities cannot read files of mode 0400, and cannot signal, trace or inspect processes of
+Heronry, so secret, key and credential of the topology are out of reach of user code. Heronry must be allowed to change
+users: it is root, or has CAP_SETUID, CAP_SETGID and CAP_KILL (`heron_runtime.linux`).
 
-What both sides use belongs to us and to the group of that user: folders that instances pass through, their heartbeat
-files, the stream manager's socket, the folders that user code may write to. Those have the sticky bit, so that nobody
-there removes or renames what is ours.
+Shared files belong to Heronry and to the group of that user: folders on the way of instances, their heartbeat files,
+the socket of the stream manager, and folders that user code may write to. These have the sticky bit, so that user code
+cannot remove or rename files of Heronry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PASSED_THROUGH = 0o710
 WRITTEN_TO = 0o1770
 TALKED_THROUGH = 0o660  # sockets and shared memory
 READ = 0o640
-READ_BY_GROUP = 0o2750  # what we make there belongs to that group, too
+READ_BY_GROUP = 0o2750  # new files there belong to that group as well
 NAME = Keys.HERON_USER_CODE_USER.name
 
 
@@ -44,7 +44,7 @@ class CodeUser:
 
     @classmethod
     def named(cls, name: str) -> CodeUser:
-        """Raises UsageError where there is no such account."""
+        """Look the account up. Raises UsageError if it does not exist."""
         try:
             found = pwd.getpwnam(name)
         except (KeyError, ValueError):
@@ -55,7 +55,7 @@ class CodeUser:
         return cls(name, found.pw_uid, found.pw_gid, groups, found.pw_dir)
 
     def environment(self) -> dict[str, str]:
-        """What says who one is."""
+        """Environment variables that name the user."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
     def share(self, path: str | Path, mode: int) -> None:
@@ -84,7 +84,7 @@ class CodeUser:
         return True
 
     def let_through(self, folder: Path) -> None:
-        """Let this user search a folder of ours that others have business in, too. Raises OSError."""
+        """Let this user search a folder of ours that other users share. Raises OSError."""
         found = folder.stat()
         if found.st_uid == os.geteuid() and not (found.st_gid == self.gid and found.st_mode & 0o010):
             os.chmod(folder, stat.S_IMODE(found.st_mode) | 0o011)
@@ -114,7 +114,7 @@ class CodeUser:
 
 
 def code_user(settings: Mapping[str, Any]) -> CodeUser | None:
-    """As whom user code is to run; None: as whoever asks. Raises UsageError."""
+    """Return the user that runs user code; None: the user of this process. Raises UsageError."""
     name = setting(settings, Keys.HERON_USER_CODE_USER)
     return CodeUser.named(name) if name else None
 

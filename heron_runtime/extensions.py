@@ -25,7 +25,7 @@ GUIDE = "docs/how-to/extending.md"
 
 
 class ExtensionError(Failure):
-    """A name that nobody offers, that two distributions offer, or that cannot be loaded."""
+    """A name that is unknown, offered by two distributions, or cannot be loaded."""
 
     def line(self) -> str:
         """Message and cure in one, for a log or a list of faults."""
@@ -46,7 +46,7 @@ class ExtensionPoint:
         return self.built_in.get(name) or self._plugged_in(name).value
 
     def load(self, name: str) -> Any:
-        """What goes by this name. Raises ExtensionError, and what the import of a built-in one raises."""
+        """Return the extension of this name. Raises ExtensionError, or the error of importing a built-in one."""
         if name in self.built_in:
             return pkgutil.resolve_name(self.built_in[name])
         point = self._plugged_in(name)

@@ -17,7 +17,7 @@ SCREEN_LINES, SCREEN_COLUMNS = 40, 400
 
 
 class Failure(Exception):
-    """Something failed, and the user is told."""
+    """An error that is shown to the user, with its exit code and HTTP status."""
 
     exit_code, http_status = 1, 500
     cure = ""
@@ -30,24 +30,24 @@ class Failure(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong."""
+        """The text without cure and details."""
         return str(self)
 
 
 class UsageError(Failure):
-    """The command line or the request makes no sense."""
+    """The command line or the request is invalid."""
 
     exit_code, http_status = 2, 422
 
 
 class NotFound(Failure):
-    """What was named is not there."""
+    """The named object does not exist."""
 
     exit_code, http_status = 3, 404
 
 
 class ExistsAlready(Failure):
-    """The name is in use."""
+    """The name is already in use."""
 
     exit_code, http_status = 4, 409
 

@@ -1,7 +1,6 @@
-"""Stores of files that fsspec speaks to: their classes, their options, how one is opened. Shared by the api server's
-packages and by programs that read files at URLs.
+"""Stores of files behind fsspec: classes, options and opening, for packages of the api server and for URLs of programs.
 
-fsspec and the library of a store are there only where somebody installed them; what is missing is named.
+fsspec and the library of a store are optional; the error for a missing one names it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class OpenStore:
     """
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        """Raises LibraryMissing, and what the store's library raises when nobody answers or believes us."""
+        """Open the store. Raises LibraryMissing, and errors of the library for unreachable stores and rejected keys."""
         scheme = scheme_of(url)
         kind = store_class(scheme)
         from fsspec.asyn import AsyncFileSystem
@@ -79,7 +78,7 @@ class OpenStore:
             raise
 
     def close(self) -> None:
-        """Let go of it: whoever has read from it must have let go of what was opened. Idempotent."""
+        """Release the store. Close all files that were opened from it before. Idempotent."""
         self.files = None
         loop, self._loop = self._loop, None
         if loop is None:
@@ -109,7 +108,7 @@ def _made(url: str, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop 
 
 
 async def _end() -> None:
-    """What is left of a library's tasks and connections ends: its objects may be held, by an error's traceback."""
+    """End remaining tasks and connections of a library, whose objects the traceback of an error may hold."""
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in tasks:
         task.cancel()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def entries(folder: Path) -> list[Path]:
-    """What the folder holds, in order of names; nothing where it is not there, or goes at this moment. Raises OSError.
+    """Return the entries of a folder in order of names; empty if it is missing or is just removed. Raises OSError.
 
     ``Path.glob`` and ``Path.iterdir`` raise if the folder is removed between their first look and their second.
     """
@@ -19,10 +19,9 @@ def entries(folder: Path) -> list[Path]:
 
 
 def replace_file(path: Path, data: bytes | str | Iterable[bytes], mode: int = 0o666, *, durable: bool = False) -> None:
-    """Give ``path`` this content by one rename: a reader sees what was there or ``data``, never a part. Raises OSError.
+    """Replace the content of `path` by one rename, so that a reader sees the old or the new content. Raises OSError.
 
-    Whoever else writes the same path at this moment does so apart; the last one wins. ``durable``: content and name
-    are on disk when this returns.
+    Of concurrent writers, the last one wins. `durable`: content and name are on disk when this returns.
     """
     if isinstance(data, str):
         data = data.encode()

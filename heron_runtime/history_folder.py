@@ -1,4 +1,4 @@
-"""Folders of history (``heron_runtime.model.history``): what is there, by names alone, whoever writes at the moment."""
+"""Folders of history (`heron_runtime.model.history`): their files, selected by name while others write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAR_MS = 4_102_444_800_000  # the year 2100
 
 
 def read_about(folder: Path) -> TopologySummary | None:
-    """What is known of the topology; None where nothing is yet, or the file is damaged."""
+    """Return the summary of the topology, or None if the file is missing or damaged."""
     try:
         return TopologySummary.from_json((folder / ABOUT).read_text())
     except (OSError, ValueError, KeyError, TypeError):
@@ -73,13 +73,13 @@ def files_between(folder: Path, from_ms: int, to_ms: int) -> list[Path]:
 
 
 def _between(days: list[str], from_ms: int, to_ms: int) -> list[str]:
-    # A file may be a day later than its rows. Beyond what a date can be there are no files.
+    # A file may be a day later than its rows. Later dates than a date can hold have no files.
     first, last = date_of(min(from_ms, FAR_MS)), date_of(min(to_ms, FAR_MS) + DAY_MS)
     return [date for date in days if first <= date <= last]
 
 
 def taken(folder: Path, date: str) -> frozenset[str]:
-    """The names of the raw files that a rolled-up day of this level holds; none where there is no such day."""
+    """Return the names of the raw files in a rolled-up day; empty if the day does not exist."""
     try:
         return frozenset(json.loads((folder / day_folder(date) / MANIFEST).read_text())[TAKEN])
     except FileNotFoundError:

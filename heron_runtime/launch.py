@@ -1,4 +1,4 @@
-"""What every process of a topology is told at its start, as one JSON file (no secrets: those are files of their own).
+"""Launch parameters of every process of a topology, as one JSON file (no secrets: those are files of their own).
 
 The scheduler writes ``launch.json`` into the topology's folder; each process is started with ``--launch PATH`` and its
 own few arguments, so that command lines stay short and the same in ``ps`` everywhere.
@@ -62,7 +62,7 @@ class Launch:
 
     @property
     def secret_file(self) -> Path:
-        """What the keys of instances are derived from, and what who fetches the package proves to know; mode 0400."""
+        """Secret from which keys of instances derive, and which a download of the package proves; mode 0400."""
         return Path(self.home, "secret")
 
     def secret(self) -> str:
@@ -87,12 +87,12 @@ class Launch:
         return Path(self.runtime_dir, f"beats{container}")
 
     def heartbeat_file(self, container: int, slot: int) -> Path:
-        """That of one process."""
+        """Return the file of one process."""
         return self.heartbeats(container) / str(slot)
 
     @property
     def instance_launch_file(self) -> Path:
-        """What an executed instance is started with where it runs as a user of its own, who cannot read ours."""
+        """Parameters of an executed instance whose user cannot read the files of Heronry."""
         return Path(self.runtime_dir, "launch.json")
 
     def for_instances(self) -> Launch:

@@ -1,4 +1,4 @@
-"""What a process of Heronry asks of the Linux kernel for itself, by ``prctl`` and ``capset``."""
+"""Attributes of this process in the Linux kernel: `prctl` and `capset`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ def become_subreaper() -> None:
 
 
 def set_hidden(hidden: bool = True) -> None:
-    """Whether other processes of this user are kept from reading our environment, memory and descriptors, which forked
-    children inherit and an exec undoes. Whoever is root with CAP_SYS_PTRACE looks on; core dumps and debuggers of the
-    same user go with it."""
+    """Hide environment, memory and descriptors from other processes of this user, or show them.
+
+    Forked children inherit this; an exec undoes it. It also disables core dumps and debuggers of the same user. Root
+    with CAP_SYS_PTRACE can still read everything.
+    """
     _prctl(_PR_SET_DUMPABLE, 0 if hidden else 1)
 
 
@@ -81,8 +83,10 @@ def change_user(uid: int, gid: int, groups: tuple[int, ...], held: int = 0) -> N
 
 @contextmanager
 def files_as(uid: int, gid: int) -> Iterator[None]:
-    """Open files and folders as this user in here, on this thread alone; nobody may signal us for it, as this user.
-    Raises OSError where it is refused."""
+    """Open files and folders as this user within the context, on this thread alone. Raises OSError if refused.
+
+    Unlike a change of the user id, this does not let the user send signals to this process.
+    """
     kernel = ctypes.CDLL(None)
     before = (
         kernel.setfsuid(-1),

@@ -1,14 +1,13 @@
-"""Heartbeats by shared memory: a small file for each process of a container, which that process maps.
+"""Heartbeats in shared memory: a small file for each process of a container, which that process maps.
 
-A process beats once a second by writing a growing number there; ``heron_container`` reads the files each tick.
-That costs neither a message nor a wake-up of anyone, and it goes on while sockets are stuck. A beat also carries the
-process's *phase*, so that the container knows "does its work" from "exists", and a few words for people about what it
-has been *doing* for long. Beat and phase are one aligned 64-bit store each, so there is no lock; words that are read
-while they change may be mixed, once.
+A process writes a growing number once a second; `heron_container` reads the files each tick. This costs neither
+messages nor wake-ups, and continues while sockets are stuck. A beat also carries the *phase* of the process, so that
+the container can tell "works" from "exists", and a short text for users about a long operation. Beat and phase are one
+aligned 64-bit store each, so no lock is needed; a text that changes while it is read may be mixed once.
 
-Where user code has a user of its own, that user may write to the files of instances and to no other. The container
-makes a file anew for each life of a process, reads it without mapping it (whoever maps a file ends when somebody cuts
-it), and takes what makes no sense for silence.
+If user code has a user of its own, that user may write only to the files of instances. The container creates a file for
+each life of a process and reads it without mapping it (truncating a mapped file ends the process that maps it). Invalid
+contents count as silence.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ DOING_BYTES = SLOT_BYTES - _DOING
 
 
 class ProcessPhase(IntEnum):
-    """What the process says of itself."""
+    """Phase of a process, as it reports it."""
 
     NONE = 0
     STARTING = 1
@@ -48,7 +47,7 @@ class HeartbeatReader:
         folder.mkdir(mode=0o700)
 
     def make(self, slot: int) -> Path:
-        """The file for a new process of this slot; that of the one before is nobody's. Raises OSError."""
+        """Create the file for a new process of this slot; the previous one is unused. Raises OSError."""
         self._let_go(slot)
         path = self.folder / str(slot)
         path.unlink(missing_ok=True)
@@ -57,7 +56,7 @@ class HeartbeatReader:
         return path
 
     def read(self, slot: int) -> tuple[int, ProcessPhase]:
-        """(beat number, phase) of a slot; no beat where there is no file."""
+        """Return beat number and phase of a slot; 0 if its file is missing."""
         data = self._read(slot)
         if len(data) < SLOT_BYTES:
             return 0, ProcessPhase.NONE
@@ -65,7 +64,7 @@ class HeartbeatReader:
         return beat, ProcessPhase(phase) if phase in _PHASES else ProcessPhase.NONE
 
     def doing(self, slot: int) -> str:
-        """What the process of this slot has been doing for long; "" if there is nothing to say."""
+        """Return the long operation that the process of this slot is in, or ""."""
         data = self._read(slot)
         if len(data) < SLOT_BYTES:
             return ""

@@ -1,15 +1,15 @@
-"""What user code leaves behind: processes whose parent has ended.
+"""Orphans: processes that user code leaves when their parent ends.
 
-User code may start others, and these may daemonise: fork twice, begin a session, close every descriptor, change the
-folder, become another program with an empty environment. One thing they cannot leave is their descent. Whoever called
-``heron_runtime.linux.become_subreaper`` becomes their parent when their own one ends:
+User code may start processes that daemonise: fork twice, begin a session, close every descriptor, change the folder,
+and run another program with an empty environment. They cannot leave their line of descent. A process that called
+`heron_runtime.linux.become_subreaper` becomes their parent when their own parent ends:
 
-* an instance, of what it has started: a daemon lives as long as the instance that wanted it;
-* the zygote, of what an instance left; then heron_container, when the zygote has died; then heron_scheduler.
+* an instance, for processes that it started: a daemon lives as long as its instance;
+* the zygote, for those of an instance that ended; heron_container after the zygote; heron_scheduler after that.
 
-Each of the last three ends (SIGKILL) whatever comes to it in this way: a child that it did not start itself. Except
-what leads another topology, its scheduler and containers, if it is of our user: user code that submits one means it to
-stay. (Where user code has a user of its own, nothing it starts is of ours.)
+Each of the last three kills (SIGKILL) adopted processes, which it did not start itself. Schedulers and containers of
+another topology of the same user are exempt: user code that submits a topology means it to stay. (If user code has a
+user of its own, none of its processes is exempt.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def end_orphans(known: Collection[int]) -> int:
     found = [child.pid for child in psutil.Process().children() if child.pid not in known and not _leads(child)]
     for pid in found:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)  # nobody else reaps it, so this is still our child
+            os.kill(pid, signal.SIGKILL)  # only this process reaps it, so it is still our child
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return len(found)
@@ -60,9 +60,11 @@ def end_all_orphans(known: Collection[int], timeout_seconds: float) -> bool:
 
 
 def reap_ended_orphans(most: int = MOST_ENDED) -> None:
-    """For a process that adopts and has children of its own, which it alone may wait for: it cannot tell them apart. So
-    ``most`` that have ended are left for it to wait for, and the oldest beyond these are reaped. Costs one system call
-    while nobody has ended."""
+    """Reap ended children beyond `most`, oldest first.
+
+    For a process that adopts orphans beside children of its own, which it waits for elsewhere and cannot tell apart.
+    Costs one system call if no child has ended.
+    """
     try:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return

@@ -1,4 +1,4 @@
-"""What every process of a topology does in the same way: arguments, title, logging, heartbeat, lifeline, signals.
+"""Setup shared by all processes of a topology: arguments, title, logging, heartbeat, lifeline, signals.
 
 A process is started as ``python -m <room> --launch FILE --container N --slot K --lifeline FD``. The *lifeline* is the
 read end of a pipe whose write end only the parent holds: end of file means the parent is gone, and the process exits
@@ -90,16 +90,16 @@ def set_up_process(title: str, level: str = "INFO", *, hidden: bool = True) -> N
 
 
 def also_log_to(descriptor: int) -> None:
-    """Log to this descriptor, too; after ``set_up_process``."""
+    """Also log to this descriptor; call it after `set_up_process`."""
     handler = logging.StreamHandler(os.fdopen(descriptor, "w", buffering=1))
     handler.setFormatter(OneLine())
     logging.getLogger().addHandler(handler)
 
 
 def set_scheduling(policy: str) -> None:
-    """Let the kernel schedule this process by ``heron.process.scheduling``; where it cannot be set nothing happens.
+    """Apply `heron.process.scheduling` to this process, if the kernel allows it.
 
-    Under ``batch`` a wake-up preempts nobody: on a free core the process runs at once as ever, on busy ones it waits
+    Under `batch` a wake-up preempts no process: on a free core it still runs at once, on busy ones it waits
     until the running process sleeps or its slice ends. Meanwhile its input gathers, and a few large packets cost much
     less than many small ones.
     """
@@ -170,7 +170,7 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -
 
 
 class ServiceProcess(Protocol):
-    """What a process serves. ``start`` may fail half way; ``stop`` is idempotent and ends what there is."""
+    """Service of a process. `start` may fail half way; `stop` is idempotent and ends what was started."""
 
     @property
     def stopped(self) -> asyncio.Event:

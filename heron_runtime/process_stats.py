@@ -1,4 +1,4 @@
-"""What a process measures of itself: CPU, memory, descriptors, garbage collection, the lag of its event loop.
+"""Measurements of a process of itself: CPU, memory, descriptors, garbage collection, the lag of its event loop.
 
 ``ProcessStats`` belongs to no thread. Collections are timed by two calls of ours around each, in whichever thread the
 interpreter collects; with the thresholds of the data plane's processes that is a few times a second at most.
@@ -53,7 +53,7 @@ GARBAGE = GarbageClock()  # there is one collector in a process
 
 
 class Usage(NamedTuple):
-    """What the operating system says of a process."""
+    """Figures of the operating system about a process."""
 
     user_seconds: float
     system_seconds: float
@@ -63,7 +63,7 @@ class Usage(NamedTuple):
 
 
 def own_usage() -> Usage:
-    """Of this process. On Linux from one file, at a quarter of psutil's price: every process asks each few seconds."""
+    """Read the figures of this process. On Linux from one file, at a quarter of the cost of psutil."""
     try:
         stat = os.open(STAT, os.O_RDONLY)
     except OSError:
@@ -89,7 +89,7 @@ def _portable_usage() -> Usage:
 
 
 class ProcessStats:
-    """Of this process. ``instance``: it runs user code, and has Heron's names for Python instances."""
+    """Figures of this process. `instance`: it runs user code and uses Heron's names for Python instances."""
 
     def __init__(self, *, instance: bool) -> None:
         self._instance = instance
@@ -128,8 +128,10 @@ class ProcessStats:
 
 
 class LoopLag:
-    """How late the running event loop comes to its timers. Either ``start`` gives it a timer of its own, or somebody
-    with a timer tells ``expect`` and ``came``."""
+    """Lag of the timers of the running event loop.
+
+    Either `start` creates a timer, or a caller with a timer reports `expect` and `came`.
+    """
 
     def __init__(self) -> None:
         self._worst_ms = 0.0
@@ -157,7 +159,7 @@ class LoopLag:
         self._worst_ms, self._due = max(self._worst_ms, self._late_ms()), None
 
     def take_ms(self) -> float:
-        """The worst lag since the last call, in milliseconds; what a timer is late at this moment counts, too."""
+        """Return the worst lag since the last call, in milliseconds, including a timer that is late now."""
         worst, self._worst_ms = max(self._worst_ms, self._late_ms()), 0.0
         return worst
 

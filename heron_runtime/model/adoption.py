@@ -19,7 +19,7 @@ from heron_runtime.model.topology import TopologyDefinition
 
 
 class Kept(NamedTuple):
-    """What a component has in a checkpoint: state of tasks, state by key, tokens that may not be committed yet."""
+    """Contents of a component in a checkpoint: state of tasks, keyed state, tokens that may be uncommitted."""
 
     own: bool = False
     keyed: bool = False
@@ -50,7 +50,7 @@ def kept_in(manifest: Manifest, own: Collection[str], keyed: Collection[str]) ->
 
 
 def without_place(manifest: Manifest, kept: Mapping[str, Kept], definition: TopologyDefinition) -> list[NoPlaceFor]:
-    """What would be lost."""
+    """State that would be lost."""
     specs = {spec.name: spec for spec in definition.components}
     found = []
     for component, what in kept.items():

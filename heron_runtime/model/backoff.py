@@ -1,4 +1,4 @@
-"""How long to wait before something that died is started again.
+"""Delays before a process or container that died is started again.
 
 The first restart is at once, since most deaths are single ones. Then the delay doubles from the minimum to the maximum
 while the thing keeps dying young; a life of ``reset_ms`` or more forgets all that.
@@ -49,5 +49,5 @@ class Backoff:
         return self.policy.delay_ms(self.young_deaths)
 
     def forget(self) -> None:
-        """Somebody starts it anew, and may have mended what ended it."""
+        """Forget past deaths: the user restarts it and may have fixed the cause."""
         self.young_deaths = 0

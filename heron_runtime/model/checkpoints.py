@@ -3,7 +3,7 @@
 Theory of operation. A task of a keyed component writes for each checkpoint one file, its *part*: for every key group it
 owns the keys that have changed since the last complete checkpoint it has heard of and, for one group in eight, all of
 them. Which eighth follows from the checkpoint's *turn*, the number of checkpoints that were complete when it began; so
-among any eight complete checkpoints in a row each group was written in full once, whoever owned it. The *layers* of a
+among any eight consecutive complete checkpoints each group is written in full once, by any owner. The *layers* of a
 component are the parts that its state is made of, oldest first; to read a group is to take its last full block and what
 later layers say of it. Groups may change their owner between two checkpoints (rescaling): the rule knows groups only.
 
@@ -28,7 +28,7 @@ _EVERY_EIGHTH = sum(1 << group for group in range(0, KEY_GROUPS, FULL_EVERY))
 
 
 def keeps_state(config: Mapping[str, Any]) -> bool:
-    """Whether a topology with this configuration takes checkpoints."""
+    """Return True if a topology with this configuration takes checkpoints."""
     return setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE"
 
 
@@ -46,13 +46,13 @@ def iterate_groups(groups: int) -> Iterator[int]:
 
 
 def full_groups(turn: int) -> int:
-    """The set of groups that a checkpoint of this turn holds in full, whoever owns them."""
+    """Return the groups that a checkpoint of this turn holds in full, independent of their owners."""
     return _EVERY_EIGHTH << turn % FULL_EVERY
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitToken:
-    """What a two-phase sink has prepared for a checkpoint, by the name the sink gave it."""
+    """Output that a two-phase sink has prepared for a checkpoint, under the name that the sink gave it."""
 
     checkpoint: int
     name: str
@@ -79,7 +79,7 @@ class StatePart:
 
     @property
     def name(self) -> str:
-        """Of the file, in the storage of the topology."""
+        """Name of the file in the storage of the topology."""
         return part_name(self.generation, self.checkpoint, self.task, self.incarnation)
 
 
@@ -92,15 +92,15 @@ Layers = tuple[StatePart, ...]  # of one component, oldest first
 
 
 class AdoptionMode(StrEnum):
-    """Whether another topology has taken a checkpoint, and this one begins with it (``model/adoption.py``)."""
+    """Adoption of the checkpoint of another topology (`model/adoption.py`)."""
 
     NO = ""
-    WHOLE = "whole"  # whoever finds state that it has no place for is to say so
+    WHOLE = "whole"  # a task that finds state without a place reports it
     IN_PART = "in part"  # such state is dropped
 
 
 def shape_of(spec: ComponentSpec) -> str:
-    """What kind of state a component has: where it changes, there is no place for what was kept."""
+    """Return the kind of state of a component. State is lost where the kind changes."""
     if spec.is_spout:
         return "a spout"
     widths = {len(source.grouping.fields) for source in spec.inputs if source.grouping.kind is GroupingKind.FIELDS}
@@ -133,8 +133,10 @@ class Manifest:
         return frozenset(needed.union(part.name for layers in self.layers.values() for part in layers))
 
     def tokens_of(self, task: int, tasks: Sequence[int], component: str) -> tuple[CommitToken, ...]:
-        """What ``task`` has to commit when it is restored from here (S6): its own, and if it is the lowest of
-        ``tasks``, the component's now, those of tasks that went. In order of checkpoints."""
+        """Return the tokens that `task` commits after a restore (S6), in order of checkpoints.
+
+        These are its own and, if it is the lowest of `tasks` (those of the component now), those of removed tasks.
+        """
         found = [
             token
             for part in self.parts
@@ -211,8 +213,10 @@ def reading_plan(layers: Layers, groups: int) -> list[tuple[StatePart, int]]:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """What the store says of a topology's checkpoints, in one node, so that each change of it is checked against all
-    others by its version: the generation of the plan, the newest number given out, the last complete checkpoint."""
+    """Checkpoints of a topology in the state store: generation of the plan, newest number, last complete checkpoint.
+
+    It is one node, so that its version checks each change against all others.
+    """
 
     generation: int = 0
     begun: int = NO_CHECKPOINT
@@ -221,7 +225,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCommand:
-    """What the master wants, whole, in each of its messages; who hears it acts by comparing numbers.
+    """Complete command of the master in each of its messages; receivers act by comparing numbers.
 
     ``under``: the checkpoint that spouts shall begin, with its ``turn``; 0: none, or it has been resumed from. All
     checkpoints up to ``over`` are over; the last complete one is ``complete``.
@@ -237,7 +241,7 @@ class CheckpointCommand:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What the master hears of a task with each heartbeat. All of it is of this generation.
+    """Report about a task with each heartbeat. All numbers are of this generation.
 
     ``lost``: why channels cannot be trusted any more; ``failed``: what user code, a load or a commit has failed with;
     both empty while all is well. ``declined`` has its cause.

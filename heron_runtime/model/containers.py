@@ -29,7 +29,7 @@ TOPOLOGY_MASTER = "topology_master"
 
 
 class ContainerProcess(NamedTuple):
-    """A process that is to run in a container: its room, and the name of its log and title."""
+    """Process that runs in a container: its kind, and the name of its log and title."""
 
     kind: str
     name: str
@@ -38,17 +38,17 @@ class ContainerProcess(NamedTuple):
 
 
 def standbys_of(config: Mapping[str, Any]) -> tuple[int, ...]:
-    """The containers of the masters that stand by at the beginning."""
+    """Return the containers of the initial standby masters."""
     return tuple(range(FIRST_STANDBY, FIRST_STANDBY + setting(config, Keys.TOPOLOGY_MASTER_REPLICAS) - 1))
 
 
 def containers_of(packing: PackingPlan, config: Mapping[str, Any]) -> tuple[int, ...]:
-    """Every container of a topology."""
+    """Return every container of a topology."""
     return (MASTER_CONTAINER, *standbys_of(config), *(plan.container for plan in packing.containers))
 
 
 def processes_in(container: int, packing: PackingPlan, config: Mapping[str, Any]) -> tuple[ContainerProcess, ...]:
-    """What heron_container starts in a container, in order. Raises KeyError for one that the topology has not."""
+    """Return the processes of a container in their order of start. Raises KeyError for an unknown container."""
     manager = ContainerProcess(METRICS_MANAGER, f"metrics_manager-{container}")
     if container == MASTER_CONTAINER or container in standbys_of(config):
         return ContainerProcess(TOPOLOGY_MASTER, f"topology_master-{container}"), manager
@@ -61,12 +61,12 @@ def processes_in(container: int, packing: PackingPlan, config: Mapping[str, Any]
 
 
 def label_of(container: int) -> str:
-    """What people are shown of a number: ``3``, ``100001 (standby)``."""
+    """Return a container number for display: `3`, `100001 (standby)`."""
     return f"{container} (standby)" if container >= FIRST_STANDBY else str(container)
 
 
 def listed(containers: tuple[int, ...]) -> str:
-    """Numbers in order, the first twenty of them."""
+    """Return the first twenty numbers in order, for display."""
     shown = ", ".join(map(str, sorted(containers)[:20]))
     return shown + (", …" if len(containers) > 20 else "")
 
@@ -77,12 +77,12 @@ LEAST_FILES = 10_000
 
 
 def volume_bytes(config: Mapping[str, Any], packing: PackingPlan) -> int:
-    """What is granted: as stated (``topology.volume.disk``), or what its containers ask for, at least 4 GiB."""
+    """Return the granted bytes: `topology.volume.disk`, or the disk of its containers, at least 4 GiB."""
     stated = setting(config, Keys.TOPOLOGY_VOLUME_DISK)
     asked = sum(plan.resources.disk_bytes for plan in packing.containers)
     return max(DEFAULT_BYTES, asked) if stated is None else stated
 
 
 def volume_files(granted_bytes: int) -> int:
-    """How many files and folders these bytes may be."""
+    """Return the number of files and folders that these bytes allow."""
     return max(LEAST_FILES, granted_bytes // BYTES_A_FILE)

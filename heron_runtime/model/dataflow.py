@@ -18,7 +18,7 @@ from heron_runtime.model.settings import MiB
 
 
 class CauseKind(StrEnum):
-    """What the buffer over its high water mark leads to."""
+    """Destination of the buffer that is over its high water mark."""
 
     TASK = "task"
     LINK = "link"
@@ -26,7 +26,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cause:
-    """One buffer over its mark. ``container`` announces it; ``peer`` is the far end of a slow link."""
+    """One buffer over its mark. `container` announces it; `peer` is the far end of a slow link."""
 
     kind: CauseKind
     component: str
@@ -44,7 +44,7 @@ MAX_REASON_TEXT = 8_192
 
 
 class FailKind(StrEnum):
-    """The causes a root can fail for."""
+    """Kinds of failures of a tuple tree."""
 
     FAILED = "failed"
     EXCEPTION = "exception"
@@ -55,11 +55,11 @@ class FailKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailReason:
-    """Why a tuple tree failed, and where.
+    """Reason and place of the failure of a tuple tree, given to `Spout.fail(tup_id, reason)`.
 
-    ``component`` and ``task`` name the bolt that failed the tuple. For a timeout, which nobody caused alone, they name
-    the one that most waited for then (empty: no queue was long), and ``message`` says so in one line.
-    ``elapsed_ms`` is the time from emit to fail, measured by the spout.
+    `component` and `task` name the bolt that failed the tuple. A timeout has several causes: there they name the
+    bottleneck at that time (empty: no queue was long), and `message` says so in one line. `elapsed_ms` is the time from
+    emit to fail, measured by the spout.
     """
 
     kind: FailKind
@@ -76,18 +76,22 @@ LIGHT_BYTES = 64  # a tuple has at least so many bytes anyway
 
 
 def weight_of(milliseconds: float) -> int:
-    """What a tuple weighs that takes its receiver so long; 0 where its bytes say enough."""
+    """Return the weight of a tuple that takes its receiver this long; 0 if its bytes weigh more."""
     weight = int(milliseconds * SECOND_BYTES / 1000)
     return weight if weight >= LIGHT_BYTES else 0
 
 
 def seconds_of(weight: float) -> float:
-    """How long the work of this weight takes."""
+    """Return the duration of the work of this weight."""
     return weight / SECOND_BYTES
 
 
 class UnconfirmedFrames:
-    """One queue's, in the order in which they left; of one connection at a time."""
+    """Frames of one queue that a connection has sent and the receiver has not confirmed, in order.
+
+    The far end reports with its credit, and every second, the weight that it has taken from the connection. The loss
+    that is counted at a break is therefore never below the actual loss, but may include frames taken since the report.
+    """
 
     __slots__ = ("_frames",)
 
@@ -98,17 +102,17 @@ class UnconfirmedFrames:
         return len(self._frames)
 
     def add(self, sent: int, stream: int, tuples: int) -> None:
-        """A frame has left; ``sent`` is the weight of all that has, with this one."""
+        """Record a frame; `sent` is the total weight sent, including it."""
         self._frames.append((sent, stream, tuples))
 
     def take(self, taken: int) -> None:
-        """The far end has taken so much, by weight, of what was sent."""
+        """Forget the frames within the total weight that the far end has taken."""
         frames = self._frames
         while frames and frames[0][0] <= taken:
             frames.popleft()
 
     def lose(self, lost: dict[int, int]) -> None:
-        """The connection has ended: add what is lost with it, stream → tuples, and begin anew."""
+        """Add the tuples lost with the connection to `lost` (stream to tuples) and start again."""
         for _, stream, tuples in self._frames:
             lost[stream] = lost.get(stream, 0) + tuples
         self._frames.clear()

@@ -27,7 +27,7 @@ _LEAST = 4  # a shorter secret would blacken half of every text
 
 
 def scheme_of(url: str) -> str:
-    """Of a URL; empty for what is none."""
+    """Return the scheme of a URL; empty for other text."""
     scheme, found, _ = url.partition("://")
     return scheme if found else ""
 

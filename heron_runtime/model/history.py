@@ -1,4 +1,4 @@
-"""What is kept of a topology for later: rows of metrics and events, and where their files lie.
+"""History of a topology: rows of metrics and events, and the names of their files.
 
 A folder holds one submission of a topology: ``HISTORY/CLUSTER/ROLE/ENV/NAME/ID/``, and in it::
 
@@ -12,8 +12,8 @@ The day of a file is that of its newest row; a row that had to wait for room on 
 lists in its manifest which raw files it holds, so a level together with the raw files it does not hold is all there is.
 
 A compacted file says by its name what it is made of: *every* file of its container, kind and day from the first number
-to the last that was there. So the rename that gives it its name puts it in place of all of them at once: whoever sees
-it does not look at files within its span any more (``covering``), whether they are removed already or not. Numbers of a
+to the last that was there. So the rename that gives it its name replaces all of them at once: readers that see it
+ignore files within its span (``covering``), whether they are removed already or not. Numbers of a
 container only grow, so no file can come into a span later. In manifests it goes by the name of the last file in it
 (``held_as``), since a level holds all of a compacted file or nothing.
 
@@ -88,7 +88,7 @@ class MetricRow:
 
     @property
     def key(self) -> Key:
-        """What rows have in common that add up to one."""
+        """Key of rows that are added up."""
         return (self.start_ms, self.container, self.component, self.instance, self.metric, self.kind)
 
     def add(self, other: MetricRow) -> None:
@@ -154,7 +154,7 @@ class ComponentSummary:
 
 @dataclass(frozen=True, slots=True)
 class TopologySummary:
-    """What ``topology.json`` says: the topology as it was last seen. ``plan`` is the version of its physical plan."""
+    """Contents of `topology.json`: the last known topology. `plan` is the version of its physical plan."""
 
     submitted_at: float
     plan: str
@@ -167,7 +167,7 @@ class TopologySummary:
 
     @classmethod
     def from_json(cls, text: str) -> TopologySummary:
-        """Raises ValueError, KeyError, TypeError for what is no such file."""
+        """Parse the file. Raises ValueError, KeyError or TypeError if it is invalid."""
         found: dict[str, Any] = json.loads(text)
         parts = tuple(
             ComponentSummary(
@@ -179,7 +179,7 @@ class TopologySummary:
 
 
 def exact(total: float) -> float:
-    """The total of a counter, rounded so that sums of differences are exact; nought for what is no number."""
+    """Return the total of a counter, rounded so that sums of differences are exact; 0 for NaN."""
     if not math.isfinite(total):
         return 0.0
     return round(total * _FINE) / _FINE if abs(total) < _FINE_BELOW else float(round(total))
@@ -201,12 +201,12 @@ def day_folder(date: str) -> str:
 
 
 def file_name(container: int, number: int) -> str:
-    """Of the ``number``-th file of a container's metrics manager."""
+    """Return the name of the `number`-th file of the metrics manager of a container."""
     return f"c{container}-{number}{SUFFIX}"
 
 
 def compacted_name(container: int, first: int, last: int) -> str:
-    """Of the file that stands for all files of a container and day with these numbers and those between."""
+    """Return the name of the file that replaces all files of a container and day in this range of numbers."""
     return f"c{container}-{first}-{last}{SUFFIX}"
 
 
@@ -232,8 +232,10 @@ def held_as(name: str) -> str:
 
 
 def covering(names: Iterable[str]) -> list[str]:
-    """Of the names of a day's files, in order, those that together hold every row once: those within the span of
-    another one are left out."""
+    """Return the files of a day, in order, that together hold every row once.
+
+    Files within the span of another file are left out.
+    """
     kept: list[str] = []
     reach: dict[int, int] = {}  # container to the last number that is covered
     every = {name: span_of(name) for name in names}

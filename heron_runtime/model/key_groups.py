@@ -1,6 +1,6 @@
 """Which task owns each of the 1 024 key groups of a component: pure, and the same in every process.
 
-A key belongs to a group for ever (``heron_runtime.model.keys``); only the owner of a group changes. When the number of
+A key keeps its group (``heron_runtime.model.keys``); only the owner of a group changes. When the number of
 tasks changes, the fewest groups move: a task gives up only what it holds above its fair share. (Cutting the groups
 into ranges would move half of them from 3 tasks to 4.)
 """
@@ -36,7 +36,7 @@ def rebalance(old_table: Sequence[int], tasks: Sequence[int]) -> tuple[int, ...]
 
 
 def _shares(held: Counter[int], owners: list[int]) -> dict[int, int]:
-    """How many groups each task shall have. The larger shares go to those who hold most: that saves a move each."""
+    """Return the number of groups of each task. Tasks that hold most get the larger shares, which saves moves."""
     share, larger = divmod(KEY_GROUPS, len(owners))
     by_holding = sorted(owners, key=lambda task: (-held[task], task))
     return {task: share + (rank < larger) for rank, task in enumerate(by_holding)}

@@ -22,7 +22,7 @@ from heron_runtime.model.ids import parse_instance_id
 
 
 class MetricKind(StrEnum):
-    """How values of one metric add up: counters sum, the last gauge wins, latencies are distributions (sketches)."""
+    """Kind of a metric: counters add up, the last gauge wins, latencies are distributions (sketches)."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -30,7 +30,7 @@ class MetricKind(StrEnum):
 
 
 class MetricKey(Enum):
-    """What stands behind the base name, and the label it becomes.
+    """Key after the base name, and the label it becomes.
 
     NONE nothing; STREAM ``/stream`` and SOURCE ``/component/stream`` become the label ``stream`` as they are (a spout
     keys its acks by stream, a bolt by source, so one metric may see both); INSTANCE ``/container_1_word_3``: the metric
@@ -218,7 +218,7 @@ STREAM_MANAGER_METRICS: tuple[MetricDefinition, ...] = (
         "heron_stmgr_backpressure_initiated_seconds_total", COUNTER,
         "time this stream manager owned at least one cause", scale=MS),
     MetricDefinition("__server/__time_spent_back_pressure_aggr", "heron_stmgr_backpressure_seconds_total", COUNTER,
-        "time its spouts were paused, whoever caused it", scale=MS),
+        "time its spouts were paused, for any cause", scale=MS),
     MetricDefinition("__time_spent_back_pressure_by_compid", "heron_backpressure_caused_seconds_total", COUNTER,
         "time this instance was a cause of backpressure", MetricKey.INSTANCE, MS),
     MetricDefinition("__back_pressure_starts", "heron_stmgr_backpressure_starts_total", COUNTER, "causes that began"),
@@ -299,7 +299,7 @@ TOPOLOGY_MASTER_METRICS: tuple[MetricDefinition, ...] = (
     MetricDefinition("__checkpoint-duration-ms", "heron_topology_checkpoint_duration_seconds", GAUGE,
         "time it took from its beginning until it was complete", scale=MS),
     MetricDefinition("__checkpoint-bubble-ms", "heron_topology_checkpoint_bubble_seconds", GAUGE,
-        "time from its beginning until everybody went on: spouts were silent for no longer", scale=MS),
+        "time from checkpoint start until all tasks resumed", scale=MS),
     MetricDefinition("__checkpoint-bytes", "heron_topology_checkpoint_bytes", GAUGE, "bytes that tasks wrote for it"),
     MetricDefinition("__checkpoint-under-way-ms", "heron_topology_checkpoint_under_way_seconds", GAUGE,
         "how long the checkpoint under way has taken so far; 0: there is none", scale=MS),
@@ -447,7 +447,7 @@ def base_name(name: str) -> str:
 
 
 def prometheus_name(name: str, kind: MetricKind) -> PrometheusName:
-    """What a Heron name is called in Prometheus. ``kind`` is how it was reported; it names users' own metrics."""
+    """Return the Prometheus name of a Heron name. `kind` is used for metrics that users registered."""
     metric, base, key = split_name(name)
     if metric is None:
         text = "heron_user_" + re.sub(r"[^a-zA-Z0-9_]", "_", base)

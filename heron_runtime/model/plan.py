@@ -25,15 +25,15 @@ NO_CHECKPOINT = 0  # its state is the initial one
 
 
 class GenerationPhase(StrEnum):
-    """Of a generation."""
+    """Phase of a generation."""
 
-    RESTORING = "restoring"  # everybody loads the state of its checkpoint; no tuple is processed
+    RESTORING = "restoring"  # all tasks load the state of its checkpoint; no tuple is processed
     RUNNING = "running"
-    FAILED = "failed"  # somebody has to do something; see its cause
+    FAILED = "failed"  # a user has to act; see its cause
 
 
 class ParticipantKind(StrEnum):
-    """What stands at a place."""
+    """Kind of a participant in a generation."""
 
     STREAM_MANAGER = "stmgr"
     TASK = "task"
@@ -41,7 +41,7 @@ class ParticipantKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ParticipantId:
-    """Where one process of the plan stands: the stream manager of a container, or a task."""
+    """Participant of the plan: the stream manager of a container, or a task."""
 
     kind: ParticipantKind
     number: int
@@ -55,18 +55,18 @@ class ParticipantId:
 
 
 def stream_manager_of(container: int) -> ParticipantId:
-    """The place of a container's stream manager."""
+    """Return the participant for the stream manager of a container."""
     return ParticipantId(ParticipantKind.STREAM_MANAGER, container)
 
 
 def task_participant(task: int) -> ParticipantId:
-    """The place of a task."""
+    """Return the participant for a task."""
     return ParticipantId(ParticipantKind.TASK, task)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class GenerationMember:
-    """The process that takes part in a generation."""
+    """Process that takes part in a generation."""
 
     place: ParticipantId
     incarnation: int
@@ -74,10 +74,10 @@ class GenerationMember:
 
 @dataclass(frozen=True)
 class Generation:
-    """A field of the physical plan: how state is begun with. A topology starts with (1, restoring, from nothing).
+    """Generation of a physical plan. A topology starts with generation 1, restoring from the initial state.
 
-    ``members``: once it runs, the incarnation at each place that has reported to be restored; nobody else does
-    anything. ``failures``: restores in a row, without a complete checkpoint between, that user code or storage caused.
+    `members`: once it runs, the incarnation of each participant that has reported its restore; others stay idle.
+    `failures`: consecutive restores without a complete checkpoint that user code or storage caused.
     """
 
     number: int
@@ -88,7 +88,7 @@ class Generation:
     cause: str = ""
 
     def incarnation(self, place: ParticipantId) -> int | None:
-        """Of the member at a place; None if none is named."""
+        """Return the incarnation of a participant, or None if it is not a member."""
         return next((member.incarnation for member in self.members if member.place == place), None)
 
 
@@ -97,7 +97,7 @@ NO_GENERATION = Generation(0, GenerationPhase.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What an instance or container needs: CPU cores, bytes of memory, bytes of disk."""
+    """Resources of an instance or container: CPU cores, bytes of memory, bytes of disk."""
 
     cpu: float = 0.0
     ram_bytes: int = 0

@@ -10,9 +10,9 @@ from heron_runtime.model.topology import TopologyDefinition, TopologyState
 
 @dataclass(frozen=True, slots=True)
 class ExecutionState:
-    """Who submitted the topology, when, where it lives, and what state the user wants it in.
+    """Submission of a topology: user, time, location and wanted state.
 
-    What stands in the store is the state that was wanted at submit (``WantedState``); readers put in the newest.
+    The store keeps the state that was wanted at submit; readers replace it with the newest (`WantedState`).
     """
 
     topology: str
@@ -29,7 +29,7 @@ class ExecutionState:
 
 @dataclass(frozen=True, slots=True)
 class MasterLocation:
-    """Where the acting topology master listens. Ephemeral: it goes with its owner's session."""
+    """Address of the acting topology master. Ephemeral: it ends with the session of its owner."""
 
     topology_id: str
     host: str
@@ -41,7 +41,7 @@ class MasterLocation:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLocation:
-    """Where the topology's scheduler listens. Ephemeral."""
+    """Address of the scheduler of the topology. Ephemeral."""
 
     topology_id: str
     host: str
@@ -51,7 +51,7 @@ class SchedulerLocation:
 
 @dataclass(frozen=True, slots=True)
 class ContainerLocation:
-    """Where a container's ``heron_container`` listens (status and logs)."""
+    """Address of the `heron_container` of a container (status and logs)."""
 
     topology_id: str
     container: int
@@ -79,7 +79,7 @@ class WantedState:
 
 @dataclass(frozen=True)
 class TopologyRecord:
-    """All the store knows about one submission of a topology."""
+    """All records of one submission of a topology."""
 
     definition: TopologyDefinition
     packing: PackingPlan
@@ -90,5 +90,5 @@ class TopologyRecord:
     containers: tuple[ContainerLocation, ...]
 
     def container(self, number: int) -> ContainerLocation | None:
-        """Where this container's ``heron_container`` listens, if it is there."""
+        """Return the address of `heron_container` in this container, or None if it does not run."""
         return next((c for c in self.containers if c.container == number), None)

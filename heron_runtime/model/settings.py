@@ -5,7 +5,7 @@ says so, in one component's ``config``). ``heron.*`` keys are the operator's: th
 set with ``--config-property``. Names and meanings are Heron's where Heron has them; defaults are ours where Heron's
 would throttle (max spout pending, water marks, flush interval). Keys of the user's own begin with ``user.``.
 
-A row knows the type of its values, so ``setting(values, Keys.TOPOLOGY_STMGRS)`` is an ``int`` to the type checker, too.
+A row knows the type of its values, so ``setting(values, Keys.TOPOLOGY_STMGRS)`` is an `int` to the type checker.
 ``heronry.Config`` inherits the rows as plain strings: ``Config.TOPOLOGY_STMGRS`` is ``"topology.stmgrs"``.
 """
 

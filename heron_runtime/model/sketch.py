@@ -3,7 +3,7 @@
 DDSketch counts a value v > 0 in bin ceil(log_gamma(v)); every answer is within 1 % of the truth whatever was added, and
 two sketches add bin by bin. That makes addition exact, associative and commutative, and, since the bins of one process
 only ever grow, a later sketch minus an earlier one is the sketch of what came between: so processes report totals, and
-whoever wants an interval subtracts.
+consumers subtract to get an interval.
 
 The bins are ``ddsketch``'s own (same gamma, same keys; ``heron_runtime.wire.sketch_codec`` reads and writes its
 protobuf). Here they are a plain mapping, because the cores do arithmetic on them and must not know protobuf. Values
@@ -55,7 +55,7 @@ class Sketch:
 
     @property
     def count(self) -> float:
-        """How many values were counted."""
+        """Number of values."""
         return sum(self.bins.values())
 
     @property
@@ -78,7 +78,7 @@ class Sketch:
         return Sketch(bins)
 
     def __sub__(self, earlier: Sketch) -> Sketch:
-        """What was counted since ``earlier``; a bin that shrank (it should not) counts as unchanged."""
+        """Return the values since `earlier`. A bin that shrank, which is unexpected, counts as unchanged."""
         rest = {key: count - earlier.bins.get(key, 0.0) for key, count in self.bins.items()}
         return Sketch({key: count for key, count in rest.items() if count > 0})
 
@@ -113,7 +113,7 @@ class Sketch:
         return answers
 
     def count_up_to(self, bound: float) -> float:
-        """How many values are at most ``bound`` (a histogram bucket), within 1 % of the bound."""
+        """Return the number of values up to `bound` (a histogram bucket), within 1 % of the bound."""
         last = bin_of(bound)
         return sum(count for key, count in self.bins.items() if key <= last)
 

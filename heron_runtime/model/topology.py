@@ -16,14 +16,14 @@ from heron_runtime.model.ids import DEFAULT_STREAM
 
 
 class ComponentKind(StrEnum):
-    """What a component is."""
+    """Kind of a component."""
 
     SPOUT = "spout"
     BOLT = "bolt"
 
 
 class GroupingKind(StrEnum):
-    """How the tuples of a stream are divided among the tasks of a consumer."""
+    """Distribution of the tuples of a stream among the tasks of a consumer."""
 
     SHUFFLE = "shuffle"
     FIELDS = "fields"
@@ -40,7 +40,7 @@ KEYED = (GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY)  # which task gets a tup
 
 
 class TopologyState(StrEnum):
-    """What the user wants of a topology."""
+    """State that the user wants a topology to be in."""
 
     RUNNING = "running"
     PAUSED = "paused"

@@ -1,9 +1,8 @@
-"""Frames of a link: four bytes of length (little-endian), one byte that says what it is, and the body.
+"""Frames of a link: four bytes of length (little-endian), one byte for the kind, and the body.
 
-The decoder takes bytes in whatever pieces they come and gives whole frames, the same ones however they were cut. It
-owns no socket: whoever reads asks it for ``space`` and says how much of that was ``received``. Small frames are read
-many at a time into a scratch buffer, which all decoders of a thread share; the rest of a frame that ended beyond it is
-read straight into its own place.
+The decoder accepts bytes in pieces of any size and returns whole frames. It owns no socket: the reader asks it for
+`space` and reports how much of it was `received`. Small frames are read many at a time into a scratch buffer, which all
+decoders of a thread share; the rest of a frame that exceeds it is read straight into its own buffer.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Frame = tuple[int, bytes | bytearray]
 
 
 class Tag(IntEnum):
-    """What a frame is. The first two also name the two streams of a link."""
+    """Kind of a frame. The first two also name the two streams of a link."""
 
     CONTROL = 1
     DATA = 2
@@ -43,7 +42,7 @@ _OF_THREAD = threading.local()
 
 
 def header(tag: int, body: bytes) -> bytes:
-    """What goes before ``body``. Raises FrameTooLarge."""
+    """Return the header of `body`. Raises FrameTooLarge."""
     if len(body) > MAX_MESSAGE_BYTES:
         raise FrameTooLarge(_too_large(len(body), MAX_MESSAGE_BYTES))
     return HEADER.pack(len(body), tag)
@@ -94,7 +93,7 @@ class FrameDecoder:
         return frames
 
     def torn(self) -> str:
-        """What is missing if no more bytes come; "" between two frames."""
+        """Describe the missing bytes of an incomplete frame; "" between two frames."""
         if self._rest:
             return f"in the middle of a message: {len(self._rest)} of {len(self._body)} bytes are missing"
         return "in the middle of a message" if self._start else ""
@@ -110,7 +109,7 @@ def _too_large(length: int, limit: int) -> str:
 
 
 def _scratch() -> memoryview:
-    """The buffer of this thread; pages of it that nobody has read to take no memory."""
+    """Return the buffer of this thread. Pages that were never written take no memory."""
     if not hasattr(_OF_THREAD, "scratch"):
         _OF_THREAD.scratch = memoryview(mmap.mmap(-1, SCRATCH_BYTES))
     scratch: memoryview = _OF_THREAD.scratch

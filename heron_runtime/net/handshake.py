@@ -1,4 +1,4 @@
-"""How the two ends of a link prove to each other that they know the key of the task, without saying it.
+"""Handshake of a link: both ends prove that they know the key of the task without sending it.
 
 ::
 
@@ -39,11 +39,11 @@ _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_
 
 
 class LinkRefused(Exception):
-    """One end will not speak with the other; says why."""
+    """One end refuses the other; the text says why."""
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What the caller says first: who it is and which stream it wants."""
+    """First message of the caller: its identity and the stream it wants."""
 
     version: int
     stream: int
@@ -54,7 +54,7 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """The server's answer."""
+    """Answer of the server to an opening."""
 
     nonce: _Nonce
     proof: bytes

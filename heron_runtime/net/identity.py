@@ -1,16 +1,15 @@
-"""Who belongs to a topology: one key, which both ends of every gRPC connection prove to hold, and which never travels.
+"""Identity of a topology: one key that both ends of every gRPC connection prove to hold and that is never sent.
 
-At submit a key pair is drawn for the topology alone, with a certificate of it that is signed by itself. Every server of
-the topology shows this certificate and takes only callers that show it, too; a caller takes only a server that does.
-So TLS 1.3 proves on each connection, over fresh random numbers of both sides, that both hold the private key. Who
-listens at an address that a process of the topology had learns nothing and can answer nothing, and what was heard on
-one connection is of no use on another. A topology's certificate is the only one that its processes trust; no authority
-signs it, so nobody can make another. All its processes have the same key: the proof is of the topology, and who of
-its processes it is (container, incarnation, epoch) is said after it.
+Submit creates a key pair for the topology alone and a self-signed certificate of it. Every server of the topology shows
+this certificate and accepts only callers that show it as well, and a caller accepts only such servers. TLS 1.3 thus
+proves on each connection, over fresh random numbers of both sides, that both hold the private key. A stranger that
+listens at a former address of a process learns nothing and can answer nothing, and recorded connections are useless.
+The processes of a topology trust no other certificate. They all have the same key: it proves the topology, and a
+process states its own identity (container, incarnation, epoch) afterwards.
 
-The file (``key.pem``, mode 0400) holds the private key and the certificate. The certificate is good from a day before
-it was made (clocks of hosts differ) without end: an end takes nothing from who has got the key, and would cut a
-topology that lives so long in two. Whose key has leaked is submitted anew: nobody trusts it then.
+The file (`key.pem`, mode 0400) holds the private key and the certificate. The certificate is valid from one day before
+its creation (clocks of hosts differ) and does not expire: expiry would not stop a thief of the key, but would cut a
+long-lived topology in two. To revoke a leaked key, submit the topology again.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ class Identity:
         return ((TOPOLOGY_KEY, self.topology_id), *extra)
 
     def of_servers(self) -> grpc.ServerCredentials:
-        """What a server shows, and demands."""
+        """Return what a server shows and demands."""
         import grpc  # here, since who only knows where keys are needs none of it
 
         pair = ((self.key, self.certificate),)
         return grpc.ssl_server_credentials(pair, root_certificates=self.certificate, require_client_auth=True)
 
     def of_callers(self) -> grpc.ChannelCredentials:
-        """What a caller shows, and demands."""
+        """Return what a caller shows and demands."""
         import grpc
 
         return grpc.ssl_channel_credentials(self.certificate, self.key, self.certificate)
@@ -81,7 +80,7 @@ def parse_identity(contents: bytes, topology_id: str) -> Identity:
 
 
 def identity_of(launch: Launch) -> Identity:
-    """That of a process's own topology. Raises OSError, ValueError."""
+    """Return the identity of the topology of this process. Raises OSError, ValueError."""
     return read_identity(launch.key_file, launch.topology_id)
 
 

@@ -10,8 +10,8 @@ no packet. A ``LinkStream`` has one reader and one writer. What a stream holds i
 * in the kernel: the buffer of the socket (``net.core.wmem_default``, 208 KiB on most machines).
 
 A message that cannot be read is MalformedMessage, at every end; what came before it is read first. An end in the middle
-of a message, or without a goodbye, is LinkLost. Either costs this link only. Nobody pings: when a process dies its
-kernel ends its links at once, and one that is silent is the affair of ``heron_container``.
+of a message, or without a goodbye, is LinkLost. Either costs this link only. There are no pings: the kernel
+ends the links of a process that dies, and `heron_container` watches silent processes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LinkLost(ConnectionError):
 
 
 class _End:
-    """What ``read`` gives after the last message."""
+    """End of the stream: the result of `read` after the last message."""
 
 
 EOF = _End()

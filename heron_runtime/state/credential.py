@@ -19,7 +19,7 @@ A topology has a file of its own, drawn at its submit, and never sees the operat
 
 With it its processes write into the folders of their own topology and read what was submitted. The two ids are ACL
 entries, which hold a digest in place of the password: with them the control plane and the readers may read what the
-topology makes. A digest lets nobody in, but passwords that can be guessed can be guessed from it: draw them at random.
+topology makes. A digest grants no access, but weak passwords can be guessed from it: draw them at random.
 
 A line ``ca-file: zookeeper-ca.pem`` (beside this file, or absolute) names certificates of the authorities whose word
 for a server is taken, for ``zookeeper+tls://``; ``client-file: client.pem`` a certificate with its key, where the
@@ -75,7 +75,7 @@ class StoreCredential:
 
     @property
     def own(self) -> str:
-        """What this client is known by."""
+        """Return the credential that this client presents."""
         return self.cluster or self.topology or self.reader
 
     @property
@@ -90,7 +90,7 @@ class StoreCredential:
 
     @property
     def readers(self) -> str:
-        """The ACL entry of those who read; empty if nobody does."""
+        """ACL entry of readers; empty without a reader."""
         return self.reader_id or digest_of(self.reader)
 
     @property
@@ -126,7 +126,7 @@ class StoreCredential:
 
 
 def digest_of(credential: str) -> str:
-    """``user:password`` as an ACL entry of ZooKeeper's digest scheme names it; empty for nobody."""
+    """Return `user:password` as in an ACL entry of ZooKeeper's digest scheme; empty for an empty credential."""
     digest = base64.b64encode(hashlib.sha1(credential.encode(), usedforsecurity=False).digest()).decode()
     return f"{credential.partition(':')[0]}:{digest}" if credential else ""
 
@@ -186,7 +186,7 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
 
 
 def _pem_of(path: Path, right: str, value: str) -> str:
-    """What a line for TLS says itself, or the file that it names, beside the credential's. Raises StoreError."""
+    """Return the PEM text of a line for TLS, or of the file that it names beside the credential. Raises StoreError."""
     try:
         if not right.endswith(_FILE):
             return base64.b64decode(value, validate=True).decode()

@@ -59,7 +59,7 @@ Trace = tuple[int, int, int, int] | None  # device, inode, size, time of the las
 
 
 def traces_of(paths: Sequence[str]) -> tuple[Trace, ...]:
-    """What the file system says of these files. Raises OSError, but not for a file that is missing."""
+    """Return the traces of these files. Raises OSError, except for missing files."""
     return tuple(map(_trace, paths))
 
 
@@ -205,7 +205,7 @@ class FilesPoller:
             self.want()
 
     def want(self) -> None:
-        """Somebody is to be told, or there is a session to be watched."""
+        """Return True if there are watches, listeners or a session to observe."""
         with self._lock:
             if self._started and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="store-poll", daemon=True)
@@ -222,7 +222,7 @@ class FilesPoller:
 
     def ring(self) -> None:
         """Look now."""
-        with suppress(RuntimeError):  # somebody has rung already
+        with suppress(RuntimeError):  # the loop has stopped
             self._bell.release()
 
     def look_again(self) -> None:
@@ -233,7 +233,7 @@ class FilesPoller:
         self.ring()
 
     def tell(self, state: SessionState) -> None:
-        """Have the listeners told; where the store answers again, every watch is called, too."""
+        """Notify the listeners; after a reconnect, call every watch as well."""
         with self._lock:
             self._to_tell.append(state)
             self._fire_all |= state is SessionState.CONNECTED
@@ -306,7 +306,7 @@ class FilesPoller:
                 self._tree.remove_dead()
 
     def _tell_listeners(self) -> None:
-        while self._to_tell:  # nobody else takes
+        while self._to_tell:  # this thread is the only consumer
             self._table.tell(self._to_tell.popleft())
 
 
@@ -406,7 +406,7 @@ class FilesStore:
         return self._session.state
 
     def damage(self) -> list[str]:
-        """What is wrong inside the database file; empty if it is sound. For ``heron doctor``."""
+        """Return the damage inside the database file, or "" if it is sound. For `heron doctor`."""
         return self._tree.reader.damage()
 
 

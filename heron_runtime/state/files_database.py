@@ -82,7 +82,7 @@ class Database:
             yield connection
 
     def damage(self) -> list[str]:
-        """What SQLite's own check finds wrong with the file; empty if it is sound."""
+        """Return the findings of SQLite's own check, or "" if the file is sound."""
         with self.read() as connection:
             found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
         return [] if found == ["ok"] else found
@@ -111,7 +111,7 @@ class Database:
             raise explain_os_error(error, self.path.parent) from error
 
     def _checked(self) -> sqlite3.Connection:
-        """The connection, made anew if the file was replaced: SQLite itself would go on with the removed one."""
+        """Return the connection; reopen it if the file was replaced, since SQLite would keep the removed one."""
         if self._connection is None:
             raise StoreUnavailable("the state store is not open yet, or not any more")
         found = os.stat(self.path)
@@ -193,7 +193,7 @@ Seen = tuple[tuple[str, int, int], ...]  # (path, created, version) of a node an
 
 
 def change_number(connection: sqlite3.Connection) -> int:
-    """How many changes there have been."""
+    """Return the number of changes so far."""
     return int(connection.execute("SELECT number FROM changes").fetchone()[0])
 
 
@@ -288,7 +288,7 @@ class FilesTree:
             return sorted(found)
 
     def look(self, connection: sqlite3.Connection, path: str) -> Seen:
-        """What a watch of ``path`` compares, within a reading of the caller's."""
+        """Return the values that a watch of `path` compares, within a read of the caller."""
         rows = connection.execute(
             "SELECT path, created, version, owner FROM nodes WHERE path = ?1 OR parent = ?1 ORDER BY path", (path,)
         ).fetchall()

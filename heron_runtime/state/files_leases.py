@@ -77,7 +77,7 @@ class SessionLease:
     def _renew(self) -> None:
         while not self._ended.wait(self._interval):
             with self._lock:
-                # A lease that has run out is not renewed: somebody may have acted on its end.
+                # A lease that has run out is not renewed: another process may have acted on its end.
                 if self._ended.is_set() or _now_ns() >= self._deadline_ns:
                     return
                 try:
@@ -101,7 +101,7 @@ def is_alive(folder: Path, session: str) -> bool:
         except BlockingIOError:
             lease = os.pread(file, _LEASE.size, 0)
             return len(lease) == _LEASE.size and _now_ns() < _LEASE.unpack(lease)[0]
-        return False  # nobody holds it
+        return False  # it has no holder
     finally:
         os.close(file)
 
@@ -112,11 +112,11 @@ def remove_file(folder: Path, session: str) -> None:
 
 
 def sweep(folder: Path, known: set[str]) -> None:
-    """Remove files of sessions that the store does not know, that nobody holds and that are not new."""
+    """Remove files of sessions that are unknown to the store, have no holder and are not new."""
     oldest = time.time() - _ABANDONED_SECS
     for path in entries(folder):
         try:
             if path.name not in known and path.stat().st_mtime < oldest and not is_alive(folder, path.name):
                 path.unlink()
         except OSError:
-            continue  # somebody else swept it
+            continue  # another process removed it

@@ -32,7 +32,7 @@ def packing_plan(name: str) -> str:
 
 
 def execution_state(name: str) -> str:
-    """Who, when, where, and the state that was wanted at submit. It says that the topology exists."""
+    """Node of the submission (`ExecutionState`). A topology exists if this node does."""
     return f"{EXECUTION_STATES}/{name}"
 
 

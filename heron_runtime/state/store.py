@@ -6,7 +6,7 @@
 * A path is ``/kind/name`` or ``/kind/name/which``. What stands above a node is a folder and no node: it need not be
   made, it has no value, and what ``get`` says of it is the store's own affair (ZooKeeper keeps folders that are empty).
 * A node has bytes and a version, 0 at creation, one more with each ``Set``. Versions start again at 0 when a node is
-  deleted and made anew.
+  deleted and created again.
 * ``commit`` applies all operations or none. Readers never see half a transaction.
 * An ephemeral node lives while the session that made it lives.
 * A session is CONNECTED, SUSPENDED (the store does not answer: what the session owns may still stand) or LOST (its
@@ -37,11 +37,11 @@ class StoreForbidden(StoreError, NotAllowed):
 
 
 class StoreUnavailable(StoreError, Unavailable):
-    """The store does not answer. Where a transaction may have been done all the same, this is an AnswerLost."""
+    """The store does not answer. If a transaction may have been done, this is an AnswerLost."""
 
 
 class AnswerLost(StoreUnavailable):
-    """A transaction was sent, and its answer was lost: whoever needs to know whether it was done looks."""
+    """A transaction was sent and its answer was lost; the caller checks whether it was done."""
 
 
 class ValueTooLarge(StoreError, InvalidTopology):
@@ -74,7 +74,7 @@ class SessionLost(TransactionFailed):
 
 
 class SessionState(Enum):
-    """What a client knows of its session."""
+    """State of the session of a client."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -136,7 +136,7 @@ Operation = Create | Set | Delete | Check | CheckOwner
 
 @runtime_checkable
 class StateStore(Protocol):
-    """What every store offers."""
+    """Interface of every store."""
 
     def open(self) -> None:
         """Connect. Raises StoreUnavailable (after a bounded wait), StoreError for a store that cannot be used."""
@@ -182,11 +182,11 @@ class Bounded(Protocol):
     """A store with a bound on what a transaction may hold."""
 
     def check_size(self, operations: Sequence[Operation]) -> None:
-        """Raises ValueTooLarge for what ``commit`` would refuse for its size alone. Asks nobody."""
+        """Raise ValueTooLarge if `commit` would refuse the size. Works offline."""
 
 
 class Right(Enum):
-    """What a topology may do with a node or folder of its own."""
+    """Right of a topology on a node or folder of its own."""
 
     READ = "read"
     WORK = "work"  # read, and make, change and remove what stands in the folder
@@ -206,12 +206,15 @@ class Foldered(Protocol):
         """
 
     def remove_folder(self, path: str) -> None:
-        """Remove a topology's folder with all that is in it, whoever owns it. Idempotent. Raises StoreError."""
+        """Remove the folder of a topology with all its contents, including nodes of others. Idempotent.
+
+        Raises StoreError.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class StoreParameters:
-    """What a store is made from: its URL in parts, and what every store is told."""
+    """Parameters of a store: its URL in parts, and the settings common to all stores."""
 
     url: SplitResult
     session_timeout_secs: float
@@ -226,7 +229,7 @@ class StoreParameters:
 
 
 class StoreMaker(Protocol):
-    """What the scheme of a URL goes by (entry point group ``heronry.state_stores``)."""
+    """Factory of the stores of a URL scheme (entry point group `heronry.state_stores`)."""
 
     def __call__(self, parameters: StoreParameters) -> StateStore:
         """The store, not yet open. Raises StoreError for a URL, or a credential, that will not do."""

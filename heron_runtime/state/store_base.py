@@ -83,7 +83,7 @@ def evaluate(
 
 
 def needs_session(operations: Sequence[Operation]) -> bool:
-    """True if an operation makes sense only for somebody who has a session."""
+    """Return True if an operation requires a session."""
     return any(isinstance(o, CheckOwner) or (isinstance(o, Create) and o.ephemeral) for o in operations)
 
 

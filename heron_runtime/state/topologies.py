@@ -64,7 +64,7 @@ def read_each(store: StateStore, paths: Sequence[str]) -> Sequence[Node | StoreE
 
 
 def decoded(path: str, node: Node | StoreError | None, codec: Any) -> Any:
-    """What ``node`` says; None if it is not there. Raises DamagedNode, and the StoreError that it is."""
+    """Decode `node`; None if it is missing. Raises DamagedNode, or the StoreError in its place."""
     if isinstance(node, StoreError):
         raise node
     if node is None:
@@ -154,7 +154,7 @@ def submit(
 
 @dataclass(frozen=True, slots=True)
 class PlanVersions:
-    """Of the nodes that an update replaces, and of the one that says the topology exists."""
+    """Versions of the nodes that an update replaces, and of the one that marks the topology as existing."""
 
     execution: int
     definition: int
@@ -248,7 +248,7 @@ def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
 def clear(store: StateStore, name: str) -> None:
     """Remove what processes of a topology left in its folders, of sessions that still stand, too. Raises StoreError.
 
-    For a topology of which nothing runs: what runs would make its nodes anew.
+    Only for a topology without running processes, which would create their nodes again.
     """
     if isinstance(store, Foldered):
         for folder in paths.folders(name):
@@ -296,7 +296,7 @@ def admit(store: StateStore, name: str, identity: str, *, schedules: bool) -> No
 
 
 def read_plans(store: StateStore, name: str) -> tuple[TopologyDefinition, PackingPlan]:
-    """What a topology is and how it is packed, both of one submission. Raises NoSuchTopology, StoreError."""
+    """Return definition and packing plan of one submission. Raises NoSuchTopology, StoreError."""
     _, definition, packing = _submitted(store, name)
     return definition, packing
 
@@ -323,7 +323,7 @@ def read_topology(store: StateStore, name: str) -> TopologyRecord:
 
 
 def _submitted(store: StateStore, name: str) -> tuple[ExecutionState, TopologyDefinition, PackingPlan]:
-    """What the control plane has written, of one submission."""
+    """Return the nodes that the control plane has written, all of one submission."""
     places = paths.execution_state(name), paths.topology(name), paths.packing_plan(name)
     for _ in range(ATTEMPTS):
         nodes = store.get_all(places)
@@ -335,7 +335,7 @@ def _submitted(store: StateStore, name: str) -> tuple[ExecutionState, TopologyDe
         definition = decoded(places[1], nodes[1], codec.TOPOLOGY)
         packing = decoded(places[2], nodes[2], codec.PACKING_PLAN)
         if definition is None or packing is None or definition.id != execution.topology_id:
-            continue  # killed, and perhaps submitted anew, between two reads
+            continue  # killed, and perhaps submitted again, between two reads
         if definition.name != name:
             raise StoreError(f"the definition of topology {name!r} is that of {definition.name[:64]!r}: it was forged")
         return execution, definition, packing
@@ -406,7 +406,7 @@ def _here(location: Any, topology_id: str) -> Any:
 
 
 def _repeat(attempt: Callable[[], T], final: Callable[[TransactionFailed], Exception | None] = lambda _: None) -> T:
-    """Try again while somebody else changes the same nodes, and after a lost answer; bounded.
+    """Retry while other clients change the same nodes, and after a lost answer; bounded.
 
     An attempt looks first, so one whose answer was lost is not done twice.
     """

@@ -90,14 +90,14 @@ class LeadershipLost(StoreUnavailable):
 
 
 class FencedStore(StoreWrapper):
-    """``store``, as long as ``owned`` is a node of this session; once it is closed, somebody else may lead."""
+    """Return `store` fenced by `owned`, a node of this session; another process may lead after it is closed."""
 
     def __init__(self, store: StateStore, owned: str) -> None:
         super().__init__(store)
         self._owned = owned
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """As the store's; raises Superseded, too."""
+        """Like that of the store. Also raises LeadershipLost."""
         try:
             return self._store.commit(self._with_check(operations))[1:]
         except TransactionFailed as error:
@@ -107,7 +107,7 @@ class FencedStore(StoreWrapper):
             raise
 
     def check(self) -> None:
-        """Before something that no transaction does. Raises Superseded, StoreUnavailable."""
+        """Check the fence before an operation outside transactions. Raises LeadershipLost, StoreUnavailable."""
         self.commit([])
 
     def _with_check(self, operations: Sequence[Operation]) -> list[Operation]:
@@ -123,13 +123,13 @@ class FencedFolders(FencedStore):
             self._store.check_size(self._with_check(operations))
 
     def grant(self, path: str, identity: str, right: Right) -> None:
-        """See ``Foldered``. Raises Superseded, too."""
+        """See `Foldered`. Also raises LeadershipLost."""
         assert isinstance(self._store, Foldered)
         self.check()
         self._store.grant(path, identity, right)
 
     def remove_folder(self, path: str) -> None:
-        """See ``Foldered``. Raises Superseded, too."""
+        """See `Foldered`. Also raises LeadershipLost."""
         assert isinstance(self._store, Foldered)
         self.check()
         self._store.remove_folder(path)
@@ -141,7 +141,7 @@ def fenced(store: StateStore, owned: str) -> FencedStore:
 
 
 def check_fence(store: StateStore) -> None:
-    """Before folders are touched, which know no transactions: raises Superseded where another leads by now."""
+    """Check the fence before changes of folders, which are not transactions. Raises LeadershipLost."""
     if isinstance(store, FencedStore):
         store.check()
 
@@ -189,7 +189,7 @@ class CachedStore(StoreWrapper):
         self._doubted = True
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """What is remembered, if all of ``paths`` are; else as the store's."""
+        """Return the cached nodes if all of `paths` are cached; otherwise read the store."""
         if not set(paths) <= set(self._paths):
             return self._store.get_all(paths)
         with self._lock:
@@ -205,7 +205,7 @@ class CachedStore(StoreWrapper):
             self._doubted = True
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """As the store's; whoever is called and looks then finds the change."""
+        """Like that of the store; a callee that reads afterwards finds the change."""
 
         def called(which: str) -> None:
             self._doubt(which)

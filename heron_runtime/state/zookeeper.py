@@ -99,7 +99,7 @@ class WatchThread:
         self._table: WatchTable[_ArmedWatch] = WatchTable()
         self.listen = self._table.listen
         self._lock = threading.Lock()  # guards the watches' flags
-        # Not a SimpleQueue, whose get may outlive its timeout for ever (``heron_instance/shell/inbox.py`` says when).
+        # Not a SimpleQueue, whose get may outlive its timeout indefinitely (`heron_instance/shell/inbox.py`).
         self._queue: queue.Queue[_ArmedWatch | SessionState | Callable[[], None] | None] = queue.Queue()
         self._failed: list[_ArmedWatch] = []  # owned by the thread
         self._thread: threading.Thread | None = None
@@ -385,7 +385,7 @@ class ZookeeperStore:
 
     def _make_folders(self, operations: Sequence[Operation]) -> None:
         if self._credential is not None and self._credential.topology:
-            return  # the control plane has made them; nobody else may
+            return  # the control plane has created them; other clients must not
         for folder in dict.fromkeys(parent(o.path) for o in operations if isinstance(o, Create)):
             self._make_folder(folder)
 

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def done(asked: Any) -> Any:
-    """kazoo's answer to something asked asynchronously; raises KazooTimeoutError rather than waiting for ever."""
+    """Return the result of an asynchronous call of kazoo. Raises KazooTimeoutError instead of waiting forever."""
     return asked.get(timeout=ANSWER_SECS)
 
 
@@ -57,7 +57,7 @@ def rights(credential: StoreCredential | None) -> list[ACL]:
 
 
 def entry(identity: str, right: Right) -> ACL:
-    """What a topology is granted."""
+    """Return the ACL entry that grants a right to a topology."""
     more = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE if right is Right.WORK else 0
     return ACL(Permissions.READ | more, Id(_DIGEST, identity))
 

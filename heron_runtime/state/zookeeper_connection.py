@@ -81,7 +81,7 @@ def client_context(authorities: str, certificate: str) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, certificate: bytes) -> None:
-    """OpenSSL takes key and certificate from a file only: one in memory, which is nobody else's."""
+    """Load key and certificate from a private file in memory, since OpenSSL takes them from files only."""
     with os.fdopen(os.memfd_create("client", os.MFD_CLOEXEC), "wb") as file:
         file.write(certificate)
         file.flush()
@@ -223,7 +223,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
             raise
 
     def select(self, readers: Sequence[Any], writers: Sequence[Any], others: Sequence[Any], timeout: Any = None) -> Any:
-        """As kazoo's, but what TLS has already taken from a socket is there to be read, too."""
+        """Like that of kazoo, but also readable if TLS has already taken bytes from the socket."""
         waiting = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
         if not waiting:
             return super().select(readers, writers, others, timeout)

@@ -1,13 +1,13 @@
-"""How a transaction of ours becomes one of ZooKeeper: the pure part of the ZooKeeper store.
+"""Translation of transactions into those of ZooKeeper: the pure part of the ZooKeeper store.
 
 ZooKeeper's ``multi`` is a transaction of create, set, delete and check of a version, and so is ours, but for three
 things. This module closes the gaps; the store only sends the ops and hands back the replies.
 
-* **Touch.** Whoever writes below a folder sets the folder's own (empty) data in the same transaction. So one data
+* **Touch.** Each writer below a folder sets the folder's own (empty) data in the same transaction. So one data
   watch on the folder tells of every write below it, and the folder's version counts them.
 * **CheckOwner.** ZooKeeper cannot check an owner. So the node is read first (``NodeSnapshot``), and the transaction
   checks that the folder has not been written since and that the node is still there. A node that is there, in a folder
-  where nobody has made one since, is the node that was seen, so its owner is the owner that was seen; and the nodes of
+  where none was created since, is the node that was seen, so its owner is the owner that was seen; and the nodes of
   a session that ended meanwhile are not there.
 * **Versions.** A check without a version is made with the version that was seen, since the caller is told which it is.
 
@@ -40,12 +40,12 @@ from heron_runtime.state.store_base import DELETED_VERSION
 ANY_VERSION = -1
 NO_VERSION = 2**31 - 1  # a version that no node has
 MAX_VALUE_BYTES = 1_000_000
-MAX_REQUEST_BYTES = 1_040_000  # the servers' jute.maxbuffer is 1 048 575 unless somebody raised it
+MAX_REQUEST_BYTES = 1_040_000  # the servers' jute.maxbuffer is 1 048 575 by default
 OP_OVERHEAD_BYTES = 128  # header, flags and ACL of one op
 
 
 class Action(Enum):
-    """What ZooKeeper can do within a transaction."""
+    """Operation of ZooKeeper within a transaction."""
 
     CREATE = "create"
     SET = "set"
@@ -54,7 +54,7 @@ class Action(Enum):
 
 
 class OpPurpose(Enum):
-    """What an op is for, which says what its refusal means."""
+    """Purpose of an op, which defines the meaning of its refusal."""
 
     ASKED = "asked"  # an operation of the caller's: its refusal is the answer
     ASSUMED = "assumed"  # an operation or guard that relies on what was seen: a wrong version means to look again
@@ -62,7 +62,7 @@ class OpPurpose(Enum):
 
 
 class OpOutcome(Enum):
-    """How an op ended, apart from a version."""
+    """Outcome of an op, apart from a version."""
 
     EXISTS = "exists"
     NO_NODE = "no node"
@@ -104,7 +104,7 @@ class RetryAfterRead:
 
 @dataclass(slots=True)
 class _Node:
-    """What is known of a node in the midst of a transaction."""
+    """State of a node in the middle of a transaction."""
 
     version: int | None
     mine: bool

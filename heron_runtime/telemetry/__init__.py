@@ -1,1 +1,1 @@
-"""What processes measure of themselves, and how that reaches the metrics manager: totals, sketches, reports."""
+"""Metrics of processes and their way to the metrics manager: totals, sketches, reports."""

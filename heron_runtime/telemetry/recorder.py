@@ -43,7 +43,7 @@ class _Window:
 
 
 class EventBuffer:
-    """Of one process. Times are seconds since 1970."""
+    """Bounded buffer of recent topology events of one process. Times are seconds since 1970."""
 
     def __init__(self) -> None:
         self.count = 0  # told so far
@@ -51,7 +51,7 @@ class EventBuffer:
         self._windows: dict[Series, _Window] = {}
 
     def note(self, found: TopologyEvent, what: str = "") -> None:
-        """It happened at ``found.time``."""
+        """Record an event at its own time."""
         self.settle(found.time)
         series = (found.kind, found.component, what)
         if series not in self._windows and len(self._windows) >= MAX_SERIES:
@@ -66,7 +66,7 @@ class EventBuffer:
             window.waits = replace(found, count=before + found.count)
 
     def settle(self, now: float, *, at_once: bool = False) -> None:
-        """Tell what waits, where its time is over (``at_once``: everywhere). A clock that was set back ends it, too."""
+        """Report the folded events of windows that are over (`at_once`: of all). A clock set back also ends windows."""
         for series, window in list(self._windows.items()):
             if at_once or not 0 <= now - window.began < WINDOW_SECONDS:
                 del self._windows[series]
@@ -74,7 +74,7 @@ class EventBuffer:
                     self._tell(window.waits)
 
     def told(self) -> tuple[TopologyEvent, ...]:
-        """The last ones, in the order in which they were told."""
+        """Return the last events in order."""
         return tuple(self._told)
 
     def check(self) -> None:
@@ -89,15 +89,17 @@ class EventBuffer:
 
 
 def new_events(before: ProcessMetrics | None, now: ProcessMetrics) -> tuple[tuple[TopologyEvent, ...], int]:
-    """What has happened to a process between two reports of it (``before``: None before the first), and how many
-    happenings more there were that neither of the two tells."""
+    """Return the events of a process between two reports, and the number of events that neither report holds.
+
+    `before` is None for the first report.
+    """
     fresh = now.happened - (before.happened if before is not None else 0)
     found = now.happenings[max(0, len(now.happenings) - fresh) :] if fresh > 0 else ()
     return found, max(0, fresh - len(found))
 
 
 def _cut(detail: str) -> str:
-    """JSON that is too long is no JSON when it is cut."""
+    """Return `detail`, or "" if it is too long, since truncated JSON is invalid."""
     return detail if len(detail) <= MAX_DETAIL else ""
 
 
@@ -109,7 +111,7 @@ MAX_TRACEBACK_CHARACTERS = 16 * 1024
 
 
 class Telemetry:
-    """The totals of one process. At most 4 096 names and 256 kinds of exceptions; what is beyond is counted."""
+    """Totals of one process. Holds 4 096 names and 256 kinds of exceptions at most; more are only counted."""
 
     def __init__(self, component: str, instance: str, container: int, task: int, incarnation: int) -> None:
         self.component = component

@@ -35,7 +35,7 @@ class ReportRelay:
     """Reports of other processes that wait to be handed on: the newest of each incarnation, the oldest of 4 096 go."""
 
     def __init__(self) -> None:
-        self.news = asyncio.Event()  # somebody has come who has not reported before
+        self.news = asyncio.Event()  # a new process has reported
         self._seen: dict[str, int] = {}
         self._reports: dict[tuple[str, int], ProcessMetrics] = {}
 
@@ -66,7 +66,7 @@ class MetricsReporter:
     """Sends ``collect()`` to the container's metrics manager, again and again; never blocks or fails its owner.
 
     ``collect`` runs on the loop and must be quick. ``start`` and ``stop`` are called on that loop; its lag is added to
-    each report. What waits in ``others`` goes along, and sooner when somebody new is among them.
+    each report. What waits in ``others`` goes along, and sooner when a new process is among them.
     """
 
     def __init__(

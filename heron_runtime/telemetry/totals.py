@@ -91,7 +91,7 @@ def add_reports(reports: Iterable[ProcessMetrics]) -> ProcessMetrics | None:
 
 
 class ProcessTotals:
-    """What is known of one process (component and instance) over all its incarnations."""
+    """Totals of one process (component and instance) over all its incarnations."""
 
     def __init__(self) -> None:
         self.earlier: ProcessMetrics | None = None
@@ -125,7 +125,7 @@ class ProcessTotals:
         return True
 
     def take_new(self, report: ProcessMetrics) -> bool:
-        """``take`` for whoever hears the process itself: a clock set back does not make a new incarnation look old."""
+        """Take a report of the process itself; a clock that was set back does not hide a new incarnation."""
         known = report.incarnation in self.recent or report.incarnation in self._folded
         if not known and report.incarnation != FOLDED_INCARNATION:
             latest = max([self.until, *(r.started for r in self.recent.values())])

@@ -161,7 +161,7 @@ class _Head(msgspec.Struct):
 
 
 def encode_head(part: StatePart, blocks: list[Block]) -> tuple[bytes, str]:
-    """What the file begins with, and the checksum of the part."""
+    """Return the beginning of the file and the checksum of the part."""
     head = msgspec.json.encode(
         _Head(
             PART_FORMAT, part.component, part.task, part.incarnation, part.generation, part.checkpoint, part.turn,
@@ -235,5 +235,5 @@ def checked_pieces(part: StatePart, read: Read) -> Iterator[bytes]:
 
 
 def checksum(data: bytes) -> str:
-    """Of a head or block."""
+    """Return the checksum of a head or block."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -41,30 +41,31 @@ T = TypeVar("T")
 
 
 class Codec(typing.Generic[T]):
-    """Bytes of one message type to one dataclass and back."""
+    """Codec between one dataclass and one message type."""
 
     def __init__(self, python_type: type[T], message_type: type[Message]) -> None:
         self._python = python_type
         self._message = message_type
 
     def prepare(self) -> None:
-        """Make its converters now, and not at the first use."""
+        """Build the converters now instead of at the first use."""
         _converter(self._python, self._message)
 
     def encode(self, value: T) -> bytes:
-        """``value`` as protobuf bytes."""
+        """Return `value` as protobuf bytes."""
         message = self._message()
         _converter(self._python, self._message).fill(message, value)
         return message.SerializeToString()
 
     def decode(self, data: bytes) -> T:
-        """The value in ``data``. Raises MalformedMessage."""
+        """Return the value in `data`. Raises MalformedMessage."""
         return self._read(_parse(self._message, data))
 
     def decode_strictly(self, data: bytes) -> T:
-        """As ``decode``, for bytes of somebody who is not trusted: fields that are not known are refused, too.
+        """Decode bytes of an untrusted sender: unknown fields are refused.
 
-        Raises MalformedMessage, whatever the bytes are.
+        Raises:
+            MalformedMessage: The bytes are invalid.
         """
         message = _parse(self._message, data)
         size = message.ByteSize()
@@ -82,7 +83,7 @@ class Codec(typing.Generic[T]):
 
 
 class UnionCodec(typing.Generic[T]):
-    """Bytes of a message with one ``oneof kind`` to one of several dataclasses, named as its messages are, and back."""
+    """Codec of a message with one `oneof kind` and several dataclasses with the names of its messages."""
 
     def __init__(self, union: Any, message_type: type[Message]) -> None:
         self._message = message_type
@@ -94,12 +95,12 @@ class UnionCodec(typing.Generic[T]):
         self._by_type = {python: (name, message) for name, (python, message) in self._by_field.items()}
 
     def prepare(self) -> None:
-        """Make its converters now, and not at the first use."""
+        """Build the converters now instead of at the first use."""
         for key in self._by_field.values():
             _converter(*key)
 
     def encode(self, value: T) -> bytes:
-        """``value`` as protobuf bytes. Raises TypeError for a type that is no member."""
+        """Return `value` as protobuf bytes. Raises TypeError for a type outside the union."""
         python = type(value)
         if python not in self._by_type:
             raise TypeError(f"{python.__name__} does not belong to {self._message.DESCRIPTOR.name}")
@@ -111,7 +112,7 @@ class UnionCodec(typing.Generic[T]):
         return envelope.SerializeToString()
 
     def decode(self, data: bytes) -> T:
-        """The value in ``data``. Raises MalformedMessage, also when no member is set."""
+        """Return the value in `data`. Raises MalformedMessage, also if no member is set."""
         envelope = _parse(self._message, data)
         name = envelope.WhichOneof("kind")
         if name is None:

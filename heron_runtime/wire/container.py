@@ -1,4 +1,4 @@
-"""What is asked of ``heron_container`` (processes, logs) and of ``heron_scheduler`` (containers)."""
+"""Requests to `heron_container` (processes, logs) and to `heron_scheduler` (containers)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ProcessState(StrEnum):
-    """What a watched process is doing. RUNNING means it does its work, not merely that it exists."""
+    """State of a supervised process. RUNNING means that it works, not only that it exists."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -17,14 +17,14 @@ class ProcessState(StrEnum):
 
 
 AT_END = "at its end: nothing is left to read"  # what a spout that has read all of a bounded source is ``doing``
-LAST_ERROR_CHARACTERS = 4096  # whoever keeps a table of processes cuts what is longer
+LAST_ERROR_CHARACTERS = 4096  # tables of processes truncate longer texts
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
     """One process. ``since`` is when it entered its state (seconds since 1970, UTC). ``doing``: what it has been at for
     long, as "in next_tuple for 41 s". ``young_deaths``: how often in a row it has died soon after its start, up to its
-    latest death; it is started anew after growing delays then (``heron_runtime.model.backoff``)."""
+    latest death; it is restarted after growing delays (``heron_runtime.model.backoff``)."""
 
     kind: str
     name: str

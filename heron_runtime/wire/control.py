@@ -68,7 +68,7 @@ class CallDuration:
 
 @dataclass(frozen=True, slots=True)
 class TaskWeight:
-    """What a tuple for ``task`` weighs at least."""
+    """Minimal weight of a tuple for `task`."""
 
     task: int
     bytes: int

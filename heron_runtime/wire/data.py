@@ -39,7 +39,7 @@ class Frame(msgspec.Struct, gc=False):
         return len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
 
     def weight(self) -> int:
-        """What it weighs in queues and against credit, at least its size (``heron_runtime/model/dataflow.py``)."""
+        """Weight in queues and against credit, at least its size (`heron_runtime/model/dataflow.py`)."""
         size = len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
         if self.tuple_weight:
             return max(size, self.count * self.tuple_weight)

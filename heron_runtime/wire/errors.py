@@ -1,10 +1,10 @@
-"""What can be wrong with a message that arrived."""
+"""Errors of received messages."""
 
 from __future__ import annotations
 
 import msgspec
 
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # what msgspec raises; of text that is no UTF-8 the latter
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # raised by msgspec; the latter for invalid UTF-8
 
 
 class MalformedMessage(ValueError):

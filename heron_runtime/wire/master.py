@@ -1,4 +1,4 @@
-"""What is said to the topology master. Each of its own messages carries its epoch."""
+"""Messages to and from the topology master. Each of its own messages carries its epoch."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ NO_FLOW = FlowStatus()
 
 @dataclass(frozen=True, slots=True)
 class ParticipantReport:
-    """What a process says of its part in its generation."""
+    """Report of a process about its part in its generation."""
 
     place: ParticipantId
     incarnation: int
@@ -124,7 +124,7 @@ class SetState:
 @dataclass(frozen=True, slots=True)
 class TakeCheckpoint:
     """Take a checkpoint now. Answered with MasterStatus: at once, or, if there is time to wait, when it is complete.
-    ``hold``: nobody goes on behind it before another plan comes, or some seconds are over. ``epoch`` as in
+    `hold`: tasks wait after it until another plan arrives or some seconds are over. ``epoch`` as in
     ``SetState``."""
 
     wait_seconds: float = 0.0
@@ -150,7 +150,7 @@ class StatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class StreamManagerStatus:
-    """What the master knows about one stream manager of the packing plan."""
+    """Status of one stream manager of the packing plan."""
 
     container: int
     registered: bool

@@ -1,4 +1,4 @@
-"""What processes report to the metrics manager of their container.
+"""Reports of processes to the metrics manager of their container.
 
 Counters, sketches and exception counts are *totals since the process began* (its incarnation), never differences: a
 report that is lost or repeated changes nothing.
@@ -33,7 +33,7 @@ class ExceptionReport:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What tells it from others of its process."""
+        """Key that identifies the kind within its process."""
         return exception_kind(self.class_name, self.traceback)
 
 
@@ -77,7 +77,7 @@ class ProcessMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What one process sends to the metrics manager: its own report, and those that others gave it to hand on."""
+    """Message of one process to the metrics manager: its own report and those it relays."""
 
     processes: tuple[ProcessMetrics, ...]
 

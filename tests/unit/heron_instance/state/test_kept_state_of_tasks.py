@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from instance_world import SHUFFLE, StatePart, fields, make_plan
+from instance_world import SHUFFLE, Part, fields, make_plan
 
 from heron_instance.core.state.barriers import SnapshotRequest
 from heron_instance.core.state.checkpointer import TaskCheckpointer
@@ -52,9 +52,9 @@ class OwnState(Bolt):
 def plan_of(generation: Generation | None = None) -> PhysicalPlan:
     plan = make_plan(
         {
-            "s": StatePart(Source, 2, {"default": ["k"]}),
-            "k": StatePart(Keyed, 2, {"default": ["k"]}, [("s", "default", fields("k"))]),
-            "p": StatePart(Keyed, 1, {}, [("k", "default", SHUFFLE)]),
+            "s": Part(Source, 2, {"default": ["k"]}),
+            "k": Part(Keyed, 2, {"default": ["k"]}, [("s", "default", fields("k"))]),
+            "p": Part(Keyed, 1, {}, [("k", "default", SHUFFLE)]),
         }
     )
     return replace(plan, generation=generation or Generation(1, GenerationPhase.RESTORING))

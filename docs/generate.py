@@ -61,6 +61,9 @@ Every configuration key. Keys that begin with `topology.` belong to the author o
 the `config` of the topology. Where the table says *component*, a component's own `config` may set them.
 Keys that begin with `heron.` belong to the operator: set them with `--config-property KEY=VALUE`.
 Names that begin with `user.` are free for your own keys.
+
+`heronry.Config` accepts the `topology.*` keys as arguments, with underscores for dots:
+`Config(topology_stmgrs=2)`. Editors complete these names, and type checkers check their values.
 """
 
 _EXIT_CODES = """# Exit codes
@@ -73,15 +76,43 @@ server and the tracker answer for the same kind of error.
 |---|---|---|---|
 """
 
+_MORE_EXIT_CODES = """
+The API server also answers 401 (token missing or wrong), 408 (the request came too slowly), 413 (too
+large), 429 (too many wrong tokens) and 507 (no space). `heron` ends with 5 after 401, with 7 after 413,
+with 6 after 408 and 429, and with 1 after 507.
+
+## Servers
+
+| Exit code | Server | Meaning |
+|---|---|---|
+| 0 | API server, tracker | SIGTERM or Ctrl-C |
+| 6 | API server with `--elect` | It can no longer lead. Start it again |
+| other | API server, tracker | It did not start; the codes are those of `heron` |
+
+## Containers and their processes
+
+`heron status` shows these codes as the last error of a process.
+
+| Exit code | Meaning |
+|---|---|
+| 1 | An exception; the log has the traceback |
+| 65 | The container cannot start, for example since its package is refused |
+| 120 | The parent process is gone |
+| 121 | Another process has replaced this one |
+| 122 | The task starts again with new settings, after `heron update` |
+| 137 | SIGKILL: `docker kill`, or the memory limit (OOM). The error names the limit if it was the cause |
+| 128 + N | Signal N |
+"""
+
 # Classes that users meet without importing them from ``heronry``.
 _MORE_API = (
-    "heronry.api.context.TopologyContext",
+    "heronry.api.component.KeyedMapping",
+    "heronry.api.spec.ComponentDeclaration",
     "heronry.api.metrics.CountMetric",
     "heronry.api.metrics.MultiCountMetric",
     "heronry.api.metrics.GaugeMetric",
     "heronry.api.metrics.MeanMetric",
     "heronry.api.metrics.LatencyMetric",
-    "heronry.api.hooks.TaskHook",
     "heronry.api.serializer.Serializer",
 )
 
@@ -209,7 +240,7 @@ def exit_codes_page() -> str:
         for kind in kinds
         if kind.__module__ == failures.__name__
     ]
-    return _EXIT_CODES + "\n".join(rows) + "\n"
+    return _EXIT_CODES + "\n".join(rows) + "\n" + _MORE_EXIT_CODES
 
 
 def metrics_page() -> str:

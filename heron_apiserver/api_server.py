@@ -14,7 +14,7 @@ from heron_apiserver.request_log import RequestLog
 from heron_apiserver.self_metrics import ApiServerMetrics
 from heron_apiserver.tokens import TokenBook
 from heron_apiserver.topologies import PlacedTopologies
-from heron_control.packaging.fitting import Target, this_interpreter
+from heron_control.packaging.requirements import TargetPlatform, this_interpreter
 from heron_control.packaging.shipping import LIMITS
 from heron_control.packaging.writer import ArchiveLimits
 from heron_control.schedulers.scheduler import Scheduler
@@ -54,7 +54,7 @@ class ApiServer:
         tokens: TokenBook,
         upload_limits: UploadLimits | None = None,
         *,
-        target: Target | None = None,
+        target: TargetPlatform | None = None,
         advertise: str = "127.0.0.1",
         package_store: PackageStore | None = None,
     ) -> None:

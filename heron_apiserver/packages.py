@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heron_apiserver.package_store import FolderPackageStore, PackageStore, PackageStoreError
-from heron_control.packaging.check import check_apart
+from heron_control.packaging.check import check_package_apart
 from heron_control.packaging.shipping import LIMITS, is_digest
 from heron_control.packaging.writer import ArchiveLimits
 
@@ -86,7 +86,7 @@ class PackageRepository:
     def accept(self, incoming: IncomingPackage) -> str:
         """Check an upload, store it and return its digest. Raises PackageError, PackageStoreError, OSError."""
         digest = incoming.finish()
-        check_apart(incoming.path, self._limits)
+        check_package_apart(incoming.path, self._limits)
         with self.hold(digest):
             self._store.keep(digest, incoming.path)
         return digest

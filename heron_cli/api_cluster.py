@@ -25,7 +25,7 @@ from heron_cli.credentials import Login
 from heron_control.inspection.inspector import LoggedProcess
 from heron_control.inspection.status_document import from_document
 from heron_control.inspection.topology_status import TopologyStatus
-from heron_control.packaging.fitting import Target
+from heron_control.packaging.requirements import TargetPlatform
 from heron_control.packaging.shipping import pack_package
 from heron_control.packing.update import UpdateRequest
 from heron_control.progress import Progress
@@ -43,7 +43,7 @@ MAX_PART = 1 << 20
 
 class _Version(msgspec.Struct):
     cluster: str
-    runs: Target
+    runs: TargetPlatform
     max_package_bytes: int
 
 
@@ -82,7 +82,7 @@ class ApiCluster:
         except msgspec.ValidationError as error:
             raise Failure(f"{self._login.api} is no api server that this command knows: {error}") from None
 
-    def target(self) -> Target:
+    def target(self) -> TargetPlatform:
         """What the server's containers run."""
         return self.version().runs
 

@@ -14,7 +14,7 @@ from heron_control.progress import Progress
 if TYPE_CHECKING:  # a dry run asks nobody, and so needs no gRPC
     from heron_control.inspection.inspector import LoggedProcess
     from heron_control.inspection.topology_status import TopologyStatus
-    from heron_control.packaging.fitting import Target
+    from heron_control.packaging.requirements import TargetPlatform
     from heron_control.packing.update import UpdateRequest
     from heron_control.submission.submission import Submission
     from heron_runtime.model.topology import TopologyState
@@ -38,7 +38,7 @@ class Cluster(Protocol):
     def session(self) -> AbstractContextManager[object]:
         """What is asked within shares one connection; may be nested, and may be left out."""
 
-    def target(self) -> Target | None:
+    def target(self) -> TargetPlatform | None:
         """What the topologies' packages must fit; None where this very interpreter runs them."""
 
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:

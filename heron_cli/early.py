@@ -11,7 +11,7 @@ from heron_control.packaging import definer
 from heron_runtime.spawn import warm_up
 
 SUBMIT, LOCAL, SLURM = "submit", "local", "slurm"
-SCHEDULER_NEEDS = ("heron_scheduler.shell.main", "heron_runtime.state.files")
+SCHEDULER_NEEDS = ("heron_scheduler.process", "heron_runtime.state.files")
 CHANGE_NOTHING = frozenset({"--help", "-h", "--dry-run"})
 
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heron_control.packaging.fitting import Target, misfits, pip_arguments, runs_as_here
-from heron_control.packaging.package import staged
-from heron_control.packaging.requirements import install_requirements
+from heron_control.packaging.package import open_staged_package
+from heron_control.packaging.requirements import (
+    TargetPlatform,
+    find_incompatible_modules,
+    install_requirements,
+    is_compatible,
+    pip_arguments,
+)
 from heron_control.progress import Progress
 from heron_runtime.failures import InvalidTopology, listing
 from heronry.api.errors import PackageError
 
 
-def fit(package: Path, target: Target, cluster: str, cache: Path, progress: Progress) -> None:
-    """Make the staged package one that ``target`` can import. Raises InvalidTopology.
+def fit(package: Path, target: TargetPlatform, cluster: str, cache: Path, progress: Progress) -> None:
+    """Make the open_staged_package package one that ``target`` can import. Raises InvalidTopology.
 
     The definition was made with what was installed for this interpreter; what is sent may be another installation.
     """
-    found = staged(package)
-    if found.requirements is not None and not runs_as_here(target):
+    found = open_staged_package(package)
+    if found.requirements is not None and not is_compatible(target):
         progress(f"fetching {found.requirements.name} for {target}")
         try:
             install_requirements(found, cache, pip_arguments=pip_arguments(target))
@@ -28,7 +33,7 @@ def fit(package: Path, target: Target, cluster: str, cache: Path, progress: Prog
                 "Only wheels can be fetched for another interpreter: choose versions that have one, or submit from "
                 f"Python {target.python} on {target.system} {target.machine}.",
             ) from error
-    wrong = misfits(package, target)
+    wrong = find_incompatible_modules(package, target)
     if wrong:
         raise InvalidTopology(
             f"the containers of {cluster} run {target} and cannot import {listing(wrong, 5)}",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from heron_cli.address import Address
-from heron_control.packing.runtime_config import changed_settings
+from heron_control.packing.runtime_settings import changed_settings
 from heron_control.schedulers.topology_folder import PACKAGE, load_launch
 from heron_control.submission.submission import StartFrom, Submission
 from heron_runtime.model.checkpoints import keeps_state

@@ -17,8 +17,8 @@ from heron_cli.console import indented, note, say, spinner
 from heron_cli.home import Home
 from heron_cli.options import Place, Verbose, Wait, WaitTimeout, read_property, refuse_idle_keys, typed
 from heron_cli.spark_submit import SparkOptions, check_unused, submit_to_spark
-from heron_control.packaging.definer import Said
-from heron_control.packaging.load import define_topology
+from heron_control.packaging.definer import TopologyTraits
+from heron_control.packaging.definition import define_topology
 from heron_control.packaging.package import stage_package
 from heron_control.packing import pack
 from heron_control.progress import Progress
@@ -181,7 +181,7 @@ def define(
     arguments: list[str],
     progress: Progress,
     keys: bool,
-) -> tuple[TopologyDefinition, Said]:
+) -> tuple[TopologyDefinition, TopologyTraits]:
     """Stage the package with its requirements, and ask it for its topology; and what its classes say besides.
     ``keys``: some will be drawn."""
     progress(f"staging {file}")
@@ -196,7 +196,7 @@ def define(
         from heron_runtime.net.identity import warm_up
 
         warm_up()  # we only wait now
-    said: list[Said] = []
+    said: list[TopologyTraits] = []
     definition = define_topology(
         staged.entry, topology, name, arguments, DEFINE_TIMEOUT_SECS,
         show=lambda text: say(indented(text)), tells=said.append,
@@ -241,7 +241,7 @@ def begins_with(reference: str | None, *, may_drop: bool, replace: bool) -> Star
     return StartFrom(reference, may_drop)
 
 
-def check_said(definition: TopologyDefinition, classes: Said, *, strict: bool) -> None:
+def check_said(definition: TopologyDefinition, classes: TopologyTraits, *, strict: bool) -> None:
     """What its classes say and its configuration does not bear out. Raises InvalidTopology if ``strict``."""
     check_reliability(definition, classes.hearing, strict=strict)
     check_ends(definition, classes.ends, strict=strict)

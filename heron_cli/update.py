@@ -10,7 +10,7 @@ import typer
 from heron_cli.clusters import cluster_at
 from heron_cli.console import Format, print_json, print_line, say, spinner
 from heron_cli.options import Name, Output, Place, Verbose
-from heron_control.packing.runtime_config import read_settings
+from heron_control.packing.runtime_settings import read_settings
 from heron_control.packing.update import UpdateRequest, read_parallelism
 from heron_runtime.failures import UsageError
 

@@ -15,7 +15,7 @@ from heron_apiserver.routing import MAX_NAME, AuthorizedRoute, Target, api_serve
 from heron_apiserver.submit_request import MAX_COMPONENTS
 from heron_control.inspection.inspector import SINCE_THE_START, LogReader, check_container, logged_processes
 from heron_control.inspection.status_document import to_document
-from heron_control.packing.runtime_config import read_settings
+from heron_control.packing.runtime_settings import read_settings
 from heron_control.packing.update import UpdateRequest, plan_update, read_parallelism
 from heron_runtime.failures import NotFound
 from heron_runtime.model.containers import LAST_STANDBY

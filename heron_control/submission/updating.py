@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from heron_control.inspection.inspector import Inspector
 from heron_control.inspection.topology_status import TopologyStatus, describe, expected_processes, keeps_dying
-from heron_control.packing.standstill import update_text
+from heron_control.packing.describe import update_text
 from heron_control.packing.update import PlannedUpdate, UpdateRequest, plan_update
 from heron_control.progress import Progress
 from heron_runtime.failures import Failure, Interrupted, NotFound, Unavailable
@@ -69,7 +69,7 @@ class Updating:
         if update.keeps_state:
             progress("waiting for a checkpoint")
             self._inspector.take_checkpoint(record, timeout_secs, progress, hold=True)
-        self._begin_anew = self._processes_of(update.begun_anew, record)
+        self._begin_anew = self._processes_of(update.restarted, record)
         self._failures = record.physical.generation.failures if record.physical is not None else 0
         self._grant(*update.after)
         try:

@@ -66,7 +66,7 @@ def key_from(text: str) -> Any:
     return frozen(value)
 
 
-def row_of(key: Any, start: int, end: int, accumulator: Any, monoid: Monoid) -> Row:
+def row_of(key: Any, start: int, end: int, accumulator: Any, monoid: Monoid[Any, Any]) -> Row:
     """The row of an accumulator. Raises UnsupportedKey, TypeError for a key that is not plain."""
     return Row(key_bytes(key), start, end, monoid.pack(accumulator))
 

@@ -240,7 +240,7 @@ def test_what_is_wrong_before_anything_is_written(cluster: Cluster, tmp_path: Pa
     assert "broken.zip" in cluster.heron("submit", "local", str(archive), code=7).stderr
     text = tmp_path / "notes.txt"
     text.write_text("")
-    assert "no package" in cluster.heron("submit", "local", str(text), code=7).stderr
+    assert "not a package" in cluster.heron("submit", "local", str(text), code=7).stderr
     assert cluster.heron("submit", "local", program, "--name", "no/slash", code=2).stdout == ""
     plan = json.loads(cluster.heron("submit", "local", program, "--dry-run", "--dry-run-format", "json").stdout)
     assert plan["tasks"] == 3

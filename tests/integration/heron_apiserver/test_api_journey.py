@@ -80,7 +80,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
         follower.wait(30)
         follower.stdout.close()
         refused = heron.run("update", PLACE, NAME, "--component-parallelism", "numbers:1", code=2)
-        assert "nothing would change" in refused.stderr, "with the exit code that it has on the embedded cluster"
+        assert "the update changes nothing" in refused.stderr, "with the exit code that it has on the embedded cluster"
         heron.run("deactivate", PLACE, NAME)
         wait_until(lambda: heron.query("status", PLACE, NAME)["state"] == "paused")
         heron.run("activate", PLACE, NAME)

@@ -87,7 +87,7 @@ def of_heronry(modules: set[str]) -> list[str]:
 def test_a_dry_run_imports_what_it_needs_in_both_processes(tmp_path: Path) -> None:
     command, definer = dry_run(tmp_path)
     assert "heron_cli.dry_run" in command
-    assert "heron_control.packaging.find" in definer
+    assert "heron_control.packaging.topology_lookup" in definer
     assert not found(command, OTHERS)
     assert not found(definer, (*OTHERS, *OF_THE_COMMAND))
     assert len(of_heronry(command)) <= MOST_IN_COMMAND, of_heronry(command)

@@ -12,7 +12,7 @@ from heron_cli.credentials import Login, read_credentials, write_credentials
 from heron_cli.fit import fit
 from heron_cli.home import Home
 from heron_cli.login import checked_url
-from heron_control.packaging.fitting import Target, this_interpreter
+from heron_control.packaging.requirements import TargetPlatform, this_interpreter
 from heron_runtime.failures import Failure, InvalidTopology, NotAllowed, UsageError
 
 OTHER = replace(this_interpreter(), python="3.99")
@@ -43,7 +43,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(package: Path, target: Target) -> None:
+def run(package: Path, target: TargetPlatform) -> None:
     fit(package, target, "docker", package.parent / "cache", lambda _: None)
 
 

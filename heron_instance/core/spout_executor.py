@@ -203,7 +203,7 @@ class SpoutExecutor(Executor):
         emitted, more, nothing = 0, False, False  # more: a call now might emit
         if output.draining.due and self._has_nothing_open():
             output.send_drain_barriers()
-        if not (blocked or output.draining.stands) and now_ms >= pacing.next_call_ms and self.failed is None:
+        if not (blocked or output.draining.is_draining) and now_ms >= pacing.next_call_ms and self.failed is None:
             emitted, more = self._run_burst(self.room())
             now_ms = self.task.clock() * 1000
             if self._dropped():
@@ -358,7 +358,7 @@ class SpoutExecutor(Executor):
             return 0.0
         return ms_until_first(
             now_ms,
-            None if blocked or self.output.draining.stands else self._pacing.next_call_ms,
+            None if blocked or self.output.draining.is_draining else self._pacing.next_call_ms,
             self._window_opening_ms(),
             self.output.deadline_ms(gap_ms),
             self._next_expiry_ms if self.pending.count else None,

@@ -271,7 +271,7 @@ class ExecutorLoop:
             return
         match item:
             case CommandArrived():
-                checkpointer.apply_command(item.wish)
+                checkpointer.apply_command(item.command)
             case Linked(generation) if generation == checkpointer.generation:
                 checkpointer.linked()
             case Unlinked(generation) if generation == checkpointer.generation:

@@ -62,7 +62,7 @@ class LeaveRequested:
 class CommandArrived:
     """A checkpoint command of the master has arrived."""
 
-    wish: CheckpointCommand
+    command: CheckpointCommand
 
 
 @dataclass(frozen=True, slots=True)

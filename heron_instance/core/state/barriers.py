@@ -251,10 +251,10 @@ def read_barrier(frame: Frame) -> Barrier:
 
 
 class UpdateDrain:
-    """StatePart of one executor in updates that drain channels."""
+    """Part of one executor in updates that drain channels."""
 
     def __init__(self, plan: PhysicalPlan, task: int, now_ms: float) -> None:
-        self.stands = False  # an update is in progress
+        self.is_draining = False  # an update is in progress
         self.quiet = False  # and no tick fires, no spout is called and no ack delivered
         self.report = TaskReport(0)
         self._task = task
@@ -268,7 +268,7 @@ class UpdateDrain:
     @property
     def due(self) -> bool:
         """True if barriers are due as soon as no work is in progress (a spout: and no root is open)."""
-        return self.stands and not self.quiet and self._seen >= set(channel_tasks(self._plan, self._name)[0])
+        return self.is_draining and not self.quiet and self._seen >= set(channel_tasks(self._plan, self._name)[0])
 
     def follow(self, plan: PhysicalPlan, now_ms: float) -> None:
         """Apply a new plan. An older plan is ignored."""
@@ -278,10 +278,10 @@ class UpdateDrain:
     def _follow(self, plan: PhysicalPlan, now_ms: float) -> None:
         self._plan = plan
         number, standstill = plan.version.number, plan.standstill
-        self.stands = standstill is not UpdatePhase.NONE
+        self.is_draining = standstill is not UpdatePhase.NONE
         self.quiet = standstill is UpdatePhase.SETTLING
         self._say(number if self.quiet and self._aligned else 0)
-        if self.stands:
+        if self.is_draining:
             secs = setting(plan.topology.config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
             self._until_ms = now_ms + DRAIN_TIMEOUT_FACTOR * 1000 * secs
         if standstill is UpdatePhase.DRAINING:
@@ -310,13 +310,13 @@ class UpdateDrain:
 
     def tick(self, now_ms: float) -> None:
         """Resume if the drain has timed out."""
-        if self.stands and now_ms >= self._until_ms:
-            self.stands = self.quiet = False
+        if self.is_draining and now_ms >= self._until_ms:
+            self.is_draining = self.quiet = False
             self._say(0)
 
     def deadline_ms(self) -> float | None:
         """Return when ``tick`` changes something, or None."""
-        return self._until_ms if self.stands else None
+        return self._until_ms if self.is_draining else None
 
     def _expect(self, number: int) -> None:
         if number > self._number:
@@ -330,6 +330,6 @@ class UpdateDrain:
 
     def check(self) -> None:
         """Assert every invariant."""
-        assert self.stands or not self.quiet
+        assert self.is_draining or not self.quiet
         assert not self._aligned or self._aligned == self._plan.version.number, "a report about another plan"
         assert self.report.aligned == self._aligned

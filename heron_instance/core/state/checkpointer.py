@@ -253,19 +253,19 @@ class TaskCheckpointer:
         ):
             self._runs = self._runs or generation.incarnation(task_participant(self._task)) == self._incarnation
 
-    def apply_command(self, wish: CheckpointCommand) -> None:
+    def apply_command(self, command: CheckpointCommand) -> None:
         """Apply a command of the master. Old commands change nothing."""
         participant = self._participant
-        if wish.generation != self.generation or not self._runs:
+        if command.generation != self.generation or not self._runs:
             return
-        participant.timeout_ms = wish.timeout_ms
-        participant.over(wish.over)
-        if self._begin is not None and self._begin.checkpoint <= wish.over:
+        participant.timeout_ms = command.timeout_ms
+        participant.over(command.over)
+        if self._begin is not None and self._begin.checkpoint <= command.over:
             self._begin = None
-        if participant.completed(wish.complete):
-            self.state.completed(wish.complete)
-        if wish.under:
-            self._begin = participant.begin(wish.under, wish.turn) or self._begin
+        if participant.completed(command.complete):
+            self.state.completed(command.complete)
+        if command.under:
+            self._begin = participant.begin(command.under, command.turn) or self._begin
         self._update_report()
 
     def linked(self) -> None:

@@ -140,7 +140,7 @@ def read_part(
     """Yield the task's own state, if any (group ``TASK_STATE``), then the blocks of these groups.
 
     Args:
-        part: StatePart to read.
+        part: The part to read.
         read: Returns bytes of the file for an offset and a size, fewer at its end; may raise OSError.
         groups: Bit set of key groups.
         codec: Codec of the rows.

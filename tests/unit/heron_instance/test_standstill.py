@@ -69,14 +69,14 @@ def test_a_bolt_is_silent_once_it_has_the_plan_and_the_barrier_of_each_task_abov
 def test_it_settles_and_goes_on_with_the_plans_that_say_so() -> None:
     task = UpdateDrain(plan(1), SPOUT, 0.0)
     task.follow(plan(NUMBER, UpdatePhase.DRAINING), 10.0)
-    assert (task.stands, task.due, task.quiet) == (True, True, False), "a spout waits for nobody's barrier"
+    assert (task.is_draining, task.due, task.quiet) == (True, True, False), "a spout waits for nobody's barrier"
     assert [frame.destination_task for frame in task.barriers()] == [3, 4, 5]
     task.follow(plan(NUMBER - 1), 20.0)
     assert task.quiet, "an older plan is refused"
     task.follow(plan(NUMBER + 1, UpdatePhase.SETTLING), 30.0)
     assert (task.quiet, task.due, task.report.aligned) == (True, False, NUMBER + 1), "it goes by the new plan"
     task.follow(plan(NUMBER + 2), 40.0)
-    assert (task.stands, task.quiet, task.report.aligned) == (False, False, 0)
+    assert (task.is_draining, task.quiet, task.report.aligned) == (False, False, 0)
     task.check()
 
 
@@ -100,9 +100,9 @@ def test_it_goes_on_by_itself_when_nobody_decides_anything() -> None:
         deadline = task.deadline_ms()
         assert deadline == 1_000.0 + DRAIN_TIMEOUT_FACTOR * 2_000
         task.tick(deadline - 1)
-        assert task.stands
+        assert task.is_draining
         task.tick(deadline)
-        assert (task.stands, task.quiet, task.due, task.deadline_ms()) == (False, False, False, None)
+        assert (task.is_draining, task.quiet, task.due, task.deadline_ms()) == (False, False, False, None)
         task.check()
 
 

@@ -14,7 +14,7 @@ from heron_cli.home import Home
 from heron_cli.options import Output, Verbose, read_property, refuse_idle_keys
 from heron_runtime.failures import NotFound, UsageError, did_you_mean, listing
 from heron_runtime.model.settings import ALL_SETTINGS, STATE_KEYS
-from heronry.api.config import USER_PREFIX, normalise
+from heronry.api.config import USER_PREFIX, normalize_config
 from heronry.api.config_values import user_value
 
 
@@ -52,7 +52,7 @@ def config(
             raise UsageError(
                 f"{key} is for {listing(OF_HOME)}", f"The api server of {name} has its store's address at its start."
             )
-        checked = normalise({**mine, key: plain}, where=str(home.config_file), component=False)
+        checked = normalize_config({**mine, key: plain}, where=str(home.config_file), component=False)
         home.write_config({**everything, name: checked})
         say(f"{key} = {plain!r} for topologies submitted to {name} from now on")
     elif action is Action.UNSET:

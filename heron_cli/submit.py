@@ -27,7 +27,7 @@ from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.settings import OF_SUBMIT, STATE_KEYS, Keys, setting
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heronry.api.component import AT_LEAST_ONCE
-from heronry.api.config import USER_PREFIX, normalise
+from heronry.api.config import USER_PREFIX, normalize_config
 from heronry.api.config_values import BadValue, user_value
 from heronry.api.reliability_hints import (
     RELIABILITY_CURE,
@@ -37,7 +37,7 @@ from heronry.api.reliability_hints import (
     reliability_unsaid,
     shown_again_note,
 )
-from heronry.api.validate import problems_of
+from heronry.api.validate import validate_definition
 
 if TYPE_CHECKING:  # a dry run begins nothing
     from heron_control.submission.submission import StartFrom
@@ -143,7 +143,7 @@ def submit(
     check_given(file, name)
     given = own_settings(own, address.cluster)
     home = Home.of_user()
-    configured = normalise(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
+    configured = normalize_config(home.read_config().get(address.cluster, {}), where="config.yaml", component=False)
     refuse_idle_keys(configured, address.cluster)
     home.prepare()
     home.need_space()
@@ -320,12 +320,12 @@ def configure(definition: TopologyDefinition, configured: dict[str, Any], given:
         if key.startswith(OF_CHECKPOINTS) and setting(merged, Keys.TOPOLOGY_RELIABILITY_MODE) != "EFFECTIVELY_ONCE":
             raise UsageError(f"{key} has no effect: {definition.name} keeps no state", "Leave it out.")
     submitted = {key: merged.pop(key) for key in OF_SUBMIT if key in merged}
-    plain = {**submitted, **normalise(merged, where=definition.name, component=False, operator=True)}
+    plain = {**submitted, **normalize_config(merged, where=definition.name, component=False, operator=True)}
     for spec in definition.components:
         for key in above.keys() & spec.config.keys():
             note(f"component {spec.name} has its own {key} = {spec.config[key]!r}, which stands")
     whole = dataclasses.replace(definition, config=plain)
-    problems = problems_of(whole)
+    problems = validate_definition(whole)
     if problems:
         raise InvalidTopology("\n".join(problems), "Leave the setting out, or change the topology.")
     return whole

@@ -17,8 +17,8 @@ from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import OF_SUBMIT, Keys
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heronry.api.config import examine
-from heronry.api.validate import problems_of
+from heronry.api.config import check_config
+from heronry.api.validate import validate_definition
 
 NEEDED = ("name", "cluster", "role", "environment")
 OPTIONAL = (
@@ -105,15 +105,15 @@ def check_definition(definition: TopologyDefinition, fields: SubmitFields) -> Pa
     """The packing plan of a definition that can run. Raises Rejected with every fault, ``PackingError`` included."""
     if len(definition.components) > MAX_COMPONENTS:
         raise Rejected([f"a topology has at most {MAX_COMPONENTS} components, this one {len(definition.components)}"])
-    problems = problems_of(definition)
+    problems = validate_definition(definition)
     if definition.name != fields.name:
         problems.append(f"the definition is of {definition.name!r}, the request of {fields.name!r}")
     if not is_safe_name(definition.id) or not definition.id.startswith(definition.name):
         problems.append(f"the definition's id {definition.id[:64]!r} does not begin with its name")
     plain = {key: value for key, value in definition.config.items() if key not in OF_SUBMIT}
-    problems += examine(plain, component=False, operator=True)[1]
+    problems += check_config(plain, component=False, operator=True)[1]
     for spec in definition.components:
-        problems += [f"{spec.name}: {fault}" for fault in examine(spec.config, component=True, operator=False)[1]]
+        problems += [f"{spec.name}: {fault}" for fault in check_config(spec.config, component=True, operator=False)[1]]
     if not problems:
         try:
             return pack(definition)
@@ -143,7 +143,7 @@ def _settings(text: str) -> tuple[dict[str, Any], list[str]]:
         return {}, ["settings is a JSON object of heron.* keys"]
     problems = [f"settings holds heron.* keys only, not {key[:64]!r}" for key in found if not key.startswith("heron.")]
     problems += [f"{key} is the cluster's own" for key in FORBIDDEN_SETTINGS if key in found]
-    plain, faults = examine({k: v for k, v in found.items() if k.startswith("heron.")}, component=False)
+    plain, faults = check_config({k: v for k, v in found.items() if k.startswith("heron.")}, component=False)
     return plain, problems + faults
 
 

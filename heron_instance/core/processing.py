@@ -22,7 +22,7 @@ from heron_instance.core.collector import CannotDefer, DeferredEmits
 from heron_instance.core.input_batch import ACKED, OPEN, InputBatch
 from heron_instance.core.task import TaskRuntime
 from heron_runtime.model.dataflow import MAX_REASON_TEXT
-from heronry.api.dead_letters import DeadLetter, stream_of
+from heronry.api.dead_letters import DeadLetter, dead_letter_stream
 from heronry.api.tuples import Tuple, TupleBatch
 
 
@@ -60,7 +60,7 @@ class DeadLetterProcessor:
     @classmethod
     def of(cls, task: TaskRuntime, collector: BoltCollector) -> DeadLetterProcessor | None:
         """Return the processor of a bolt with dead letters, else None."""
-        stream = stream_of(type(task.component))
+        stream = dead_letter_stream(type(task.component))
         return cls(task, collector, stream) if stream and task.stateful is not None else None
 
     def process(self, work: BatchCursor, limit: int) -> None:

@@ -40,7 +40,7 @@ from heron_runtime.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.data import Frame, Verdict
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.hooks import TaskHook

@@ -21,8 +21,8 @@ import numpy as np
 from heron_instance.core.emit_gate import EmitBudget
 from heron_instance.core.pending import PendingTable, SettledRoots
 from heron_instance.core.spout_collector import SpoutCollector
+from heron_instance.core.task import TaskRuntime
 from heron_instance.core.task_metrics import RootMetrics
-from heron_instance.core.user_code import Hooks, UserCode, UserErrors
 from heron_runtime.model.dataflow import FailKind, FailReason
 from heron_runtime.model.metrics import (
     ACK_COUNT,
@@ -35,6 +35,7 @@ from heron_runtime.model.metrics import (
 )
 from heron_runtime.wire.data import Reason, Verdict
 from heronry.api.component import Spout
+from heronry.api.reliability_hints import reliability_unsaid, untracked_note
 
 MAX_UNDELIVERED = 65_536  # settled roots that may wait while one call of the spout lasts
 log = logging.getLogger(__name__)
@@ -44,36 +45,35 @@ class AckDelivery:
     """Settles verdicts and delivers acks and fails to one spout task.
 
     Args:
-        room: Returns the number of rows that ``ack`` and ``fail`` may emit, or None while they must not be called.
-        untracked_note: Warning to log at the first message id that nothing tracks.
+        task: The spout task.
+        pending: Table of its open roots.
+        collector: Collector of its emits.
+        budget: Emit budget of ``ack`` and ``fail``.
+        room: Returns the number of rows that they may emit, or None while they must not be called.
     """
 
     def __init__(
         self,
-        spout: Any,
+        task: TaskRuntime,
         pending: PendingTable,
         collector: SpoutCollector,
-        hooks: Hooks,
-        errors: UserErrors,
-        count: Callable[[str, float], None],
-        figures: RootMetrics,
-        user_code: UserCode,
         budget: EmitBudget,
         room: Callable[[], int | None],
-        untracked_note: str = "",
     ) -> None:
-        self._spout = spout
+        streams = {out.number: out.name for out in task.router.streams.values()}
+        spout = self._spout = task.component
         self._pending = pending
         self._collector = collector
-        self._hooks = hooks
-        self._errors = errors
-        self._count = count
-        self._metrics = figures
-        self._user_code = user_code
         self._budget = budget
         self._room = room
-        self._untracked_note = untracked_note
-        self._wants_ack = type(spout).ack is not Spout.ack and not errors.strict
+        self._hooks = task.hooks
+        self._errors = task.errors
+        self._user_code = task.user_code
+        self._count = task.counts.count
+        self._metrics = RootMetrics(streams, task.counts.count, task.telemetry)
+        # A warning for the first message id that nothing tracks.
+        self._untracked_note = untracked_note(task.name) if reliability_unsaid(task.config) else ""
+        self._wants_ack = type(spout).ack is not Spout.ack and not task.errors.strict
         self._wants_fail = type(spout).fail is not Spout.fail
         self._wants_reason = takes_reason(spout.fail)
         self._verdicts: deque[Verdict] = deque()
@@ -136,10 +136,10 @@ class AckDelivery:
             while self._undelivered and not self._budget.is_exhausted:
                 settled, reason = self._undelivered.popleft()
                 ids = settled.ids
-                told = self._deliver_acked(settled) if reason is None else self._deliver_failed(settled, reason)
-                self.undelivered_count -= told
-                if told < len(ids):
-                    rest = SettledRoots(ids[told:], settled.streams[told:], settled.ages_ms[told:])
+                count = self._deliver_acked(settled) if reason is None else self._deliver_failed(settled, reason)
+                self.undelivered_count -= count
+                if count < len(ids):
+                    rest = SettledRoots(ids[count:], settled.streams[count:], settled.ages_ms[count:])
                     self._undelivered.appendleft((rest, reason))
         finally:
             self._end()
@@ -177,9 +177,9 @@ class AckDelivery:
         ids = settled.ids
         if not self._hooks:
             return self._call_acks(ids)
-        for told, (tup_id, age) in enumerate(zip(ids, settled.ages_ms.tolist(), strict=True)):
+        for count, (tup_id, age) in enumerate(zip(ids, settled.ages_ms.tolist(), strict=True)):
             if self._budget.is_exhausted:
-                return told
+                return count
             self._hooks.spout_ack(tup_id, age)
             if self._wants_ack:
                 self._call_acks([tup_id])
@@ -204,9 +204,9 @@ class AckDelivery:
 
     def _deliver_failed(self, settled: SettledRoots, reason: Reason) -> int:
         """Return the number of roots delivered."""
-        for told, (tup_id, age) in enumerate(zip(settled.ids, settled.ages_ms.tolist(), strict=True)):
+        for count, (tup_id, age) in enumerate(zip(settled.ids, settled.ages_ms.tolist(), strict=True)):
             if self._budget.is_exhausted:
-                return told
+                return count
             why = FailReason(reason.kind, reason.component, reason.task, reason.message, reason.traceback, age)
             if self._hooks:
                 self._hooks.spout_fail(tup_id, age, why)

@@ -13,17 +13,16 @@ their edges are drawn, so it always carries every edge drawn on its tuple.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from heron_instance.core.collector import TaskCollector
+from heron_instance.core.collector import Admit, TaskCollector
 from heron_instance.core.groupings import EVERYTHING, KEY_TYPES, RoutedRows, Row
-from heron_instance.core.input_batch import ACKED, FAILED, OPEN, AckedTuples, FailureBuffer, InputBatch, acks_by_task
-from heron_instance.core.outbox import Flush, Outbox, RootColumns, RoutedSegment
-from heron_instance.core.output_streams import OutputStream, Router
-from heron_instance.core.user_code import Hooks
+from heron_instance.core.input_batch import ACKED, FAILED, OPEN, AckedTuples, InputBatch, acks_by_task
+from heron_instance.core.outbox import Flush, RootColumns, RoutedSegment
+from heron_instance.core.output_streams import OutputStream
+from heron_instance.core.task import TaskRuntime
 from heron_runtime.model.copies import IMMUTABLE, copied_row
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import DEFAULT_STREAM
@@ -34,31 +33,16 @@ AnchorSet = tuple[tuple[Any, int], ...]  # (batch, index) of each anchor
 
 
 class BoltCollector(TaskCollector):
-    """Collector of one bolt task.
+    """Collector of one bolt task."""
 
-    Args:
-        auto_anchor: Anchor emits to the tuple at ``index`` (BasicBolt).
-    """
-
-    def __init__(
-        self,
-        router: Router,
-        outbox: Outbox,
-        failures: FailureBuffer,
-        hooks: Hooks,
-        rng: np.random.Generator,
-        tracked: bool,
-        lock: AbstractContextManager[Any],
-        auto_anchor: bool,
-        wake_if_idle: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(router, outbox, rng, tracked, lock, wake_if_idle)
-        self.auto_anchor = auto_anchor
+    def __init__(self, task: TaskRuntime, admit: Admit, rng: np.random.Generator) -> None:
+        super().__init__(task, admit, rng)
+        self.auto_anchor = bool(getattr(task.component, "auto_anchor", False))  # BasicBolt: anchor to ``index``
         self.batch: InputBatch | None = None  # the current batch
         self.index = UNANCHORED  # the current tuple, set by the executor for BasicBolt and deferred calls
         self.ignored_settles = 0
-        self._failures = failures
-        self._hooks = hooks
+        self._failures = task.failures
+        self._hooks = task.hooks
         self._anchor_sets: list[AnchorSet] = []
         self._touched: dict[int, InputBatch] = {}  # older batches with new acks
         self._acked: list[AckedTuples] = []
@@ -70,9 +54,9 @@ class BoltCollector(TaskCollector):
 
     def fast_emit(self, out: OutputStream) -> Callable[..., list[int] | None]:
         """Return an ``emit`` for rows with no anchor or one anchor in the current batch."""
-        rows, kept, width, carefully = out.rows, out.anchors, out.width, self.emit_row
+        rows, anchor_list, width, carefully = out.rows, out.anchors, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
-        unkeyed = [position for position in range(width) if position != key]  # a key is immutable
+        unkeyed = [position for position in range(width) if position != key]  # a key is a scalar
         row_of, check_keys, width_error = out.row_of, out.check_keys, out.width_error
         tracked, auto_anchor, admit, collector = self.tracked, self.auto_anchor, self.admit, self
 
@@ -108,9 +92,9 @@ class BoltCollector(TaskCollector):
                     and batch is not None
                     and not batch.state[anchors.index]
                 ):
-                    kept.append(anchors.index)
+                    anchor_list.append(anchors.index)
                 elif anchors is None:
-                    kept.append(collector.index if auto_anchor else UNANCHORED)
+                    anchor_list.append(collector.index if auto_anchor else UNANCHORED)
                 else:
                     return carefully(values, anchors)
             rows.append(values)
@@ -118,25 +102,30 @@ class BoltCollector(TaskCollector):
 
         return emit
 
-    def anchors_of(self, given: Sequence[Tuple]) -> Iterable[int]:
+    def anchors_of(self, user_anchors: Sequence[Tuple]) -> Iterable[int]:
         """Return one number for each row. The whole current batch is a special case without a loop."""
         batch = self.batch
-        if batch is not None and isinstance(given, TupleBatch) and given.origin is batch and not any(batch.state):
-            return range(len(given))  # no tuple of it is settled
-        return [self.anchor_of(anchor) for anchor in given]
+        if (
+            batch is not None
+            and isinstance(user_anchors, TupleBatch)
+            and user_anchors.origin is batch
+            and not any(batch.state)
+        ):
+            return range(len(user_anchors))  # no tuple of it is settled
+        return [self.anchor_of(anchor) for anchor in user_anchors]
 
-    def anchor_of(self, given: Any) -> int:
+    def anchor_of(self, user_anchors: Any) -> int:
         """Return the number for these anchors.
 
         Raises:
             ValueError: An anchor is settled already.
             TypeError: An anchor is not a tuple.
         """
-        if given is None:
+        if user_anchors is None:
             return self.index if self.auto_anchor else UNANCHORED
-        found = (given,) if isinstance(given, Tuple) else tuple(given)
-        hung: list[tuple[Any, int]] = []
-        for anchor in found:
+        anchors = (user_anchors,) if isinstance(user_anchors, Tuple) else tuple(user_anchors)
+        pairs: list[tuple[Any, int]] = []
+        for anchor in anchors:
             if not isinstance(anchor, Tuple):
                 raise TypeError(f"an anchor must be an input tuple, not {type(anchor).__name__}")
             if not isinstance(anchor.batch, InputBatch):
@@ -145,13 +134,13 @@ class BoltCollector(TaskCollector):
                 raise ValueError(
                     f"{anchor!r} cannot be an anchor: it is acked or failed already\nhint: emit first, then ack"
                 )
-            if anchor.batch is self.batch and len(found) == 1:
+            if anchor.batch is self.batch and len(anchors) == 1:
                 return anchor.index
             if anchor.batch.roots is not None:
-                hung.append((anchor.batch, anchor.index))
-        if not hung:
+                pairs.append((anchor.batch, anchor.index))
+        if not pairs:
             return UNANCHORED
-        self._anchor_sets.append(tuple(hung))
+        self._anchor_sets.append(tuple(pairs))
         return UNANCHORED - len(self._anchor_sets)
 
     # Acking and failing.
@@ -227,11 +216,11 @@ class BoltCollector(TaskCollector):
 
     def fail_indices(self, batch: InputBatch, indices: list[int], error: BaseException, traceback: str) -> None:
         """Fail those of these tuples that are not settled, since user code raised."""
-        still = [i for i in indices if batch.state[i] == OPEN]
-        for i in still:
+        open_indices = [i for i in indices if batch.state[i] == OPEN]
+        for i in open_indices:
             batch.state[i] = FAILED
-        if still:
-            self._failures.add(batch, still, FailKind.EXCEPTION, f"{type(error).__name__}: {error}", traceback)
+        if open_indices:
+            self._failures.add(batch, open_indices, FailKind.EXCEPTION, f"{type(error).__name__}: {error}", traceback)
 
     def refused(self, roots: int) -> None:
         """Count roots that have failed here, by the stream of the batch read last."""
@@ -279,8 +268,8 @@ class BoltCollector(TaskCollector):
             return
         places = np.array(anchors, dtype=np.int64)
         low, high = int(places.min()), int(places.max())
-        in_hand = self.batch is not None and self.batch.roots is not None
-        if low >= UNANCHORED and (high < 0 or not in_hand):
+        is_tracked = self.batch is not None and self.batch.roots is not None
+        if low >= UNANCHORED and (high < 0 or not is_tracked):
             self._route_untracked(out, parts)
         elif low >= 0 and self.batch is not None and self.batch.single:
             self._route_single(out, parts, places, self.batch)
@@ -306,11 +295,11 @@ class BoltCollector(TaskCollector):
         for part in parts:
             anchors = places[part.at]
             mask = anchors >= 0
-            hung = anchors[mask]
-            roots, widths = batch.roots[hung], mask.astype(np.uint32)
+            anchored = anchors[mask]
+            roots, widths = batch.roots[anchored], mask.astype(np.uint32)
             for task in part.tasks:
-                keys = self._draw(len(hung))
-                batch.draw_edges(hung, keys)
+                keys = self._draw(len(anchored))
+                batch.draw_edges(anchored, keys)
                 self._outbox.add((task,), RoutedSegment(out.number, RootColumns.MANY, part.rows, roots, keys, widths))
 
     def _route_general(self, out: OutputStream, parts: list[RoutedRows], anchors: list[int]) -> None:
@@ -323,10 +312,10 @@ class BoltCollector(TaskCollector):
                 keys: list[int] = []
                 widths = np.zeros(len(part.rows), dtype=np.uint32)
                 for row, place in enumerate(places):
-                    hung = self._draw_copy(anchors[place])
-                    widths[row] = len(hung)
-                    roots += hung.keys()
-                    keys += hung.values()
+                    copy_keys = self._draw_copy(anchors[place])
+                    widths[row] = len(copy_keys)
+                    roots += copy_keys.keys()
+                    keys += copy_keys.values()
                 columns = np.array(roots, dtype=np.uint64), np.array(keys, dtype=np.uint64)
                 self._outbox.add((task,), RoutedSegment(out.number, RootColumns.MANY, part.rows, *columns, widths))
 
@@ -335,10 +324,10 @@ class BoltCollector(TaskCollector):
         if anchor == UNANCHORED:
             return {}
         anchors: AnchorSet = ((self.batch, anchor),) if anchor >= 0 else self._anchor_sets[UNANCHORED - 1 - anchor]
-        hung: dict[int, int] = {}
+        copy_keys: dict[int, int] = {}
         for batch, index in anchors:
             key = int(self._draw())
             batch.draw_edge(index, key)
             for root in batch.roots_of(index):
-                hung[root] = hung.get(root, 0) ^ key
-        return hung
+                copy_keys[root] = copy_keys.get(root, 0) ^ key
+        return copy_keys

@@ -12,22 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from heron_instance.core.bolt_collector import BoltCollector
-from heron_instance.core.emit_gate import EmitGate
-from heron_instance.core.executor import RunResult, ms_until_first
+from heron_instance.core.collector import Admit, RowFilter
+from heron_instance.core.executor import Executor, RunResult, ms_until_first
 from heron_instance.core.flow_control import AdaptiveQueue, TupleWeightEstimator
-from heron_instance.core.gates import Gates
 from heron_instance.core.input_batch import FAILED, OPEN, InputBatch, batch_kind
 from heron_instance.core.outbox import Flush
-from heron_instance.core.output import TaskOutput
 from heron_instance.core.processing import BatchCursor, BatchProcessor
-from heron_instance.core.task import ExecutorSetup, TaskRuntime
+from heron_instance.core.task import ExecutorSetup
 from heron_instance.core.task_metrics import InputMetrics
-from heron_instance.core.user_code import UserCodeFailed
 from heron_instance.core.values_codec import ValuesError
 from heron_runtime.model.dataflow import FailKind
-from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.wire.data import BARRIER, Frame, Verdict
+from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.tuples import tick_tuple
 
 BATCH_TUPLES = 1024
@@ -65,29 +61,17 @@ class Ticks:
         return True
 
 
-class BoltExecutor:
+class BoltExecutor(Executor):
     """Executor of one bolt task."""
 
-    paused = False  # only spouts pause
+    collector: BoltCollector
 
     def __init__(self, setup: ExecutorSetup) -> None:
-        task = self.task = TaskRuntime(setup)
-        component = task.component
+        self.weight_estimator = TupleWeightEstimator(hasattr(setup.component, "process_batch"))
+        super().__init__(setup, self.weight_estimator)
+        task = self.task
         self.data_in = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES))
         self.taken_weight = 0
-        self.collector = BoltCollector(
-            task.router,
-            task.outbox,
-            task.failures,
-            task.hooks,
-            setup.rng,
-            task.tracked,
-            task.user_code.lock,
-            bool(getattr(component, "auto_anchor", False)),
-            task.user_code.wake_if_idle,
-        )
-        self.output = TaskOutput(task, self.collector, setup.plan)
-        self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)
         self._processing = BatchProcessor(task, self.collector)
         self._frames: deque[tuple[Frame, float]] = deque()
         self._work: BatchCursor | None = None
@@ -97,67 +81,22 @@ class BoltExecutor:
         self._gap_ms = self.output.interval_ms / 5  # between flushes of an idle bolt: isolated messages are expensive
         self._sources = _input_streams(setup)
         self._metrics = InputMetrics(task.counts.count, task.telemetry)
-        self.weight_estimator = TupleWeightEstimator(self._processing.batchwise)
-        self.output.on_flush = self._flushed
-        self.gates, self.stateful = Gates.of(task, self.output, self.collector), task.stateful
         self._busy_since_ms: float | None = None  # with current input, or blocked; None: idle
         self._done = 0  # tuples in this run
         self._credit_bytes = 0  # as reported last
         self._reported_weight = -1
-        task.context.on_hooks_changed(self._attach)
 
-    # For the loop.
+    def _make_collector(self, setup: ExecutorSetup, admit: Admit) -> BoltCollector:
+        return BoltCollector(self.task, admit, setup.rng)
 
-    @property
-    def full(self) -> bool:
-        """True while data-out is full."""
-        return self.output.data_out.full
-
-    @property
-    def failed(self) -> UserCodeFailed | None:
-        """Set once user code has raised under the policy ``restart``."""
-        return self.task.errors.failed
-
-    def start(self) -> None:
-        """Attach the collector and initialize user code. Raises the exceptions of user code."""
-        self._attach()
-        self.task.initialize()
-
-    def _attach(self) -> None:
-        hooks = self.task.hooks
-        self.task.attach(self.collector, *([hooks.bolt_emits] if hooks else []))
-
-    # What arrives.
+    def _row_filters(self) -> list[RowFilter]:
+        return [self.task.hooks.bolt_emits] if self.task.hooks else []
 
     def on_frames(self, now_ms: float, frames: list[Frame]) -> None:
         """Queue input frames."""
         for frame in frames:
             self._frames.append((frame, now_ms))
             self.data_in.add(frame.weight())
-
-    def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
-        """Ignore verdicts: a bolt has no roots of its own."""
-
-    def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
-        """Apply a new plan."""
-        self.output.follow(now_ms, plan)
-
-    def on_pause(self, now_ms: float, paused: bool) -> None:
-        """Ignore pauses: only spouts pause."""
-
-    def on_stream_manager(self, now_ms: float, incarnation: int) -> None:
-        """Ignore a hello: a bolt has no roots of its own to lose."""
-
-    def on_wake(self, now_ms: float) -> None:
-        """Do nothing: the next run handles everything."""
-
-    def on_weights(self, now_ms: float, weights: Mapping[int, int]) -> None:
-        """Set the weights of tuples for downstream tasks."""
-        self.task.outbox.weigh(weights)
-
-    def on_sent(self, now_ms: float, sent_weight: int) -> None:
-        """Take the weight of sent frames out of data-out."""
-        self.output.data_out.remove(sent_weight)
 
     # Work.
 
@@ -168,9 +107,9 @@ class BoltExecutor:
         output.data_out.adjust(now_ms)
         self.data_in.adjust(now_ms)
         self.task.state.pass_time()
-        gates = self.gates
-        if gates is not None:
-            gates.run_due_work(now_ms)
+        quiet_points = self.quiet_points
+        if quiet_points is not None:
+            quiet_points.run_due_work(now_ms)
         output.draining.tick(now_ms)
         if self.failed is None and not output.data_out.full:
             if not self._is_quiet():
@@ -180,13 +119,15 @@ class BoltExecutor:
                 if self._work is None and output.draining.due:  # all that came before the barriers is processed
                     output.send_drain_barriers()
             if self._work is not None:
-                self._piece(self._work)
+                self._process_piece(self._work)
                 now_ms = self.task.clock() * 1000
             else:
                 self.collector.route_pending()  # emits and acks of other threads of the component
         else:
             self.task.counts.count("__out-queue-full-count", 1)
-        idle = self._work is None and (not self._frames or (gates is not None and gates.stateful.is_halted))
+        idle = self._work is None and (
+            not self._frames or (self.checkpointer is not None and self.checkpointer.is_halted)
+        )
         self._count_settled()
         flushes = output.take_due(now_ms, idle, self._gap_ms)
         self._weigh(now_ms, now_ms - began_ms)
@@ -197,7 +138,7 @@ class BoltExecutor:
 
     def _is_quiet(self) -> bool:
         """Return True while a drain or a checkpoint halts the ticks."""
-        return self.output.draining.quiet or (self.gates is not None and self.gates.stateful.is_halted)
+        return self.output.draining.quiet or (self.checkpointer is not None and self.checkpointer.is_halted)
 
     def _weigh(self, now_ms: float, elapsed_ms: float) -> None:
         """Update the weight of input tuples by the time they take and the output they cause."""
@@ -233,12 +174,6 @@ class BoltExecutor:
         self.collector.route_pending()
         return self.output.take_all(now_ms)
 
-    def _flushed(self, flush: Flush) -> None:
-        if self.gates is not None:
-            self.gates.stateful.flushed(flush)
-        if self.task.outbox.weights:
-            self.weight_estimator.add_flush(flush)
-
     def _wait_ms(self, now_ms: float, idle: bool) -> float | None:
         data_out = self.output.data_out
         if self.failed is not None or (not idle and not data_out.full):
@@ -249,7 +184,7 @@ class BoltExecutor:
             None if data_out.full or self._is_quiet() else self._ticks.next_ms,
             data_out.deadline_ms(),
             self.data_in.deadline_ms(),
-            self.gates.stateful.deadline_ms() if self.gates is not None else None,
+            self.checkpointer.deadline_ms() if self.checkpointer is not None else None,
         )
 
     def _new_credit(self) -> int | None:
@@ -269,20 +204,24 @@ class BoltExecutor:
         rows: list[tuple[Any, ...]] = []
         kind = None
         arrived_ms = seconds = 0.0
-        clock, gates = self.task.clock, self.gates
+        clock, quiet_points = self.task.clock, self.quiet_points
         while self._frames:
             frame, came_ms = self._frames[0]
             if frames and (kind is None or batch_kind(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
                 break
             begun = bool(frames)  # no batch spans a barrier
-            if not gates.can_take(frame, begun) if gates is not None else begun and frame.codec == BARRIER:
+            if (
+                not quiet_points.can_take(frame, begun)
+                if quiet_points is not None
+                else begun and frame.codec == BARRIER
+            ):
                 break
             self._frames.popleft()
             self.taken_weight += frame.weight()
             self.data_in.remove(frame.weight())
             if frame.codec == BARRIER:
-                if gates is not None:
-                    gates.barrier(frame)
+                if quiet_points is not None:
+                    quiet_points.barrier(frame)
                 else:
                     self.output.draining.barrier(frame)
                 continue
@@ -320,7 +259,7 @@ class BoltExecutor:
         batch = self._batch([frame], arrived_ms)
         self.task.failures.add(batch, list(range(batch.count)), kind, message)
 
-    def _piece(self, work: BatchCursor) -> None:
+    def _process_piece(self, work: BatchCursor) -> None:
         """Process some tuples of the current batch. Its turn ends when none is left."""
         clock = self.task.clock
         started = clock()
@@ -355,12 +294,12 @@ class BoltExecutor:
         text = f"{self.task.name} task {self.task.id} stopped before it processed the tuple"
         if self._work is not None:
             work = self._work
-            in_hand = self._processing.first_open(work)
-            self._processing.settle(work, in_hand)
-            still = [i for i in range(in_hand, work.count) if work.batch.state[i] == OPEN]
-            for i in still:
+            first_open = self._processing.first_open(work)
+            self._processing.settle(work, first_open)
+            open_indices = [i for i in range(first_open, work.count) if work.batch.state[i] == OPEN]
+            for i in open_indices:
                 work.batch.state[i] = FAILED
-            self.task.failures.add(work.batch, still, FailKind.FAILED, text)
+            self.task.failures.add(work.batch, open_indices, FailKind.FAILED, text)
             self._end_turn(work)
         while self._frames:
             frame, came_ms = self._frames.popleft()
@@ -394,7 +333,7 @@ class BoltExecutor:
         acked, failed = collector.newly_acked, self.task.failures.newly_failed
         if not acked and not failed:
             return
-        if failed and self.gates is not None:  # only a restore sends the record again
+        if failed and self.quiet_points is not None:  # only a restore sends the record again
             self.task.errors.record_failed(f"{self.task.name} has failed a tuple")
         now_ms = self.task.clock() * 1000
         self._metrics.count_acked(acked, now_ms)
@@ -405,14 +344,13 @@ class BoltExecutor:
     def collect_metrics(self) -> None:
         """Report counters and gauges, including the input queue."""
         self._count_settled()
-        self.output.collect_metrics()
-        self.task.collect_metrics()
+        super().collect_metrics()
         self.task.telemetry.gauge("__gateway-in-stream-queue-size", self.data_in.size)
         self.task.telemetry.gauge("__gateway-in-stream-queue-expected-capacity", self.data_in.capacity)
 
     def check(self) -> None:
         """Assert the invariants of the queues, and that collector and executor agree on the current batch."""
-        self.output.check()
+        super().check()
         self.data_in.check()
         assert self.data_in.size == sum(frame.weight() for frame, _ in self._frames), "data-in is miscounted"
         assert (self._work is None) == (self.collector.batch is None), "executor and collector disagree on the batch"
@@ -420,8 +358,8 @@ class BoltExecutor:
 
 def _input_streams(setup: ExecutorSetup) -> list[tuple[str, str, tuple[str, ...]]]:
     topology = setup.plan.topology
-    found = []
+    streams = []
     for component, stream in setup.plan.streams:
         schema = topology.component(component).output(stream)
-        found.append((component, stream, schema.fields if schema else ()))
-    return found
+        streams.append((component, stream, schema.fields if schema else ()))
+    return streams

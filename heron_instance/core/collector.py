@@ -20,20 +20,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from heron_instance.core.groupings import RoutedRows, Row
-from heron_instance.core.outbox import Flush, Outbox, RootColumns, RoutedSegment
-from heron_instance.core.output_streams import OutputStream, Router
+from heron_instance.core.outbox import Flush, RootColumns, RoutedSegment
+from heron_instance.core.output_streams import OutputStream
+from heron_instance.core.task import TaskRuntime
 from heron_runtime.model.copies import copied_row, copied_rows
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.collector import Collector
 
 # Row, anchor as given by the user, stream, direct task: True if the row may pass.
 RowFilter = Callable[[Row, Any, str, int | None], bool]
+# Called before an emit of so many rows: True if the emit must take the lock (``EmitGate.admit``).
+Admit = Callable[[OutputStream, int], bool | None]
 
 
 class CannotDefer(RuntimeError):
@@ -79,29 +81,26 @@ class DeferredEmits:
 
 
 class TaskCollector(Collector, ABC):
-    """Collector of one task. ``tracked``: tuple trees are tracked."""
+    """Collector of one task.
+
+    Args:
+        task: Task whose rows it collects.
+        admit: Admission of emits by the emit gate.
+        rng: Source of edge keys.
+    """
 
     anchor_name = "anchors"  # for messages
 
-    admit: Callable[[OutputStream, int], bool | None]  # called before an emit of so many rows; see ``EmitGate.admit``
-
-    def __init__(
-        self,
-        router: Router,
-        outbox: Outbox,
-        rng: np.random.Generator,
-        tracked: bool,
-        lock: AbstractContextManager[Any],
-        wake_if_idle: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.streams = router.streams
-        self.tracked = tracked
-        self._lock = lock
-        self._wake_if_idle = wake_if_idle
+    def __init__(self, task: TaskRuntime, admit: Admit, rng: np.random.Generator) -> None:
+        self.admit = admit
+        self.streams = task.router.streams
+        self.tracked = task.tracked
+        self._lock = task.user_code.lock
+        self._wake_if_idle = task.user_code.wake_if_idle
         self.deferred: DeferredEmits | None = None  # set while a call runs whose emits wait for its end
         self.may_defer = False  # True if calls of this task can be undone
         self.filters: tuple[RowFilter, ...] = ()
-        self._outbox = outbox
+        self._outbox = task.outbox
         self._draw = rng.bit_generator.random_raw
 
     @abstractmethod
@@ -109,14 +108,14 @@ class TaskCollector(Collector, ABC):
         """Return the user's ``emit`` for the default stream, for emits that need no decision."""
 
     @abstractmethod
-    def anchor_of(self, given: Any) -> Any:
+    def anchor_of(self, user_anchor: Any) -> Any:
         """Return the value to keep with a tracked row for the user's anchor. Raises for one that is not open."""
 
     @abstractmethod
-    def anchors_of(self, given: Sequence[Any]) -> Iterable[Any]:
+    def anchors_of(self, user_anchors: Sequence[Any]) -> Iterable[Any]:
         """Return the anchors of many rows."""
 
-    def untracked(self, given: Iterable[Any]) -> None:
+    def untracked(self, user_anchors: Iterable[Any]) -> None:
         """Take note of rows with these anchors, which are not tracked."""
 
     def refused(self, roots: int) -> None:
@@ -153,9 +152,9 @@ class TaskCollector(Collector, ABC):
         if len(out.rows) >= out.gate_at:
             self.admit(out, 1)
         with self._lock:
-            kept = self.anchor_of(anchor) if self.tracked else None
-            for keep in self.filters:
-                if not keep(row, anchor, stream, direct_task):
+            kept_anchor = self.anchor_of(anchor) if self.tracked else None
+            for passes in self.filters:
+                if not passes(row, anchor, stream, direct_task):
                     return [] if need_task_ids else None
             if self.deferred is not None:
                 self.deferred.add(out, row, direct_task, need_task_ids)
@@ -166,7 +165,7 @@ class TaskCollector(Collector, ABC):
             if out.deciders:
                 out.decide(row, direct_task)
             if self.tracked:
-                out.anchors.append(kept)
+                out.anchors.append(kept_anchor)
             elif anchor is not None:
                 self.untracked((anchor,))
             out.rows.append(row)
@@ -178,24 +177,24 @@ class TaskCollector(Collector, ABC):
     ) -> None:
         """Emit many rows. All of them are checked before the first is kept."""
         out = self.streams.get(stream) or self._unknown_stream(stream)
-        many = copied_rows(out.rows_of(rows))
+        checked = copied_rows(out.rows_of(rows))
         each: Any = anchors if one_to_one else None
         if each is not None and not isinstance(each, Sequence):
             each = list(each)
-        if each is not None and len(each) != len(many):
-            raise ValueError(f"{out.where}: emit_many got {len(many)} rows and {len(each)} {self.anchor_name}")
+        if each is not None and len(each) != len(checked):
+            raise ValueError(f"{out.where}: emit_many got {len(checked)} rows and {len(each)} {self.anchor_name}")
         if self.filters or not out.bulk or self.deferred is not None:
-            super().emit_rows(many, anchors if each is None else each, one_to_one, stream)
+            super().emit_rows(checked, anchors if each is None else each, one_to_one, stream)
             return
-        if len(out.rows) + len(many) >= out.gate_at:
-            self.admit(out, len(many))
+        if len(out.rows) + len(checked) >= out.gate_at:
+            self.admit(out, len(checked))
         with self._lock:
-            kept: Iterable[Any] = ()
+            kept_anchors: Iterable[Any] = ()
             if self.tracked:
-                kept = [self.anchor_of(anchors)] * len(many) if each is None else self.anchors_of(each)
+                kept_anchors = [self.anchor_of(anchors)] * len(checked) if each is None else self.anchors_of(each)
             self.route_siblings(out)
-            out.anchors.extend(kept)
-            out.rows.extend(many)
+            out.anchors.extend(kept_anchors)
+            out.rows.extend(checked)
             if each is not None and not self.tracked:
                 self.untracked(each)
             self._wake_if_idle()
@@ -231,10 +230,6 @@ class TaskCollector(Collector, ABC):
     def route_all(self) -> None:
         """Route the waiting rows and the held rows."""
         self.route_pending()
-
-    def emitted_ever(self) -> int:
-        """Return the number of rows that user code has emitted."""
-        return sum(out.emitted_ever + len(out.rows) for out in self.streams.values())
 
     @abstractmethod
     def _route(self, out: OutputStream, rows: list[Row], anchors: list[Any], parts: list[RoutedRows]) -> None:

@@ -34,9 +34,11 @@ from typing import Protocol
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import TaskOutput
-from heron_instance.core.output_streams import OutputStream
-from heron_instance.core.user_code import ThreadInspector, UserCode
+from heron_instance.core.output_streams import OutputStream, Router
+from heron_instance.core.task import TaskRuntime
+from heron_instance.core.user_code import ThreadInspector
 from heron_runtime.failures import Failure
+from heron_runtime.model.settings import Keys, setting
 
 ADMIT_ROWS = 1024  # maximum of emits from one admission to the next
 LONG_CALL_MS = 20.0  # a call this long has to wait; shorter calls may overshoot a bound by their emits
@@ -48,19 +50,19 @@ REPORT_PLACE_MS = 5000.0  # and from here on its place in the source
 class EmitBudget:
     """Emit budget of ``ack`` and ``fail`` of one spout task. ``is_exhausted``: begin no further call."""
 
-    __slots__ = ("_collector", "_last", "is_active", "is_exhausted")
+    __slots__ = ("_last", "_router", "is_active", "is_exhausted")
 
-    def __init__(self, collector: TaskCollector) -> None:
+    def __init__(self, router: Router) -> None:
         self.is_active = False  # within a series of calls
         self.is_exhausted = False
-        self._collector = collector
+        self._router = router
         self._last = 0
 
     def begin(self, room: int) -> None:
         """Begin a series of calls that may emit ``room`` rows, possibly none."""
         self.is_active, self.is_exhausted = True, False
-        self._last = self._collector.emitted_ever() + room
-        for out in self._collector.streams.values():
+        self._last = self._router.emitted_ever() + room
+        for out in self._router.streams.values():
             out.gate_at = 0
 
     def end(self) -> None:
@@ -69,11 +71,11 @@ class EmitBudget:
 
     def spend(self, out: OutputStream, rows: int) -> None:
         """Account for ``rows`` that are about to be added to ``out``."""
-        left = self._last - self._collector.emitted_ever() - rows
+        left = self._last - self._router.emitted_ever() - rows
         self.is_exhausted = left <= 0
         # Each stream gets a share of what is left now: shares of an earlier, larger rest would come on top.
-        share = max(0, (left - 1) // len(self._collector.streams))
-        for each in self._collector.streams.values():
+        share = max(0, (left - 1) // len(self._router.streams))
+        for each in self._router.streams.values():
             each.gate_at = len(each.rows) + share
         out.gate_at += rows
 
@@ -153,7 +155,10 @@ class ExecutorDriver(Protocol):
 
 
 class GatedExecutor(Protocol):
-    """Executor as seen by its emit gate."""
+    """Executor as seen by its emit gate, which uses it only after its construction."""
+
+    collector: TaskCollector
+    output: TaskOutput
 
     def serve_within_call(self, now_ms: float) -> None:
         """Handle arrivals as far as possible without user code."""
@@ -171,26 +176,16 @@ class GatedExecutor(Protocol):
 class EmitGate:
     """Emit gate of one task. Without a driver (tests, simulation) emits never wait."""
 
-    def __init__(
-        self,
-        held: GatedExecutor,
-        output: TaskOutput,
-        collector: TaskCollector,
-        user_code: UserCode,
-        clock: Callable[[], float],
-    ) -> None:
-        self.shell: ExecutorDriver | None = None
+    def __init__(self, executor: GatedExecutor, task: TaskRuntime) -> None:
+        self.driver: ExecutorDriver | None = None
         self.closing = False  # True: emits never wait
         self.waits_since_ms: float | None = None  # since when an emit waits for room
-        self.budget = EmitBudget(collector)
-        self._held = held
-        self._output = output
-        self._collector = collector
-        self._user_code = user_code
-        self._clock = clock
-        self.interval_ms = output.interval_ms
-        self.lock = user_code.lock
-        collector.admit = self.admit
+        self.budget = EmitBudget(task.router)
+        self.interval_ms = float(setting(task.config, Keys.TOPOLOGY_FLUSH_INTERVAL_MS))
+        self.lock = task.user_code.lock
+        self._executor = executor
+        self._user_code = task.user_code
+        self._clock = task.clock
 
     def admit(self, out: OutputStream, rows: int) -> bool:
         """Admit an emit of ``rows`` rows, and set when the gate is to be asked again.
@@ -199,26 +194,26 @@ class EmitGate:
         take the lock: no user code runs, so the emit comes from another thread while the executor waits or works.
         """
         now_ms = self._clock() * 1000
-        shell, call = self.shell, self._user_code.call
-        if call is None and shell is not None:
+        driver, call = self.driver, self._user_code.call
+        if call is None and driver is not None:
             return True
         if self.budget.is_active and not self.budget.is_exhausted:
             self.budget.spend(out, rows)
-        elif shell is None or call is None or self.closing or now_ms - call.since_ms < LONG_CALL_MS:
+        elif driver is None or call is None or self.closing or now_ms - call.since_ms < LONG_CALL_MS:
             out.gate_at = len(out.rows) + ADMIT_ROWS
         else:
             with self.lock:
-                now_ms = self._pass(shell)
-                out.gate_at = max(1, min(ADMIT_ROWS, self._held.room()))
-        if self._output.waiting_since_ms is None:  # from now on: the caller emits at once
-            self._output.waiting_since_ms = now_ms
-            if shell is not None:
-                shell.watch()
+                now_ms = self._pass(driver)
+                out.gate_at = max(1, min(ADMIT_ROWS, self._executor.room()))
+        if self._executor.output.waiting_since_ms is None:  # from now on: the caller emits at once
+            self._executor.output.waiting_since_ms = now_ms
+            if driver is not None:
+                driver.watch()
         return False
 
     def due_ms(self) -> float | None:
         """Return when the waiting rows must be flushed, or None if there are none."""
-        since_ms = self._output.waiting_since_ms
+        since_ms = self._executor.output.waiting_since_ms
         return None if since_ms is None else since_ms + self.interval_ms
 
     def outlasts_flush_interval(self) -> bool:
@@ -246,33 +241,33 @@ class EmitGate:
 
     def poll(self) -> None:
         """Let the executor work for a moment within a call of user code, without waiting."""
-        if self.shell is not None and not self.closing:
+        if self.driver is not None and not self.closing:
             with self.lock:
-                self.shell.serve(0.0)
-                self._serve(self.shell)
+                self.driver.serve(0.0)
+                self._serve(self.driver)
 
-    def _pass(self, shell: ExecutorDriver) -> float:
+    def _pass(self, driver: ExecutorDriver) -> float:
         """Serve, and wait until more may be emitted. Return the time."""
-        held = self._held
-        shell.serve(0.0)
+        executor = self._executor
+        driver.serve(0.0)
         while True:
-            now_ms = self._serve(shell)
-            if not held.must_wait(now_ms):
+            now_ms = self._serve(driver)
+            if not executor.must_wait(now_ms):
                 self.waits_since_ms = None
                 return now_ms
             if self.waits_since_ms is None:
                 self.waits_since_ms = now_ms
-            next_opening_ms = held.next_opening_ms()
+            next_opening_ms = executor.next_opening_ms()
             wait_ms = LONGEST_WAIT_MS if next_opening_ms is None else next_opening_ms - now_ms
-            shell.serve(max(0.0, min(LONGEST_WAIT_MS, wait_ms)))
+            driver.serve(max(0.0, min(LONGEST_WAIT_MS, wait_ms)))
 
-    def _serve(self, shell: ExecutorDriver) -> float:
+    def _serve(self, driver: ExecutorDriver) -> float:
         """Route and send. Return the time."""
-        self._collector.route_pending()
+        self._executor.collector.route_pending()
         now_ms = self._clock() * 1000
-        self._held.serve_within_call(now_ms)
+        self._executor.serve_within_call(now_ms)
         # Where nothing more may be emitted, waiting for a fuller batch gains nothing.
-        flushes = self._output.take_due(now_ms, self._held.must_wait(now_ms), 0.0)
+        flushes = self._executor.output.take_due(now_ms, self._executor.must_wait(now_ms), 0.0)
         if flushes:
-            shell.post(flushes)
+            driver.post(flushes)
         return now_ms

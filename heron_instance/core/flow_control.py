@@ -16,7 +16,7 @@ manager reports the weight it has taken with its credit.
 as limits of the current one. Limits and counts start from zero with each hello. Frames that came on an earlier
 connection and are not taken yet are taken first.
 
-``TupleWeightEstimator`` measures the weight of an input tuple of a bolt (``heron_runtime/model/weights.py``): how long
+``TupleWeightEstimator`` measures the weight of an input tuple of a bolt (``heron_runtime/model/dataflow.py``): how long
 it occupies the task. Two costs count: the time of the executor, including user code and a full data-out, and the work
 it causes for downstream tasks. A fast bolt in front of a slow one is as slow as that one; a full data-out would tell it
 only after it had taken as much input as its own speed allows. So its emits count as well: the weight, per input tuple,
@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from heron_instance.core.outbox import Flush
-from heron_runtime.model.dataflow import UNKNOWN_WEIGHT, HandedOver, weight_of
+from heron_runtime.model.dataflow import UNKNOWN_WEIGHT, UnconfirmedFrames, weight_of
 from heron_runtime.wire.control import Credit
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Packet
 
@@ -111,7 +111,7 @@ class UploadQueue:
         self._limit = 0
         self._sent = 0
         self._sequence = 0
-        self._handed = HandedOver()
+        self._handed = UnconfirmedFrames()
 
     def put(self, flush: Flush) -> None:
         """Append a flush."""
@@ -220,7 +220,7 @@ class DownloadCredit:
         self._taken_due = self._granted[0] >= 0 and self._taken() != self._granted[2]
         return self._taken_due
 
-    def news(self) -> Credit | None:
+    def take_update(self) -> Credit | None:
         """Return the credit to send to the stream manager, or None if it has not changed."""
         limit, weight = max(0, self._total - self._before), self._tuple_weight
         if limit <= self._granted[0] and weight == self._granted[1] and not self._taken_due:

@@ -156,12 +156,12 @@ class SharedDirectGrouping(DirectGrouping):
     def split(self, rows: list[Row]) -> list[RoutedRows]:
         """Return the rows for own tasks, by task."""
         chosen = np.array(self._take(len(rows)), dtype=np.int64)
-        found = []
+        parts = []
         for task in self.tasks:
             at = np.flatnonzero(chosen == task)
             if len(at):
-                found.append(RoutedRows((task,), [rows[i] for i in at.tolist()], at))
-        return found
+                parts.append(RoutedRows((task,), [rows[i] for i in at.tolist()], at))
+        return parts
 
 
 class UserGrouping(TaskGrouping):
@@ -202,8 +202,8 @@ class UserGrouping(TaskGrouping):
             for task in tasks:
                 places.setdefault(task, []).append(place)
         return [
-            RoutedRows((task,), [rows[i] for i in found], np.array(found, dtype=np.int64))
-            for task, found in sorted(places.items())
+            RoutedRows((task,), [rows[i] for i in positions], np.array(positions, dtype=np.int64))
+            for task, positions in sorted(places.items())
         ]
 
 
@@ -214,16 +214,16 @@ def split_by_slot(slots: Any, rows: list[Row], tasks: tuple[int, ...]) -> list[R
     counts = np.bincount(slots, minlength=len(tasks)).tolist()
     order = slots.argsort(kind="stable")
     sorted_rows = itemgetter(*order.tolist())(rows)
-    found, start = [], 0
+    parts, start = [], 0
     for slot, count in enumerate(counts):
         if count == len(rows):
             return [RoutedRows((tasks[slot],), rows, EVERYTHING)]
         if count:
-            found.append(
+            parts.append(
                 RoutedRows((tasks[slot],), list(sorted_rows[start : start + count]), order[start : start + count])
             )
             start += count
-    return found
+    return parts
 
 
 def groups_of_keys(keys: list[Any], *, single: bool) -> Any:
@@ -335,6 +335,6 @@ def make_grouping(
         chooser.prepare(context, edge.source, edge.stream, list(tasks))
         return UserGrouping(tasks, chooser, where)
     if kind is GroupingKind.LOCAL_OR_SHUFFLE:
-        here = plan.container_of(task)
-        tasks = tuple(t for t in tasks if plan.container_of(t) == here) or tasks
+        container = plan.container_of(task)
+        tasks = tuple(t for t in tasks if plan.container_of(t) == container) or tasks
     return ShuffleGrouping(tasks, int(rng.integers(0, len(tasks))))

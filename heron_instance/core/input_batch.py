@@ -91,8 +91,8 @@ class InputBatch(Origin):
             return []
         if self.offsets is None:
             return [int(self.roots[index])]
-        found: list[int] = self.roots[self.offsets[index] : self.offsets[index + 1]].tolist()
-        return found
+        roots: list[int] = self.roots[self.offsets[index] : self.offsets[index + 1]].tolist()
+        return roots
 
     def draw_edge(self, index: int, key: int) -> None:
         """Draw one edge from this tuple to a new copy."""
@@ -139,9 +139,9 @@ class InputBatch(Origin):
         widths = np.diff(self.offsets)
         xors = keys if edges is None else keys ^ np.repeat(edges, widths)
         if indices is not None:
-            mine = np.zeros(self.count, dtype=bool)
-            mine[indices] = True
-            mask = np.repeat(mine, widths)
+            selected = np.zeros(self.count, dtype=bool)
+            selected[indices] = True
+            mask = np.repeat(selected, widths)
             return AckedTuples(count, roots[mask], xors[mask])
         return AckedTuples(count, roots, xors)
 
@@ -151,10 +151,10 @@ class InputBatch(Origin):
         if start == 0 and stop == self.count and state.count(OPEN) == stop:
             self.state = bytearray([code]) * stop
             return range(stop)
-        found = [i for i in range(start, stop) if state[i] == OPEN]
-        for i in found:
+        indices = [i for i in range(start, stop) if state[i] == OPEN]
+        for i in indices:
             state[i] = code
-        return found
+        return indices
 
 
 def acks_by_task(parts: list[AckedTuples]) -> list[Ack]:
@@ -178,11 +178,11 @@ def split_by_task(roots: U64, xors: U64) -> list[tuple[int, U64, U64]]:
     first = tasks[0]
     if (tasks == first).all():
         return [(root_task(int(roots[0])), roots, xors)]
-    found = []
+    parts = []
     for task in np.unique(tasks).tolist():
         mask = tasks == task
-        found.append((task, roots[mask], xors[mask]))
-    return found
+        parts.append((task, roots[mask], xors[mask]))
+    return parts
 
 
 class FailureBuffer:

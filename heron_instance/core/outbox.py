@@ -215,5 +215,5 @@ def _roots_of(segment: RoutedSegment, row: int) -> list[int]:
     if segment.widths is None:
         return [int(segment.roots[row])]
     offsets = _offsets(segment.widths)
-    found: list[int] = segment.roots[offsets[row] : offsets[row + 1]].tolist()
-    return found
+    roots: list[int] = segment.roots[offsets[row] : offsets[row + 1]].tolist()
+    return roots

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from heron_instance.core.collector import TaskCollector
-from heron_instance.core.flow_control import AdaptiveQueue
+from heron_instance.core.flow_control import AdaptiveQueue, TupleWeightEstimator
 from heron_instance.core.outbox import Flush, RefusedTuple
 from heron_instance.core.state.barriers import UpdateDrain
 from heron_instance.core.task import TaskRuntime
@@ -24,7 +23,13 @@ QUANTUM_WEIGHT = 4 * QUANTUM_BYTES
 class TaskOutput:
     """Buffer and flush schedule for the routed rows of one task."""
 
-    def __init__(self, task: TaskRuntime, collector: TaskCollector, plan: PhysicalPlan) -> None:
+    def __init__(
+        self,
+        task: TaskRuntime,
+        collector: TaskCollector,
+        plan: PhysicalPlan,
+        weight_estimator: TupleWeightEstimator | None = None,
+    ) -> None:
         self.plan = plan
         self.data_out = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_OUT_CAPACITY_BYTES))
         self.interval_ms = float(setting(task.config, Keys.TOPOLOGY_FLUSH_INTERVAL_MS))
@@ -32,10 +37,10 @@ class TaskOutput:
         self.draining = UpdateDrain(plan, task.id, task.clock() * 1000)
         self._task = task
         self._collector = collector
+        self._weight_estimator = weight_estimator
         self._outbox = task.outbox
         self._last_flush_ms = float("-inf")
         self._last_pickled = 0
-        self.on_flush: Callable[[Flush], None] | None = None
         self._ready: list[Flush] = []  # made before their time
 
     def follow(self, now_ms: float, plan: PhysicalPlan) -> None:
@@ -146,8 +151,10 @@ class TaskOutput:
         self.data_out.add(flush.weight())
         self._last_flush_ms = now_ms
         self._report()
-        if self.on_flush is not None:
-            self.on_flush(flush)
+        if task.checkpointer is not None:
+            task.checkpointer.flushed(flush)
+        if self._weight_estimator is not None and self._outbox.weights:
+            self._weight_estimator.add_flush(flush)
         return [flush] if flush else []
 
     def _refuse(self, refused: list[RefusedTuple]) -> None:

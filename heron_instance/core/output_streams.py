@@ -178,23 +178,27 @@ class Router:
             self.streams[schema.name] = OutputStream(component, schema.name, number, schema.fields, schema.direct)
         edges = [edge for edge in plan.topology.edges() if edge.source == component]
         for stream in self.streams.values():
-            mine = [edge for edge in edges if edge.stream == stream.name]
-            readers = {edge.destination for edge in mine}
+            own_edges = [edge for edge in edges if edge.stream == stream.name]
+            readers = {edge.destination for edge in own_edges}
             stream.siblings = [
                 self.streams[name]
                 for name in dict.fromkeys(e.stream for e in edges if e.destination in readers)
                 if name != stream.name
             ]
-            keyed = {name for edge in mine if edge.grouping.kind in KEYED for name in edge.grouping.fields}
+            keyed = {name for edge in own_edges if edge.grouping.kind in KEYED for name in edge.grouping.fields}
             stream.key_positions = tuple(sorted(map(stream.fields.index, keyed)))
         self._edges = edges
         self.route(plan)
 
+    def emitted_ever(self) -> int:
+        """Return the number of rows that user code has emitted."""
+        return sum(out.emitted_ever + len(out.rows) for out in self.streams.values())
+
     def route(self, plan: PhysicalPlan) -> None:
         """Apply the groupings to the tasks of this plan. No rows may be waiting."""
         for stream in self.streams.values():
-            mine = [edge for edge in self._edges if edge.stream == stream.name]
-            direct = sum(edge.grouping.kind is GroupingKind.DIRECT for edge in mine)
+            own_edges = [edge for edge in self._edges if edge.stream == stream.name]
+            direct = sum(edge.grouping.kind is GroupingKind.DIRECT for edge in own_edges)
             made = (
                 make_grouping(
                     edge,
@@ -205,6 +209,6 @@ class Router:
                     context=self._context,
                     direct_readers=direct,
                 )
-                for edge in mine
+                for edge in own_edges
             )
             stream.route(grouping for grouping in made if grouping is not None)

@@ -104,21 +104,21 @@ class PendingTable:
 
     def settle(self, roots: U64, now_ms: float) -> SettledRoots:
         """Settle these roots. Roots that are not open (another incarnation, already settled) are dropped."""
-        given = len(roots)
-        mine = roots[(roots >> np.uint64(32)) == self._prefix]
-        sequences = (mine & np.uint64(SEQUENCE_MASK)).astype(np.uint32)
+        total = len(roots)
+        own = roots[(roots >> np.uint64(32)) == self._prefix]
+        sequences = (own & np.uint64(SEQUENCE_MASK)).astype(np.uint32)
         if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
             sequences = np.unique(sequences)
         slots = (sequences & np.uint32(self._mask)).astype(np.int64)
-        here = self._open[slots] & (self._sequences[slots] == sequences)
-        if here.all():
+        in_ring = self._open[slots] & (self._sequences[slots] == sequences)
+        if in_ring.all():
             settled = self._settle_slots(slots, now_ms)
         else:
-            settled = self._settle_slots(slots[here], now_ms)
+            settled = self._settle_slots(slots[in_ring], now_ms)
             if self._stragglers:
-                settled = _joined(settled, self._settle_stragglers(sequences[~here].tolist(), now_ms))
+                settled = _joined(settled, self._settle_stragglers(sequences[~in_ring].tolist(), now_ms))
         self.count -= len(settled.ids)
-        return settled._replace(dropped=given - len(settled.ids))
+        return settled._replace(dropped=total - len(settled.ids))
 
     def _settle_slots(self, slots: npt.NDArray[np.int64], now_ms: float) -> SettledRoots:
         count = len(slots)
@@ -127,21 +127,21 @@ class PendingTable:
         ids = self._ids
         if (slots[1:] == slots[:-1] + 1).all():
             first = int(slots[0])
-            found = ids[first : first + count]
+            settled_ids = ids[first : first + count]
             ids[first : first + count] = [None] * count
         else:
             places = slots.tolist()
-            found = [ids[place] for place in places]
+            settled_ids = [ids[place] for place in places]
             for place in places:
                 ids[place] = None
         self._open[slots] = False
-        return SettledRoots(found, self._streams[slots], now_ms - self._times[slots])
+        return SettledRoots(settled_ids, self._streams[slots], now_ms - self._times[slots])
 
     def _settle_stragglers(self, sequences: list[int], now_ms: float) -> SettledRoots:
-        found = [self._stragglers.pop(s) for s in sequences if s in self._stragglers]
-        if not found:
+        stragglers = [self._stragglers.pop(s) for s in sequences if s in self._stragglers]
+        if not stragglers:
             return _NOTHING
-        ids, streams, times = zip(*found, strict=True)
+        ids, streams, times = zip(*stragglers, strict=True)
         return SettledRoots(list(ids), np.array(streams, dtype=np.uint16), now_ms - np.array(times))
 
     def expire(self, now_ms: float) -> SettledRoots:

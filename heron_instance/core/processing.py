@@ -57,12 +57,6 @@ class DeadLetterProcessor:
         collector.may_defer = True
         task.counts.count("__dead-letter-count", 0)
 
-    @classmethod
-    def of(cls, task: TaskRuntime, collector: BoltCollector) -> DeadLetterProcessor | None:
-        """Return the processor of a bolt with dead letters, else None."""
-        stream = dead_letter_stream(type(task.component))
-        return cls(task, collector, stream) if stream and task.stateful is not None else None
-
     def process(self, work: BatchCursor, limit: int) -> None:
         """Process at most ``limit`` of the remaining tuples, one by one."""
         task, collector, process = self._task, self._collector, self._task.component.process
@@ -135,7 +129,8 @@ class BatchProcessor:
         self._bolt = task.component
         self._auto_ack = bool(getattr(task.component, "auto_ack", False))
         self.batchwise = hasattr(task.component, "process_batch")
-        self._dead_letters = DeadLetterProcessor.of(task, collector)
+        letters = dead_letter_stream(type(task.component)) if task.checkpointer is not None else None
+        self._dead_letters = DeadLetterProcessor(task, collector, letters) if letters else None
 
     def process(self, work: BatchCursor, limit: int) -> None:
         """Process at most ``limit`` of the remaining tuples, or the whole batch."""

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from heron_instance.core.collector import TaskCollector, target_tasks
+from heron_instance.core.collector import Admit, TaskCollector, target_tasks
 from heron_instance.core.groupings import EVERYTHING, KEY_TYPES, RoutedRows, Row
-from heron_instance.core.outbox import U64, Flush, Outbox, RootColumns, RoutedSegment
-from heron_instance.core.output_streams import OutputStream, Router
+from heron_instance.core.outbox import U64, Flush, RootColumns, RoutedSegment
+from heron_instance.core.output_streams import OutputStream
 from heron_instance.core.pending import PendingTable
 from heron_instance.core.task import ExecutorSetup, TaskRuntime
 from heron_runtime.model.copies import IMMUTABLE, copied_row
@@ -85,31 +84,26 @@ def age_filter(setup: ExecutorSetup, task: TaskRuntime, let_go: Callable[[Any], 
 
 
 class SpoutCollector(TaskCollector):
-    """Collector of one spout task."""
+    """Collector of one spout task. ``poll`` delivers settled roots in the middle of a call."""
 
     anchor_name = "tup_ids"
-    on_poll: Callable[[], None]
 
     def __init__(
         self,
-        router: Router,
-        outbox: Outbox,
-        pending: PendingTable,
+        task: TaskRuntime,
+        admit: Admit,
         rng: np.random.Generator,
-        task: int,
-        incarnation: int,
-        tracked: bool,
-        lock: AbstractContextManager[Any],
-        clock: Callable[[], float],
-        wake_if_idle: Callable[[], None] = lambda: None,
+        pending: PendingTable,
+        poll: Callable[[], None],
     ) -> None:
-        super().__init__(router, outbox, rng, tracked, lock, wake_if_idle)
+        super().__init__(task, admit, rng)
         self.untracked_ids: list[Any] = []  # message ids to ack as soon as the call has returned
         self._pending = pending
-        self._task = task
-        self._base = root_base(task, incarnation)
-        self._clock = clock
-        self._sequence = first_sequence(incarnation)
+        self._poll = poll
+        self._task = task.id
+        self._clock = task.clock
+        self._base = root_base(task.id, task.incarnation)
+        self._sequence = first_sequence(task.incarnation)
         self._inits: list[tuple[int, U64]] = []
         self._holding = False
         self._held: deque[tuple[OutputStream, list[Row], list[Any], list[RoutedRows] | None]] = deque()
@@ -183,19 +177,19 @@ class SpoutCollector(TaskCollector):
 
     def poll(self) -> None:
         """Deliver settled roots to the spout."""
-        self.on_poll()
+        self._poll()
 
-    def anchor_of(self, given: Any) -> Any:
+    def anchor_of(self, user_anchor: Any) -> Any:
         """Return the message id."""
-        return given
+        return user_anchor
 
-    def anchors_of(self, given: Sequence[Any]) -> Sequence[Any]:
+    def anchors_of(self, user_anchors: Sequence[Any]) -> Sequence[Any]:
         """Return the message ids."""
-        return given
+        return user_anchors
 
-    def untracked(self, given: Iterable[Any]) -> None:
+    def untracked(self, user_anchors: Iterable[Any]) -> None:
         """Ack rows with a message id as soon as the call has returned."""
-        self.untracked_ids.extend(tup_id for tup_id in given if tup_id is not None)
+        self.untracked_ids.extend(tup_id for tup_id in user_anchors if tup_id is not None)
 
     def _route(self, out: OutputStream, rows: list[Row], anchors: list[Any], parts: list[RoutedRows]) -> None:
         if not self.tracked or anchors.count(None) == len(rows):
@@ -210,14 +204,14 @@ class SpoutCollector(TaskCollector):
         roots = self._open(out, ids)
         xors = np.zeros(count, dtype=np.uint64)
         for part in parts:
-            mine = roots[part.at]
+            part_roots = roots[part.at]
             for task in part.tasks:
                 keys = self._draw(len(part.rows))
                 if part.at is EVERYTHING:
                     xors ^= keys
                 else:
                     xors[part.at] ^= keys
-                self._outbox.add((task,), RoutedSegment(out.number, RootColumns.SINGLE, part.rows, mine, keys))
+                self._outbox.add((task,), RoutedSegment(out.number, RootColumns.SINGLE, part.rows, part_roots, keys))
         self._add_init(roots, xors)
 
     def _route_mixed(self, out: OutputStream, rows: list[Row], ids: list[Any], parts: list[RoutedRows]) -> None:
@@ -236,14 +230,14 @@ class SpoutCollector(TaskCollector):
         xors = np.zeros(count, dtype=np.uint64)
         for part in parts:
             mask = tracked[part.at]
-            mine = roots[part.at][mask]
+            part_roots = roots[part.at][mask]
             widths = mask.astype(np.uint32)
             for task in part.tasks:
                 keys = np.zeros(len(part.rows), dtype=np.uint64)
-                keys[mask] = self._draw(len(mine))
+                keys[mask] = self._draw(len(part_roots))
                 xors[part.at] ^= keys
                 self._outbox.add(
-                    (task,), RoutedSegment(out.number, RootColumns.MANY, part.rows, mine, keys[mask], widths)
+                    (task,), RoutedSegment(out.number, RootColumns.MANY, part.rows, part_roots, keys[mask], widths)
                 )
         if len(places):
             self._add_init(roots[places], xors[places])
@@ -253,7 +247,7 @@ class SpoutCollector(TaskCollector):
         first, count = self._sequence, len(ids)
         sequences = np.arange(first, first + count, dtype=np.uint64) & np.uint64(SEQUENCE_MASK)
         self._sequence = (first + count) & SEQUENCE_MASK
-        self._pending.open(first, ids, out.number, self._clock())
+        self._pending.open(first, ids, out.number, self._clock() * 1000)
         return sequences | np.uint64(self._base)
 
     def _add_init(self, roots: U64, xors: U64) -> None:

@@ -23,27 +23,21 @@ work is done once a checkpoint is complete whose snapshot was taken after that. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from heron_instance.core.ack_delivery import AckDelivery
-from heron_instance.core.emit_gate import EmitGate
-from heron_instance.core.executor import RunResult, ms_until_first
-from heron_instance.core.gates import Gates
+from heron_instance.core.collector import Admit, RowFilter
+from heron_instance.core.executor import Executor, RunResult, ms_until_first
 from heron_instance.core.outbox import Flush
-from heron_instance.core.output import TaskOutput
 from heron_instance.core.pending import PendingWindow, make_pending_table
 from heron_instance.core.spout_collector import SpoutCollector, age_filter
 from heron_instance.core.task import ExecutorSetup, TaskRuntime
-from heron_instance.core.task_metrics import RootMetrics
-from heron_instance.core.user_code import UserCodeFailed
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.metrics import NEXT_TUPLE_COUNT, NEXT_TUPLE_LATENCY, PENDING_ACKED_COUNT, SPOUT_LAG
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END
-from heron_runtime.wire.data import Frame, Reason, Verdict
-from heronry.api.reliability_hints import reliability_unsaid, untracked_note
+from heron_runtime.wire.data import Reason, Verdict
 
 FAST_CALL_MS = 0.1  # calls this short are not timed one by one
 BURST_MS = 2.0  # acks wait at most this long and for one call
@@ -52,61 +46,6 @@ LAST_DELAY_MS = 16.0
 RETRY_BURSTS = 16  # bursts of one tuple
 WAITING_CALLS = frozenset({"next_tuple", "ack", "fail"})
 log = logging.getLogger(__name__)
-
-
-class Bursts:
-    """Calls ``next_tuple`` of one spout task in bursts."""
-
-    def __init__(self, task: TaskRuntime, collector: SpoutCollector, outcomes: AckDelivery) -> None:
-        self._task = task
-        self._collector = collector
-        self._ack_delivery = outcomes
-        self._call_ms = 1.0  # what one call took in the last burst
-
-    def run(self, room: int) -> tuple[int, bool]:
-        """Run one burst of about ``room`` rows. Return the number of rows, and True if another call might emit."""
-        task, clock = self._task, self._task.clock
-        started, already = clock(), self._collector.emitted_ever()
-        calls, more = [0], False
-        try:
-            with task.user_code("next_tuple"):
-                more = room > 0 and self._call(already + room, started + BURST_MS / 1000, calls)
-        except Exception as error:
-            task.errors.record_exception(error, "next_tuple")
-        finally:
-            self._collector.route_pending()
-            self._ack_delivery.deliver_untracked()
-            elapsed_ms = 1000 * (clock() - started)
-            task.counts.count(NEXT_TUPLE_COUNT, calls[0])
-            if calls[0]:
-                self._call_ms = elapsed_ms / calls[0]
-                task.telemetry.latency(NEXT_TUPLE_LATENCY, self._call_ms, calls[0])
-        return self._collector.emitted_ever() - already, more
-
-    def _call(self, last: int, until: float, counted: list[int]) -> bool:
-        """Call until ``last`` rows were ever emitted. Return False if a call emitted none.
-
-        Rows that are routed meanwhile move from ``rows`` to ``emitted_ever``.
-        """
-        clock, next_tuple = self._task.clock, self._task.component.next_tuple
-        emitted_ever = self._collector.emitted_ever
-        look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
-        before, calls = emitted_ever(), 0
-        streams = list(self._collector.streams.values())
-        out, rows = (streams[0], streams[0].rows) if len(streams) == 1 else (None, [])
-        try:
-            while before < last:
-                calls += 1
-                next_tuple()
-                here = out.emitted_ever + len(rows) if out is not None else emitted_ever()
-                if here == before:
-                    return False
-                before = here
-                if not calls & look and clock() >= until:
-                    break
-        finally:
-            counted[0] = calls
-        return True
 
 
 class Pacing:
@@ -164,7 +103,7 @@ class EndOfInput:
 
     def update(self, idle: bool) -> None:
         """Ask the spout after an empty call. ``idle``: none of its tuples are in flight."""
-        task, stateful = self._task, self._task.stateful
+        task, checkpointer = self._task, self._task.checkpointer
         try:
             with task.user_code("at_end"):
                 ended = idle and task.component.at_end()
@@ -173,87 +112,45 @@ class EndOfInput:
             ended = False
         if not ended:
             self.revoke()
-        elif stateful is None:
+        elif checkpointer is None:
             self.status = AT_END
         elif self._saved is None:
-            self._saved = stateful.saved
+            self._saved = checkpointer.saved
         else:
-            self.status = AT_END if stateful.reported_complete > self._saved else ""
+            self.status = AT_END if checkpointer.reported_complete > self._saved else ""
 
 
-class SpoutExecutor:
+class SpoutExecutor(Executor):
     """Executor of one spout task."""
 
+    collector: SpoutCollector
+
     def __init__(self, setup: ExecutorSetup) -> None:
-        task = self.task = TaskRuntime(setup)
-        config = task.config
-        max_pending: int = setting(config, Keys.TOPOLOGY_MAX_SPOUT_PENDING)
-        self.pending, self._expire_each_ms = make_pending_table(setup.task, setup.incarnation, setup.settings, config)
-        self.collector = SpoutCollector(
-            task.router,
-            task.outbox,
-            self.pending,
-            setup.rng,
-            setup.task,
-            setup.incarnation,
-            task.tracked,
-            task.user_code.lock,
-            lambda: setup.clock() * 1000,
-            task.user_code.wake_if_idle,
-        )
-        self.output = TaskOutput(task, self.collector, setup.plan)
-        self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)
-        self.collector.on_poll = self.poll
+        super().__init__(setup)
+        task = self.task
         self._spout = task.component
         self._age_filter = age_filter(setup, task, self.collector.untracked_ids.append)
-        streams = {out.number: out.name for out in task.router.streams.values()}
-        self._ack_delivery = AckDelivery(
-            task.component,
-            self.pending,
-            self.collector,
-            task.hooks,
-            task.errors,
-            task.counts.count,
-            RootMetrics(streams, task.counts.count, task.telemetry),
-            task.user_code,
-            self.gate.budget,
-            self._room_to_deliver,
-            untracked_note(task.name) if reliability_unsaid(task.config) else "",
-        )
+        self._ack_delivery = AckDelivery(task, self.pending, self.collector, self.gate.budget, self._room_to_deliver)
+        max_pending: int = setting(task.config, Keys.TOPOLOGY_MAX_SPOUT_PENDING)
         self.window = PendingWindow(max_pending, self.output.interval_ms)
-        self.gates, self.stateful = Gates.of(task, self.output, self.collector), task.stateful
         self.at_end = EndOfInput(task)
-        self.paused = False
         self._active = False
         self._stream_manager: int | None = None
         self._pacing = Pacing()
-        self._bursts = Bursts(task, self.collector, self._ack_delivery)
+        self._call_ms = 1.0  # time of one call in the last burst
         self._calls_at_rest = 0
         self._next_expiry_ms = float("-inf")
-        task.context.on_hooks_changed(self._attach)
 
-    # For the loop.
+    def _make_collector(self, setup: ExecutorSetup, admit: Admit) -> SpoutCollector:
+        self.pending, self._expire_each_ms = make_pending_table(
+            setup.task, setup.incarnation, setup.settings, self.task.config
+        )
+        return SpoutCollector(self.task, admit, setup.rng, self.pending, self.poll)
 
-    @property
-    def full(self) -> bool:
-        """True while data-out is full."""
-        return self.output.data_out.full
-
-    @property
-    def failed(self) -> UserCodeFailed | None:
-        """Set once user code has raised under the policy ``restart``."""
-        return self.task.errors.failed
-
-    def start(self) -> None:
-        """Attach the collector and initialize user code. Raises the exceptions of user code."""
-        self._attach()
-        self.task.initialize()
-
-    def _attach(self) -> None:
-        hooks = self.task.hooks
-        filters = [self._age_filter] if self._age_filter else []
+    def _row_filters(self) -> list[RowFilter]:
         # Hooks come last: they see emitted rows, not dropped ones.
-        self.task.attach(self.collector, *filters, *([hooks.spout_emits] if hooks else []))
+        filters: list[RowFilter] = [self._age_filter] if self._age_filter else []
+        return [*filters, self.task.hooks.spout_emits] if self.task.hooks else filters
 
     # What arrives.
 
@@ -264,7 +161,7 @@ class SpoutExecutor:
 
     def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
         """Apply a new plan, possibly with another state of the topology."""
-        self.output.follow(now_ms, plan)
+        super().on_plan(now_ms, plan)
         self._pacing.reset()
 
     def on_pause(self, now_ms: float, paused: bool) -> None:
@@ -281,20 +178,9 @@ class SpoutExecutor:
             self._ack_delivery.fail(self.pending.settle_all(now_ms), Reason(FailKind.STREAM_MANAGER_LOST))
         self._pacing.reset()
 
-    def on_frames(self, now_ms: float, frames: list[Frame]) -> None:
-        """Ignore frames: a spout has no input."""
-
     def on_wake(self, now_ms: float) -> None:
         """Call the spout at once: it has something to emit, or a checkpoint needs it."""
         self._pacing.reset()
-
-    def on_weights(self, now_ms: float, weights: Mapping[int, int]) -> None:
-        """Set the weights of tuples for downstream tasks."""
-        self.task.outbox.weigh(weights)
-
-    def on_sent(self, now_ms: float, sent_weight: int) -> None:
-        """Take the weight of sent frames out of data-out."""
-        self.output.data_out.remove(sent_weight)
 
     # Work.
 
@@ -304,10 +190,10 @@ class SpoutExecutor:
         if pacing.at_rest and now_ms >= pacing.next_call_ms:
             wait_ms = self.poll_idle(now_ms)
             if wait_ms is not None:
-                return RunResult([], wait_ms, poll_idle=self.poll_idle)
+                return RunResult([], wait_ms, at_rest=True)
         output.data_out.adjust(now_ms)
-        if self.gates is not None:
-            self.gates.run_due_work(now_ms)
+        if self.quiet_points is not None:
+            self.quiet_points.run_due_work(now_ms)
         output.draining.tick(now_ms)
         self._settle(now_ms)
         self._ack_delivery.deliver()
@@ -318,7 +204,7 @@ class SpoutExecutor:
         if output.draining.due and self._has_nothing_open():
             output.send_drain_barriers()
         if not (blocked or output.draining.stands) and now_ms >= pacing.next_call_ms and self.failed is None:
-            emitted, more = self._bursts.run(self.room())
+            emitted, more = self._run_burst(self.room())
             now_ms = self.task.clock() * 1000
             if self._dropped():
                 more = True
@@ -336,6 +222,50 @@ class SpoutExecutor:
         if nothing and pacing.slow:
             self.at_end.update(idle=not self.pending.count and output.waiting_since_ms is None)
         return RunResult(flushes, self._wait_ms(now_ms, blocked, gap_ms))
+
+    def _run_burst(self, room: int) -> tuple[int, bool]:
+        """Run one burst of about ``room`` rows. Return the number of rows, and True if another call might emit."""
+        task, clock, emitted_ever = self.task, self.task.clock, self.task.router.emitted_ever
+        started, already = clock(), emitted_ever()
+        calls, more = [0], False
+        try:
+            with task.user_code("next_tuple"):
+                more = room > 0 and self._call_repeatedly(already + room, started + BURST_MS / 1000, calls)
+        except Exception as error:
+            task.errors.record_exception(error, "next_tuple")
+        finally:
+            self.collector.route_pending()
+            self._ack_delivery.deliver_untracked()
+            elapsed_ms = 1000 * (clock() - started)
+            task.counts.count(NEXT_TUPLE_COUNT, calls[0])
+            if calls[0]:
+                self._call_ms = elapsed_ms / calls[0]
+                task.telemetry.latency(NEXT_TUPLE_LATENCY, self._call_ms, calls[0])
+        return emitted_ever() - already, more
+
+    def _call_repeatedly(self, last: int, until: float, counted: list[int]) -> bool:
+        """Call ``next_tuple`` until ``last`` rows were ever emitted. Return False if a call emitted none.
+
+        Rows that are routed meanwhile move from ``rows`` to ``emitted_ever``.
+        """
+        clock, next_tuple, emitted_ever = self.task.clock, self._spout.next_tuple, self.task.router.emitted_ever
+        look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
+        before, calls = emitted_ever(), 0
+        streams = list(self.collector.streams.values())
+        out, rows = (streams[0], streams[0].rows) if len(streams) == 1 else (None, [])
+        try:
+            while before < last:
+                calls += 1
+                next_tuple()
+                emitted_now = out.emitted_ever + len(rows) if out is not None else emitted_ever()
+                if emitted_now == before:
+                    return False
+                before = emitted_now
+                if not calls & look and clock() >= until:
+                    break
+        finally:
+            counted[0] = calls
+        return True
 
     def _hold(self, now_ms: float) -> bool:
         """Hold emitted rows while ``next_tuple`` must not be called. Return True if that is so now."""
@@ -378,7 +308,7 @@ class SpoutExecutor:
             and not self.pending.count
             and self.output.data_out.deadline_ms() is None
             and self.output.draining.deadline_ms() is None
-            and (self.stateful is None or self.stateful.deadline_ms() is None)
+            and (self.checkpointer is None or self.checkpointer.deadline_ms() is None)
             and self._age_filter is None
             and self.failed is None
         )
@@ -433,7 +363,7 @@ class SpoutExecutor:
             self.output.deadline_ms(gap_ms),
             self._next_expiry_ms if self.pending.count else None,
             self.output.data_out.deadline_ms(),
-            self.gates.stateful.deadline_ms() if self.gates is not None else None,
+            self.checkpointer.deadline_ms() if self.checkpointer is not None else None,
         )
 
     # Within a call of user code that lasts.
@@ -482,18 +412,18 @@ class SpoutExecutor:
         """Return True while ``next_tuple`` must not be called."""
         return (
             (self.collector.tracked and self.window.is_shut(self.pending.count, now_ms))  # first: it keeps the time
-            or self._stands()
+            or self._is_halted()
             or self.output.data_out.full
         )
 
-    def _stands(self) -> bool:
+    def _is_halted(self) -> bool:
         """Return True while a pause, the topology's state or a checkpoint halts the spout, whatever room there is."""
-        quiet = self.output.draining.quiet or (self.gates is not None and self.gates.stateful.is_halted)
+        quiet = self.output.draining.quiet or (self.checkpointer is not None and self.checkpointer.is_halted)
         return quiet or self.paused or not self._active or not self.is_active() or self._stream_manager is None
 
     def _window_opening_ms(self) -> float | None:
         """Return when time opens the window, or None if it does not or the spout is halted."""
-        return None if self._stands() else self.window.next_opening_ms(self.pending.count)
+        return None if self._is_halted() else self.window.next_opening_ms(self.pending.count)
 
     def is_active(self) -> bool:
         """Return True if the topology is activated."""
@@ -522,8 +452,7 @@ class SpoutExecutor:
         task = self.task
         task.counts.count(NEXT_TUPLE_COUNT, self._calls_at_rest)
         self._calls_at_rest = 0
-        self.output.collect_metrics()
-        task.collect_metrics()
+        super().collect_metrics()
         task.telemetry.gauge(PENDING_ACKED_COUNT, self.pending.count)
         if task.tracked:  # otherwise the lag is unknown, and 0 would be wrong
             oldest_ms = self.pending.oldest_ms() if self.pending.count else None
@@ -546,5 +475,5 @@ class SpoutExecutor:
 
     def check(self) -> None:
         """Assert the invariants of the pending table and the queue."""
-        self.output.check()
+        super().check()
         self.pending.check()

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from heron_instance.core.collector import RowFilter, TaskCollector
 from heron_instance.core.input_batch import FailureBuffer
 from heron_instance.core.outbox import Outbox
 from heron_instance.core.output_streams import Router
@@ -20,7 +19,7 @@ from heron_instance.core.user_code import Hooks, Lock, NoLock, ThreadInspector, 
 from heron_instance.core.values_codec import make_values_codec
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
-from heronry.api.component import bind_collector, bind_state
+from heronry.api.component import bind_state
 from heronry.api.context import TopologyContext
 
 log = logging.getLogger(__name__)
@@ -55,6 +54,7 @@ class TaskRuntime:
     def __init__(self, setup: ExecutorSetup) -> None:
         plan = setup.plan
         self.id = setup.task
+        self.incarnation = setup.incarnation
         self.name = plan.component_of(setup.task)
         self.component = setup.component
         self.clock = setup.clock
@@ -73,35 +73,30 @@ class TaskRuntime:
         self.router = Router(plan, setup.task, setup.rng, setup.load, self.context)
         self.outbox = Outbox(setup.task, self.codec, setup.clock)
         self.failures = FailureBuffer(self.name, setup.task)
-        self.stateful: TaskCheckpointer | None = None
+        self.checkpointer: TaskCheckpointer | None = None
         if setup.state is not None:
             self.errors.strict = True
-            self.stateful = TaskCheckpointer(
+            self.checkpointer = TaskCheckpointer(
                 plan, setup.task, setup.incarnation, self.component, self.user_code,
                 make_values_codec(config, setup.load), setup.state, setup.wall,
             )  # fmt: skip
-            self.state = self.stateful.state
+            self.state = self.checkpointer.state
         else:
             self.state = TaskState(plan, setup.task, self.component, INITIAL_STATE, setup.wall)
             bind_state(self.component, self.state.keyed, self.state.own)
         self.threads, self.wake = setup.threads, setup.wake
         self._started = False
 
-    def attach(self, collector: TaskCollector, *filters: RowFilter) -> None:
-        """Give the component its collector, with these filters."""
-        collector.filters = filters
-        bind_collector(self.component, collector, self.name)
-
     def initialize(self) -> None:
         """Initialize the component. Raises the exceptions of user code."""
         self.state.pass_time()
-        if self.stateful is not None:
-            self.stateful.begin()
+        if self.checkpointer is not None:
+            self.checkpointer.begin()
         with self.user_code("initialize"):
             self.component.initialize(dict(self.config), self.context)
         self._started = True
-        if self.stateful is not None:
-            self.stateful.settle()
+        if self.checkpointer is not None:
+            self.checkpointer.settle()
 
     def close(self) -> None:
         """Close the component if it was initialized. Raises nothing."""

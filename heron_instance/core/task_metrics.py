@@ -112,10 +112,10 @@ class InputMetrics:
             self._telemetry.latency(keyed(FAIL_LATENCY, component, stream), now_ms - arrived_ms, n)
 
     def _names(self, source: Source) -> _Names:
-        found = self._names_by_source.get(source)
-        if found is None:
-            found = self._names_by_source[source] = _Names.of(source)
-        return found
+        names = self._names_by_source.get(source)
+        if names is None:
+            names = self._names_by_source[source] = _Names.of(source)
+        return names
 
 
 class RootMetrics:

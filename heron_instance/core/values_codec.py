@@ -152,11 +152,11 @@ class ValuesCodec:
         return any(len(self.encode([row])[1]) > self._tuple_max for row in rows)
 
     def _pieces(self, rows: Rows, step: int) -> list[Encoded]:
-        found = []
+        pieces = []
         for start in range(0, len(rows), step):
             for piece in self.encode_cut(rows[start : start + step]):
-                found.append(Encoded(start + piece.start, start + piece.stop, piece.codec, piece.data, piece.refused))
-        return found
+                pieces.append(Encoded(start + piece.start, start + piece.stop, piece.codec, piece.data, piece.refused))
+        return pieces
 
     def decode(self, codec: int, data: bytes) -> list[Row]:
         """Return the rows in ``data``. Raises ValuesError."""

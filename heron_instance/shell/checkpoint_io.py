@@ -21,7 +21,7 @@ from heron_instance.core.state.task_state import RestoredState, key_widths, owne
 from heron_instance.core.values_codec import ValuesCodec
 from heron_instance.shell.inbox import InboxItem, PartFailed, PartWritten
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.model.checkpoints import Manifest, Part, reading_plan
+from heron_runtime.model.checkpoints import Manifest, StatePart, reading_plan
 from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan
 from heron_runtime.wire.checkpoint_formats import TASK_STATE
 from heron_runtime.wire.errors import MalformedMessage
@@ -65,7 +65,7 @@ class PartWriter:
         else:
             self._put(PartWritten(part))
 
-    def _failed(self, part: Part, why: str) -> None:
+    def _failed(self, part: StatePart, why: str) -> None:
         self._put(PartFailed(part.generation, part.checkpoint, why))
 
 
@@ -119,7 +119,7 @@ def _blocks(
                 yield block
 
 
-def _read(folder: CheckpointFolder, part: Part, groups: int, codec: ValuesCodec) -> Iterator[Any]:
+def _read(folder: CheckpointFolder, part: StatePart, groups: int, codec: ValuesCodec) -> Iterator[Any]:
     try:
         with folder.open_part(part.name) as read:
             yield from (b for b in read_part(part, read, groups, codec) if groups or b.group == TASK_STATE)

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from heron_instance.core.executor import Executor
 from heron_instance.core.outbox import Flush
 from heron_instance.core.task_metrics import TelemetrySink
-from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.gateway import Gateway
 from heron_instance.shell.inbox import (
     CheckpointItem,
@@ -73,7 +72,7 @@ class ExecutorLoop:
     def __init__(
         self, executor: Executor, inbox: Inbox, gateway: Gateway, telemetry: TelemetrySink, report_each_ms: float
     ) -> None:
-        self._executor = executor
+        self.executor = executor
         self._inbox = inbox
         self._gateway = gateway
         self._telemetry = telemetry
@@ -85,12 +84,11 @@ class ExecutorLoop:
         self._began_ms = now_ms()  # begin of the current work or wait
         self._ended: BaseException | None = None
         self._took_input = False
-        self._stateful = executor.stateful
-        self._told: TaskReport | None = None
+        self._checkpointer = executor.checkpointer
+        self._reported: TaskReport | None = None
         self._settings = repr(executor.task.config)  # before user code can change what it is given
-        self._timer = FlushTimer(executor, gateway.post, gateway.wake)
-        gateway.timer = self._timer
-        executor.gate.shell = self
+        gateway.flush_timer.attach(executor)
+        executor.gate.driver = self
 
     def run(self) -> None:
         """Run until the end. On return of an exception, all flushes are with the gateway.
@@ -100,9 +98,9 @@ class ExecutorLoop:
             TaskReplaced: Another process has taken the task.
             UserCodeFailed: User code failed under the policy ``restart``.
         """
-        executor, gateway = self._executor, self._gateway
-        reporting = self._stateful or executor.output.draining
-        self._told = executor.output.draining.report  # without checkpoints only updates are reported
+        executor, gateway = self.executor, self._gateway
+        reporting = self._checkpointer or executor.output.draining
+        self._reported = executor.output.draining.report  # without checkpoints only updates are reported
         wait_ms: float | None = 0.0
         self._began_ms = now_ms()
         while True:
@@ -120,12 +118,12 @@ class ExecutorLoop:
             result = executor.run(now)
             if result.flushes:
                 gateway.post(result.flushes)
-            gateway.download.taken_weight = result.taken_weight
+            gateway.record_taken(result.taken_weight)
             if result.credit_bytes is not None:
                 gateway.offer_credit(result.credit_bytes, result.tuple_weight)
-            if reporting.report is not self._told:
-                self._told = reporting.report
-                gateway.report_task(self._told)
+            if reporting.report is not self._reported:
+                self._reported = reporting.report
+                gateway.report_task(self._reported)
             if executor.failed is not None:
                 raise executor.failed
             began = self._worked()
@@ -133,11 +131,11 @@ class ExecutorLoop:
             limit = self._next_report_ms - began
             wait_ms = limit if wait_ms is None or wait_ms > limit else wait_ms
             if executor.full:
-                gateway.tell_sent = True
+                gateway.request_wake_for_room()
                 if gateway.sent_weight != self._sent_seen:
                     wait_ms = 0.0
-            elif result.poll_idle is not None:
-                self._poll_idle(result.poll_idle, result.wait_ms or 0.0)
+            elif result.at_rest:
+                self._poll_idle(result.wait_ms or 0.0)
                 wait_ms, self._began_ms = 0.0, now_ms()
 
     def expect(self, items: Iterable[InboxItem]) -> None:
@@ -146,7 +144,7 @@ class ExecutorLoop:
 
     def _unlocked(self, wait: Callable[[Any], T], seconds: float | None) -> T:
         """Wait for input with the lock free, so that threads of the component may emit and ack."""
-        lock = self._executor.gate.lock
+        lock = self.executor.gate.lock
         lock.release()
         try:
             return wait(seconds)
@@ -161,7 +159,7 @@ class ExecutorLoop:
             self.handle(items.popleft())
         sent = self._gateway.sent_weight
         if sent != self._sent_seen:
-            self._executor.on_sent(now_ms(), sent - self._sent_seen)
+            self.executor.on_sent(now_ms(), sent - self._sent_seen)
             self._sent_seen = sent
 
     def _worked(self) -> float:
@@ -178,7 +176,7 @@ class ExecutorLoop:
 
     def watch(self) -> None:
         """Take note that rows have begun to wait for a flush."""
-        self._timer.watch()
+        self._gateway.flush_timer.watch()
 
     def post(self, flushes: list[Flush]) -> None:
         """Send these flushes."""
@@ -192,8 +190,8 @@ class ExecutorLoop:
         if self._ended is not None:
             raise self._ended
         self._worked()
-        if self._executor.full:
-            self._gateway.tell_sent = True
+        if self.executor.full:
+            self._gateway.request_wake_for_room()
             if self._gateway.sent_weight != self._sent_seen:
                 wait_ms = 0.0
         self._take(wait_ms)
@@ -201,19 +199,19 @@ class ExecutorLoop:
         self._blocked_ms += now - self._began_ms
         self._began_ms = now
 
-    def _poll_idle(self, poll: Callable[[float], float | None], wait_ms: float) -> None:
+    def _poll_idle(self, wait_ms: float) -> None:
         """Poll and sleep while a spout is at rest, and touch nothing else, until something arrives or is emitted."""
-        inbox, gateway = self._inbox, self._gateway
+        inbox, gateway, poll = self._inbox, self._gateway, self.executor.poll_idle
         began = now_ms()
         while not self._unlocked(inbox.wait, wait_ms / 1000) and gateway.sent_weight == self._sent_seen:
             now = now_ms()
             self._idle_ms += now - began
-            found = poll(now)
+            next_wait_ms = poll(now)
             began = now_ms()
             self._busy_ms += began - now
-            if found is None:
+            if next_wait_ms is None:
                 return
-            wait_ms = found
+            wait_ms = next_wait_ms
             if began >= self._next_report_ms:
                 self._next_report_ms = began + self._report_each_ms
                 self.collect()
@@ -221,7 +219,7 @@ class ExecutorLoop:
 
     def handle(self, item: InboxItem) -> None:
         """Handle one item of the inbox. Raises StopRequested, TaskReplaced."""
-        executor, now = self._executor, now_ms()
+        executor, now = self.executor, now_ms()
         match item:
             case Packet():
                 if item.frames:
@@ -255,41 +253,41 @@ class ExecutorLoop:
             GenerationChanged: The plan has a later generation.
             SettingsChanged: The plan has other settings for this task.
         """
-        stateful, task = self._stateful, self._executor.task
-        if stateful is None and repr(plan.topology.component_config(task.name)) != self._settings:
+        checkpointer, task = self._checkpointer, self.executor.task
+        if checkpointer is None and repr(plan.topology.component_config(task.name)) != self._settings:
             self._ended = SettingsChanged()
             raise self._ended
-        if stateful is not None and plan.generation.number > stateful.generation:
+        if checkpointer is not None and plan.generation.number > checkpointer.generation:
             self._ended = GenerationChanged(plan)
             raise self._ended
-        self._executor.on_plan(now, plan)
-        if stateful is not None:
-            stateful.follow(plan)
+        self.executor.on_plan(now, plan)
+        if checkpointer is not None:
+            checkpointer.follow(plan)
 
     def _of_state(self, now: float, item: CheckpointItem) -> None:
         """Handle an item that concerns checkpoints. Items of another generation are ignored."""
-        stateful = self._stateful
-        if stateful is None:
+        checkpointer = self._checkpointer
+        if checkpointer is None:
             return
         match item:
             case CommandArrived():
-                stateful.apply_command(item.wish)
-            case Linked(generation) if generation == stateful.generation:
-                stateful.linked()
-            case Unlinked(generation) if generation == stateful.generation:
-                stateful.unlinked()
-            case PartWritten(part) if part.generation == stateful.generation:
-                stateful.on_part(part)
-            case PartFailed(generation, checkpoint, why) if generation == stateful.generation:
-                stateful.on_part_failed(checkpoint, why)
-        self._executor.on_wake(now)
+                checkpointer.apply_command(item.wish)
+            case Linked(generation) if generation == checkpointer.generation:
+                checkpointer.linked()
+            case Unlinked(generation) if generation == checkpointer.generation:
+                checkpointer.unlinked()
+            case PartWritten(part) if part.generation == checkpointer.generation:
+                checkpointer.on_part(part)
+            case PartFailed(generation, checkpoint, why) if generation == checkpointer.generation:
+                checkpointer.on_part_failed(checkpoint, why)
+        self.executor.on_wake(now)
 
     def finish(self) -> None:
         """Close user code and send the rest. Input that came after the stop signal fails.
 
         Frames of the stream manager may still be on their way. No more credit is given, so they end soon.
         """
-        executor = self._executor
+        executor = self.executor
         give_up_ms = now_ms() + MAX_DRAIN_SECONDS * 1000
         items = [*self._items, *self._inbox.take(QUIET_SECONDS if self._took_input else 0)]
         while items:
@@ -307,4 +305,4 @@ class ExecutorLoop:
         telemetry.count("__idle-time-ms", self._idle_ms)
         telemetry.count("__backpressured-time-ms", self._blocked_ms)
         self._busy_ms = self._idle_ms = self._blocked_ms = 0.0
-        self._executor.collect_metrics()
+        self.executor.collect_metrics()

@@ -22,23 +22,28 @@ RECHECK_SECONDS = 0.05  # after input, and during a call that leaves nothing to 
 
 
 class FlushTimer:
-    """Flush timer of one executor.
+    """Flush timer of an instance, for its current executor.
 
     Args:
-        executor: Executor to flush.
         post: Sends flushes.
         wake: Makes the loop call ``on_wake``; may be called from any thread.
     """
 
-    def __init__(self, executor: Executor, post: Callable[[list[Flush]], None], wake: Callable[[], None]) -> None:
-        self._executor = executor
-        self._gate = executor.gate
+    def __init__(self, post: Callable[[list[Flush]], None], wake: Callable[[], None]) -> None:
         self._post = post
         self._wake = wake
-        self._interval = executor.gate.interval_ms / 1000
+        self._executor: Executor | None = None
         self._watching = False
         self._handle: asyncio.TimerHandle | None = None
         self._at = 0.0
+
+    def attach(self, executor: Executor) -> None:
+        """Flush this executor from now on. Called on its thread, like ``detach`` and ``watch``."""
+        self._executor = executor
+
+    def detach(self) -> None:
+        """Flush nothing from now on."""
+        self._executor = None
 
     def watch(self) -> None:
         """Take note, on the executor's thread, that rows have begun to wait."""
@@ -53,7 +58,8 @@ class FlushTimer:
         if not self._watching:
             return
         self._watching = False  # before the check: rows that begin to wait after it wake the loop again
-        seconds = self._flush_in()
+        executor = self._executor
+        seconds = None if executor is None else self._flush_in(executor)
         if seconds is not None:
             self._watching = True
             self._set(seconds)
@@ -63,9 +69,9 @@ class FlushTimer:
         if self._handle is None:
             self._set(RECHECK_SECONDS)
 
-    def _flush_in(self) -> float | None:
+    def _flush_in(self, executor: Executor) -> float | None:
         """Return the seconds until the waiting rows are due, or None if there are none."""
-        due_ms = self._gate.due_ms()
+        due_ms = executor.gate.due_ms()
         return None if due_ms is None else max(0.0, due_ms / 1000 - time.monotonic())
 
     def _set(self, seconds: float) -> None:
@@ -80,29 +86,30 @@ class FlushTimer:
 
     def _fire(self) -> None:
         self._handle = None
+        executor = self._executor
+        if executor is None:
+            self._watching = False
+            return
+        interval = executor.gate.interval_ms / 1000
         again: float | None = None
-        if self._gate.outlasts_flush_interval():
-            flushes = self._flush()
+        if executor.gate.outlasts_flush_interval():
+            flushes = self._flush(executor)
             if flushes:
                 self._post(flushes)
-            again = self._interval if flushes else RECHECK_SECONDS
-        self._watching = again == self._interval
-        seconds = self._flush_in()
+            again = interval if flushes else RECHECK_SECONDS
+        self._watching = again == interval
+        seconds = self._flush_in(executor)
         if seconds is not None:
             self._watching = True
-            again = seconds or self._interval  # if it is due now, the executor is about to flush
+            again = seconds or interval  # if it is due now, the executor is about to flush
         if again is not None:
             self._set(again)
 
-    def _flush(self) -> list[Flush]:
-        lock = self._gate.lock
-        if not lock.acquire(blocking=False):
+    def _flush(self, executor: Executor) -> list[Flush]:
+        gate = executor.gate
+        if not gate.lock.acquire(blocking=False):
             return []
         try:
-            return (
-                self._executor.flush_within_call(time.monotonic() * 1000)
-                if self._gate.outlasts_flush_interval()
-                else []
-            )
+            return executor.flush_within_call(time.monotonic() * 1000) if gate.outlasts_flush_interval() else []
         finally:
-            lock.release()
+            gate.lock.release()

@@ -42,14 +42,14 @@ from heron_instance.shell.inbox import (
     WeightsChanged,
 )
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.link import EOF, LinkStream, connect
 from heron_runtime.wire.control import (
+    CallDuration,
     Credit,
-    InCall,
     InstanceHello,
     Leave,
     Pause,
@@ -132,7 +132,7 @@ class Gateway:
         self._work: asyncio.Event
         self._control_work: asyncio.Event
         self._closing = False
-        self.download = DownloadCredit()
+        self._download = DownloadCredit()
         self._generation = 0  # of the next link; with checkpoints, a link of generation 0 carries no frames
         self._relink = asyncio.Event()
         self._leaving: Future[None] | None = None  # the last call of ``leave_generation``
@@ -149,8 +149,8 @@ class Gateway:
         self._reported: asyncio.Event
         self._streams: tuple[tuple[str, str], ...] = ()  # of the newest plan: number to (component, stream)
         self.sent_weight = 0  # sent or lost: the executor takes the difference out of data-out
-        self.tell_sent = False  # the executor waits for room in data-out
-        self.timer: FlushTimer | None = None  # once there is an executor
+        self._wake_for_room = False  # the executor waits for room in data-out
+        self.flush_timer = FlushTimer(self.post, self.wake)
 
     # For the executor thread.
 
@@ -161,8 +161,16 @@ class Gateway:
 
     def offer_credit(self, total_weight: int, tuple_weight: int) -> None:
         """Offer credit for frames of this total weight; a tuple weighs ``tuple_weight`` for the executor."""
-        self.download.offer(total_weight, tuple_weight)
+        self._download.offer(total_weight, tuple_weight)
         self.wake()
+
+    def record_taken(self, taken_weight: int) -> None:
+        """Record the total weight of the frames taken by the executor."""
+        self._download.taken_weight = taken_weight
+
+    def request_wake_for_room(self) -> None:
+        """Put ``WakeUp`` into the inbox once frames have left data-out."""
+        self._wake_for_room = True
 
     def report_task(self, report: TaskReport) -> None:
         """Send this report to the master, now and with each new link."""
@@ -217,7 +225,7 @@ class Gateway:
 
     def report_taken(self) -> None:
         """Report the taken weight once a second, so that little counts as lost with the link."""
-        if self.download.report_taken():
+        if self._download.report_taken():
             self._control_work.set()
 
     def _set_generation(self, generation: int) -> None:
@@ -231,7 +239,7 @@ class Gateway:
     def _forget_all(self) -> None:
         """Forget everything while the link is down: the next executor begins from nothing."""
         self._posted.clear()
-        self._outgoing, self.download, self.sent_weight, self._task_report = UploadQueue(), DownloadCredit(), 0, None
+        self._outgoing, self._download, self.sent_weight, self._task_report = UploadQueue(), DownloadCredit(), 0, None
         if self._forget is not None and not self._forget.done():
             self._forget.set_result(None)
         self._forget = None
@@ -255,8 +263,7 @@ class Gateway:
         self._woken = False
         while self._posted:
             self._outgoing.put(self._posted.popleft())
-        if self.timer is not None:
-            self.timer.on_wake()
+        self.flush_timer.on_wake()
         self._work.set()
         self._control_work.set()
 
@@ -311,7 +318,7 @@ class Gateway:
                     self._relink.clear()
                 hello = await say_hello(setup, control, generation)
             self._outgoing.begin_stream()
-            self.download.begin_stream()
+            self._download.begin_stream()
             self._reported_in_call_ms, self._reported_task_report = 0, None
             self._inbox.put(StreamManagerLinked(hello.incarnation))
             if self._incarnation_seen is not None:
@@ -364,7 +371,7 @@ class Gateway:
                 self._streams = message.plan.streams
                 self.planned_generation = max(self.planned_generation, message.plan.generation.number)
                 self._inbox.put(PlanArrived(message.plan))
-            elif isinstance(message, CheckpointWish):
+            elif isinstance(message, CheckpointCommand):
                 self._inbox.put(CommandArrived(message))
             elif isinstance(message, Pause):
                 if message.causes:
@@ -378,7 +385,7 @@ class Gateway:
     async def _write_control(self, write: Callable[[Any], Awaitable[Any]]) -> None:
         """Send credit for frames, and reports."""
         while True:
-            credit = self.download.news()
+            credit = self._download.take_update()
             if credit is not None:
                 await write(credit)
                 continue
@@ -389,7 +396,7 @@ class Gateway:
                 continue
             if self._in_call_ms != self._reported_in_call_ms:
                 self._reported_in_call_ms = self._in_call_ms
-                await write(InCall(self._in_call_ms))
+                await write(CallDuration(self._in_call_ms))
                 continue
             if self._report_due:
                 self._report_due = False
@@ -433,8 +440,8 @@ class Gateway:
 
     def _room_made(self, weight: int) -> None:
         self.sent_weight += weight
-        if self.tell_sent and weight:
-            self.tell_sent = False
+        if self._wake_for_room and weight:
+            self._wake_for_room = False
             self._inbox.put(WakeUp())
 
     async def _read_data(self, read: Callable[[], Awaitable[Any]], backlog_sent: asyncio.Event) -> None:
@@ -451,10 +458,9 @@ class Gateway:
                 count("__gateway-sequence-fault-count", 1)
                 raise LinkFault(f"packet {packet.sequence} came where {expected} was due")
             expected += 1
-            self.download.receive(sum([frame.weight() for frame in packet.frames]))
+            self._download.receive(sum([frame.weight() for frame in packet.frames]))
             put(packet)
-            if self.timer is not None:
-                self.timer.on_input()
+            self.flush_timer.on_input()
             count("__gateway-received-packets-count", 1)
             if packet.frames:
                 count("__gateway-received-packets-size", _frame_bytes(packet))

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from heron_runtime.model.checkpoints import CheckpointWish, Part
+from heron_runtime.model.checkpoints import CheckpointCommand, StatePart
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Packet
 
@@ -62,7 +62,7 @@ class LeaveRequested:
 class CommandArrived:
     """A checkpoint command of the master has arrived."""
 
-    wish: CheckpointWish
+    wish: CheckpointCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Unlinked:
 class PartWritten:
     """A snapshot is on disk."""
 
-    part: Part
+    part: StatePart
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,10 @@ class Inbox:
         if not items and wait_seconds != 0:
             self._sleep(wait_seconds)
         bell.acquire(blocking=False)  # before the check: an append after it rings again
-        found: list[InboxItem] = []
+        taken: list[InboxItem] = []
         while items:
-            found.append(items.popleft())
-        return found
+            taken.append(items.popleft())
+        return taken
 
     def wait(self, wait_seconds: float) -> bool:
         """Wait for an item without taking it. Return False on timeout; a late bell may return True without an item."""

@@ -39,8 +39,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heron_runtime.model.checkpoints import Part, TaskReport
-from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan, Standstill
+from heron_runtime.model.checkpoints import StatePart, TaskReport
+from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan, UpdatePhase
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import BARRIER, Frame
 
@@ -90,7 +90,7 @@ class CheckpointParticipant:
         self._restored = False
         self._aligned = self.declined = self._confirmed = NO_CHECKPOINT
         self._declined_why = self._lost = ""
-        self._stored: dict[int, Part] = {}
+        self._stored: dict[int, StatePart] = {}
 
     @property
     def report(self) -> TaskReport:
@@ -164,9 +164,9 @@ class CheckpointParticipant:
 
     def completed(self, checkpoint: int) -> bool:
         """Take note that a checkpoint is complete. Return True if that is news. It does not end a quiet."""
-        news = checkpoint > self.complete
+        is_news = checkpoint > self.complete
         self.complete = max(self.complete, checkpoint)
-        return news
+        return is_news
 
     # Progress of the task.
 
@@ -174,7 +174,7 @@ class CheckpointParticipant:
         """Take note that state is loaded and user code initialized."""
         self._restored = True
 
-    def stored(self, part: Part) -> None:
+    def stored(self, part: StatePart) -> None:
         """Take note that a part is safe in the storage."""
         self._stored[part.checkpoint] = part
         for old in sorted(self._stored)[:-MAX_STORED_PARTS]:
@@ -251,7 +251,7 @@ def read_barrier(frame: Frame) -> Barrier:
 
 
 class UpdateDrain:
-    """Part of one executor in updates that drain channels."""
+    """StatePart of one executor in updates that drain channels."""
 
     def __init__(self, plan: PhysicalPlan, task: int, now_ms: float) -> None:
         self.stands = False  # an update is in progress
@@ -278,13 +278,13 @@ class UpdateDrain:
     def _follow(self, plan: PhysicalPlan, now_ms: float) -> None:
         self._plan = plan
         number, standstill = plan.version.number, plan.standstill
-        self.stands = standstill is not Standstill.NONE
-        self.quiet = standstill is Standstill.SETTLING
+        self.stands = standstill is not UpdatePhase.NONE
+        self.quiet = standstill is UpdatePhase.SETTLING
         self._say(number if self.quiet and self._aligned else 0)
         if self.stands:
             secs = setting(plan.topology.config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
             self._until_ms = now_ms + DRAIN_TIMEOUT_FACTOR * 1000 * secs
-        if standstill is Standstill.DRAINING:
+        if standstill is UpdatePhase.DRAINING:
             self._expect(number)
 
     def barrier(self, frame: Frame) -> None:

@@ -37,8 +37,15 @@ from heron_instance.core.state.snapshot import TaskSnapshot
 from heron_instance.core.state.task_state import RestoredState, StateSetup, TaskState, UnclaimedState
 from heron_instance.core.user_code import UserCode
 from heron_instance.core.values_codec import ValuesCodec
-from heron_runtime.model.checkpoints import Adopted, CheckpointWish, Part, TaskReport, Token, part_name
-from heron_runtime.model.plan import NO_CHECKPOINT, Phase, PhysicalPlan, task_place
+from heron_runtime.model.checkpoints import (
+    AdoptionMode,
+    CheckpointCommand,
+    CommitToken,
+    StatePart,
+    TaskReport,
+    part_name,
+)
+from heron_runtime.model.plan import NO_CHECKPOINT, GenerationPhase, PhysicalPlan, task_participant
 from heron_runtime.wire.data import Frame
 from heronry.api.component import bind_state, is_state_replaced
 from heronry.api.state import Checkpoint, TwoPhaseSink
@@ -55,7 +62,7 @@ class TwoPhaseCommits:
         self._sink = component if isinstance(component, TwoPhaseSink) else None
         self._name = type(component).__name__
         self._generation = generation
-        self.unconfirmed: list[Token] = []
+        self.unconfirmed: list[CommitToken] = []
 
     def prepare(self, checkpoint: Checkpoint) -> None:
         """Let the sink prepare. Raises InvalidToken and the exceptions of the sink."""
@@ -69,7 +76,7 @@ class TwoPhaseCommits:
                 f"{type(self._sink).__name__}.prepare returned {name!r:.80}: a token must begin with checkpoint.name "
                 f"({checkpoint.name}), which identifies its owner after a failure"
             )
-        self.unconfirmed.append(Token(checkpoint.number, name))
+        self.unconfirmed.append(CommitToken(checkpoint.number, name))
 
     def commit(self, complete: int) -> None:
         """Commit everything prepared for checkpoints up to this one. Raises the exceptions of the sink."""
@@ -86,13 +93,13 @@ class TwoPhaseCommits:
         committed the rest, or it wrote elsewhere. Raises UnclaimedState and the exceptions of the sink.
         """
         if self._sink is None:
-            if restored.tokens and restored.adopted is Adopted.WHOLE:
+            if restored.tokens and restored.adopted is AdoptionMode.WHOLE:
                 raise UnclaimedState(
                     f"token {restored.tokens[0].name!r}: {self._name} is not a TwoPhaseSink and cannot commit it\n"
                     f"hint: make {self._name} a TwoPhaseSink, or submit with --allow-dropped-state"
                 )
             return
-        waiting = None if restored.adopted is Adopted.NO else set(self._sink.prepared())
+        waiting = None if restored.adopted is AdoptionMode.NO else set(self._sink.prepared())
         for token in restored.tokens:
             if waiting is None or token.name in waiting:
                 self._sink.commit(token.checkpoint, token.name)
@@ -157,13 +164,13 @@ class TaskCheckpointer:
         if not self._runs or not participant.may_take(source):
             return False
         if participant.declined > self.report.declined:
-            self._told()
+            self._update_report()
         participant.taken(source)
         return True
 
     def barrier(self, frame: Frame) -> SnapshotRequest | None:
         """Apply a barrier. Raises InvalidBarrier."""
-        return self._told(self._participant.barrier(frame.source_task, read_barrier(frame)))
+        return self._update_report(self._participant.barrier(frame.source_task, read_barrier(frame)))
 
     def due(self) -> SnapshotRequest | None:
         """Return the checkpoint that a spout must begin while no call of it is running."""
@@ -203,7 +210,7 @@ class TaskCheckpointer:
         self.state.check_references()
         with self._user_code("splits"):
             own, groups = self.state.take(number, align.turn)
-        draft = Part(
+        draft = StatePart(
             self._name, self._task, self._incarnation, self.generation, number, align.turn, 0, "", self.state.groups,
             tuple(self._tokens.unconfirmed),
         )  # fmt: skip
@@ -212,7 +219,7 @@ class TaskCheckpointer:
         self.saved = number
         self._setup.write(snapshot)
         self._participant.aligned(number, now_ms)
-        self._told()
+        self._update_report()
         self.snapshot_ms = 1000 * (clock() - began)
         return [
             barrier_frame(
@@ -221,28 +228,32 @@ class TaskCheckpointer:
             for task in self._downstream
         ]
 
-    def on_part(self, part: Part) -> None:
+    def on_part(self, part: StatePart) -> None:
         """Take note that a part is written."""
         self.written_bytes += part.size
         if self._writing.pop(part.checkpoint, None) is not None:
             self._participant.stored(part)
-            self._told()
+            self._update_report()
 
     def on_part_failed(self, checkpoint: int, why: str) -> None:
         """Decline a checkpoint whose part cannot be written."""
         self._writing.pop(checkpoint, None)
         self._participant.decline(checkpoint, why)
-        self._told()
+        self._update_report()
 
     # Commands of the master.
 
     def follow(self, plan: PhysicalPlan) -> None:
         """Apply a plan of this generation."""
         generation = plan.generation
-        if generation.number == self.generation and generation.phase is Phase.RUNNING and self.report.restored:
-            self._runs = self._runs or generation.incarnation(task_place(self._task)) == self._incarnation
+        if (
+            generation.number == self.generation
+            and generation.phase is GenerationPhase.RUNNING
+            and self.report.restored
+        ):
+            self._runs = self._runs or generation.incarnation(task_participant(self._task)) == self._incarnation
 
-    def apply_command(self, wish: CheckpointWish) -> None:
+    def apply_command(self, wish: CheckpointCommand) -> None:
         """Apply a command of the master. Old commands change nothing."""
         participant = self._participant
         if wish.generation != self.generation or not self._runs:
@@ -255,17 +266,17 @@ class TaskCheckpointer:
             self.state.completed(wish.complete)
         if wish.under:
             self._begin = participant.begin(wish.under, wish.turn) or self._begin
-        self._told()
+        self._update_report()
 
     def linked(self) -> None:
         """Take note that the data connection of this generation is open."""
         self._participant.restored()
-        self._told()
+        self._update_report()
 
     def unlinked(self) -> None:
         """Take note that the data connection has ended."""
         self._participant.disconnected()
-        self._told()
+        self._update_report()
 
     def failed(self, why: str) -> TaskReport:
         """Return the report of a permanent failure of user code or of the load."""
@@ -283,7 +294,7 @@ class TaskCheckpointer:
             if now_ms - since_ms > self._participant.timeout_ms:
                 seconds = (now_ms - since_ms) / 1000
                 self._participant.decline(number, f"its part was not written within {seconds:.0f} s")
-        self._told()
+        self._update_report()
 
     def deadline_ms(self) -> float | None:
         """Return when ``tick`` is due at the latest. A declined checkpoint has no deadline: only the master ends it."""
@@ -301,22 +312,22 @@ class TaskCheckpointer:
 
     def begin(self) -> None:
         """Give the component its state. Raises the exceptions of user code."""
-        component, kept, restored = self._component, self.state, self._setup.restored
-        bind_state(component, kept.keyed, kept.own)
+        component, state, restored = self._component, self.state, self._setup.restored
+        bind_state(component, state.keyed, state.own)
         if restored.checkpoint != NO_CHECKPOINT:
             self._call("pre_restore", str(restored.checkpoint))
-        self._call("init_state", kept.own)
+        self._call("init_state", state.own)
         if hasattr(component, "union_state"):
-            states, kept.states, kept.gone = kept.states, [], []
+            states, state.states, state.gone = state.states, [], []
             if restored.checkpoint != NO_CHECKPOINT:
                 self._call("union_state", states)
-        elif kept.gone:
+        elif state.gone:
             if getattr(component, "merge_state", None) is None:
                 raise TypeError(
-                    f"{self._name}: {len(kept.gone)} removed tasks have left a self.state to merge\nhint: define "
+                    f"{self._name}: {len(state.gone)} removed tasks have left a self.state to merge\nhint: define "
                     "merge_state(states) or union_state(states), or use keyed state (self.keyed)"
                 )
-            self._call("merge_state", kept.gone)
+            self._call("merge_state", state.gone)
 
     def settle(self) -> None:
         """Commit and abort the tokens of the restored checkpoint, once the component is initialized."""
@@ -331,7 +342,7 @@ class TaskCheckpointer:
                 self._tokens.commit(complete)
                 self._tokens.sweep(())
             self._participant.confirmed(complete)
-            self._told()
+            self._update_report()
         if complete > self.reported_complete and not self.is_halted:
             self.reported_complete = complete
             self._call("post_save", str(complete))
@@ -353,7 +364,7 @@ class TaskCheckpointer:
         name = part_name(self.generation, number, self._task, self._incarnation).removesuffix(".part")
         return Checkpoint(number, self.generation, name)
 
-    def _told(self, result: SnapshotRequest | None = None) -> SnapshotRequest | None:
+    def _update_report(self, result: SnapshotRequest | None = None) -> SnapshotRequest | None:
         report = self._participant.report
         if report != self.report and not self.report.failed:
             self.report = report

@@ -351,8 +351,8 @@ class KeyedState(MutableMapping[Any, Any]):
         if self._before is None or index in self._before:
             return value
         self._remember(index)
-        mine = self._values[index] = copy.deepcopy(value)
-        return mine
+        own_copy = self._values[index] = copy.deepcopy(value)
+        return own_copy
 
     # Checkpoints.
 

@@ -7,9 +7,9 @@ the mapping, and the thread that writes the part does the rest while records are
 done while the executor is halted, and nothing is copied.
 
 A part is the file of one task for one checkpoint, laid out so that a reader takes only the groups it owns. Its head,
-which verifies the blocks, is that of ``heron_runtime/wire/part_heads.py``. Rows are encoded like values of tuples
-(``values_codec``), ``auto`` by default. State that user code could change before it is encoded, or that may turn out
-not to be encodable, is encoded at once.
+which verifies the blocks, is that of ``heron_runtime/wire/checkpoint_formats.py``. Rows are encoded like values of
+tuples (``values_codec``), ``auto`` by default. State that user code could change before it is encoded, or that may turn
+out not to be encodable, is encoded at once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 
 from heron_instance.core.groupings import groups_of_keys
 from heron_instance.core.values_codec import CodecNumber, ValuesCodec, ValuesError
-from heron_runtime.model.checkpoints import Part
+from heron_runtime.model.checkpoints import StatePart
 from heron_runtime.wire.checkpoint_formats import (
     TASK_STATE,
     Block,
-    Damaged,
+    DamagedPart,
     checksum,
     encode_head,
     read_blocks,
@@ -93,10 +93,10 @@ class KeyedSnapshot:
         keys = [self.keys.get(index, index) for index in indexes] if self.keys else indexes
         groups = groups_of_keys(keys, single=self.single)
         order = np.argsort(groups, kind="stable")
-        found, starts = np.unique(groups[order], return_index=True)
+        present, starts = np.unique(groups[order], return_index=True)
         places = order.tolist()
         ends = [*starts.tolist()[1:], len(places)]
-        for group, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
+        for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
             yield group, [indexes[place] for place in places[start:end]]
 
 
@@ -108,7 +108,7 @@ class TaskSnapshot:
     """Content of a checkpoint for one task. ``draft`` identifies it."""
 
     def __init__(
-        self, draft: Part, own_state: Iterable[Row], groups: Iterable[KeyGroupRows], codec: ValuesCodec
+        self, draft: StatePart, own_state: Iterable[Row], groups: Iterable[KeyGroupRows], codec: ValuesCodec
     ) -> None:
         """Encode at once all state that may change. ``codec`` is used for snapshots only. Raises CannotEncode."""
         self.draft = draft
@@ -118,7 +118,7 @@ class TaskSnapshot:
         waits = isinstance(groups, KeyedSnapshot) and groups.may_wait and codec.takes_all_plain
         self._groups = map(self._encoded, groups) if waits else [self._encoded(each) for each in groups]
 
-    def encode(self) -> tuple[Part, list[bytes]]:
+    def encode(self) -> tuple[StatePart, list[bytes]]:
         """Return the part and the pieces of its file, in order. Called once, by any thread, without a lock."""
         blocks: list[Block] = []
         pieces: list[bytes] = []
@@ -130,27 +130,29 @@ class TaskSnapshot:
         start, proof = encode_head(self.draft, blocks)
         return replace(self.draft, size=len(start) + offset, checksum=proof), [start, *pieces]
 
-    def _encoded(self, found: KeyGroupRows) -> _Encoded:
-        return found.group, found.full, *_encode_rows(found.rows, self._codec, self.draft)
+    def _encoded(self, rows: KeyGroupRows) -> _Encoded:
+        return rows.group, rows.full, *_encode_rows(rows.rows, self._codec, self.draft)
 
 
-def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec) -> Iterator[KeyGroupRows]:
+def read_part(
+    part: StatePart, read: Callable[[int, int], bytes], groups: int, codec: ValuesCodec
+) -> Iterator[KeyGroupRows]:
     """Yield the task's own state, if any (group ``TASK_STATE``), then the blocks of these groups.
 
     Args:
-        part: Part to read.
+        part: StatePart to read.
         read: Returns bytes of the file for an offset and a size, fewer at its end; may raise OSError.
         groups: Bit set of key groups.
         codec: Codec of the rows.
 
     Raises:
-        Damaged: A block is damaged or cannot be decoded.
+        DamagedPart: A block is damaged or cannot be decoded.
     """
     for block in read_blocks(part, read):
         if block.group != TASK_STATE and not groups >> block.group & 1:
             continue
         if block.codec == CodecNumber.PICKLE and codec.refuses_pickle:
-            raise Damaged(
+            raise DamagedPart(
                 f"{whose(part)}, key group {block.group}: pickled, but topology.serializer is msgpack\n"
                 "hint: restore with the serializer auto, or start without this checkpoint"
             )
@@ -158,10 +160,10 @@ def read_part(part: Part, read: Callable[[int, int], bytes], groups: int, codec:
         try:
             yield KeyGroupRows(block.group, block.full, codec.decode(block.codec, data))
         except ValuesError as error:
-            raise Damaged(f"{whose(part)}, key group {block.group}: {error}") from error
+            raise DamagedPart(f"{whose(part)}, key group {block.group}: {error}") from error
 
 
-def _encode_rows(rows: list[Row], codec: ValuesCodec, draft: Part) -> tuple[int, bytes]:
+def _encode_rows(rows: list[Row], codec: ValuesCodec, draft: StatePart) -> tuple[int, bytes]:
     try:
         return codec.encode(rows)
     except Exception as error:  # any exception of pickling a user's value

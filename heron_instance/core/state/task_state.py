@@ -19,7 +19,7 @@ from typing import Any
 
 from heron_instance.core.state.keyed_state import KeyedState
 from heron_instance.core.state.snapshot import KeyGroupRows, Row, TaskSnapshot
-from heron_runtime.model.checkpoints import Adopted, Token, groups_of
+from heron_runtime.model.checkpoints import AdoptionMode, CommitToken, groups_of
 from heron_runtime.model.keys import group_of
 from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
@@ -175,9 +175,9 @@ class RestoredState:
     checkpoint: int = NO_CHECKPOINT
     blocks: Iterable[KeyGroupRows] = ()
     own: Mapping[int, list[Row]] = field(default_factory=dict)
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[CommitToken, ...] = ()
     known_tokens: frozenset[str] = frozenset()
-    adopted: Adopted = Adopted.NO
+    adopted: AdoptionMode = AdoptionMode.NO
 
 
 INITIAL_STATE = RestoredState()
@@ -219,7 +219,7 @@ class TaskState:
             positions = [(key, value) for (kind, key), value in rows if kind == OF_SPLIT]
             if self.positions is not None:
                 self.positions.load(positions)
-            elif positions and restored.adopted is not Adopted.IN_PART:
+            elif positions and restored.adopted is not AdoptionMode.IN_PART:
                 raise UnclaimedState(
                     f"{name}: the checkpoint holds split positions (for example {positions[0][0]!r:.80}), but splits() "
                     "is not defined\nhint: define splits(), or submit with --allow-dropped-state"

@@ -16,7 +16,7 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.link import LinkLost, LinkStream, accept
-from heron_runtime.net.loop import run_loop
+from heron_runtime.process import run_loop
 from heron_runtime.wire.control import StreamManagerHello
 from heron_runtime.wire.data import Packet, Verdict
 from heron_runtime.wire.metrics import ProcessMetrics

@@ -20,13 +20,13 @@ from heron_instance.core.state.snapshot import TaskSnapshot
 from heron_instance.core.state.task_state import StateSetup
 from heron_instance.core.task import ExecutorSetup
 from heron_instance.shell.checkpoint_io import CannotRestore, load_restored_state
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.plan import (
     ContainerPlan,
+    GenerationPhase,
     InstancePlan,
     KeyGroupTable,
     PackingPlan,
-    Phase,
     PhysicalPlan,
     PlanVersion,
 )
@@ -238,7 +238,7 @@ class EngineTask(Task):
 
     @property
     def stateful(self) -> TaskCheckpointer | None:
-        return None if self.executor is None else self.executor.stateful
+        return None if self.executor is None else self.executor.checkpointer
 
     @property
     def participant(self) -> Any:
@@ -260,7 +260,7 @@ class EngineTask(Task):
 
     # What the master says.
 
-    def apply_command(self, epoch: int, plan: Plan, wish: CheckpointWish) -> None:
+    def apply_command(self, epoch: int, plan: Plan, wish: CheckpointCommand) -> None:
         if epoch < self.epoch:
             return
         self.epoch = epoch
@@ -281,10 +281,10 @@ class EngineTask(Task):
                 self.executor.stop(self.world.now)
             self._begin_afresh(0)
             self._generation = generation.number
-            self._loading = self._restore(plan) if generation.phase is Phase.RESTORING else None
+            self._loading = self._restore(plan) if generation.phase is GenerationPhase.RESTORING else None
         elif self.executor is not None:
             self.executor.on_plan(self.world.now, physical(plan))
-            self.executor.stateful.follow(physical(plan))
+            self.executor.checkpointer.follow(physical(plan))
 
     def _restore(self, plan: Plan) -> Iterator[None]:
         world, whole = self.world, physical(plan)
@@ -312,9 +312,9 @@ class EngineTask(Task):
         yield
         self.executor = executor
         world.connect(self, self.upstream, self.downstream, plan.generation.number)
-        executor.stateful.linked()
+        executor.checkpointer.linked()
         assert self.plan is not None
-        executor.stateful.follow(physical(self.plan))
+        executor.checkpointer.follow(physical(self.plan))
         self._tell()
 
     # Steps.

@@ -11,17 +11,17 @@ from heron_instance.core.state.keyed_state import KeyedState
 from heron_instance.core.state.snapshot import KeyGroupRows, TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import (
-    CheckpointWish,
+    CheckpointCommand,
+    CommitToken,
     Manifest,
-    Part,
+    StatePart,
     TaskReport,
-    Token,
     groups_of,
     part_name,
     reading_plan,
 )
 from heron_runtime.model.keys import group_of
-from heron_runtime.model.plan import Phase, task_place
+from heron_runtime.model.plan import GenerationPhase, task_participant
 from heron_runtime.wire.checkpoint_formats import TASK_STATE
 
 from .outside import Plan, Violation
@@ -54,11 +54,11 @@ class Task:
         self.state = KeyedState(groups)
         self.positions: dict[int, int] = {}
         self.output: list[Any] = []
-        self.tokens: list[Token] = []
+        self.tokens: list[CommitToken] = []
         self.pending: deque[tuple[int, Any]] = deque()  # (task, a tuple or a barrier)
         self.sent: Counter[int] = Counter()
         self.taken: Counter[int] = Counter()
-        self.writes: deque[tuple[Part, bytes]] = deque()
+        self.writes: deque[tuple[StatePart, bytes]] = deque()
 
     @staticmethod
     def position_in(row: tuple[Any, ...]) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class Task:
 
     # What the master says.
 
-    def apply_command(self, epoch: int, plan: Plan, wish: CheckpointWish) -> None:
+    def apply_command(self, epoch: int, plan: Plan, wish: CheckpointCommand) -> None:
         if epoch < self.epoch:
             return
         self.epoch = epoch
@@ -123,9 +123,9 @@ class Task:
             self.world.disconnect(self)
             self.participant = CheckpointParticipant(generation.number, self.upstream, self.world.timeout)
             self._begin_afresh(groups_of(plan.table, self.task) if self.component == COUNT else 0)
-            self._loading = self._restore(plan) if generation.phase is Phase.RESTORING else None
-        if generation.phase is Phase.RUNNING and self.participant.report.restored:
-            named = generation.incarnation(task_place(self.task))
+            self._loading = self._restore(plan) if generation.phase is GenerationPhase.RESTORING else None
+        if generation.phase is GenerationPhase.RUNNING and self.participant.report.restored:
+            named = generation.incarnation(task_participant(self.task))
             self.runs = self.runs or named == self.incarnation
 
     def _restore(self, plan: Plan) -> Iterator[None]:
@@ -162,7 +162,7 @@ class Task:
             mine = (split for split in range(SPLITS) if spouts[split % len(spouts)] == self.task)
             self.positions = {split: stored.get(split, 0) for split in mine}
 
-    def _read(self, part: Part, groups: int) -> Iterator[KeyGroupRows]:
+    def _read(self, part: StatePart, groups: int) -> Iterator[KeyGroupRows]:
         data = self.world.storage.read(part.name)
         return read_part(part, lambda offset, size: data[offset : offset + size], groups, CODEC)
 
@@ -286,11 +286,11 @@ class Task:
         assert taking_part is not None
         generation, number = taking_part.generation, align.checkpoint
         if self.component == SINK and self.output:
-            token = Token(number, part_name(generation, number, self.task, self.incarnation))
+            token = CommitToken(number, part_name(generation, number, self.task, self.incarnation))
             self.world.outside.prepare(token.name, self.output)
             self.tokens.append(token)
             self.output = []
-        draft = Part(
+        draft = StatePart(
             self.component, self.task, self.incarnation, generation, number, align.turn, 0, "", self.state.groups,
             tuple(self.tokens),
         )  # fmt: skip

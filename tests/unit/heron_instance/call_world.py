@@ -24,7 +24,7 @@ class Shell:
         self.watched = self.served = 0
         self.waits: list[float] = []
         self.meanwhile: Callable[[], None] = lambda: None
-        self.executor.gate.shell = self
+        self.executor.gate.driver = self
 
     def watch(self) -> None:
         self.watched += 1

@@ -41,6 +41,6 @@ def test_limits_are_of_the_connection_and_news_is_told_once(steps: list[tuple[st
             assert download.report_taken() == (told is not None and told.taken_bytes != now.taken_bytes)
         due = told is None or now.limit_bytes > told.limit_bytes or now.tuple_weight != told.tuple_weight
         due = due or (tell and told is not None and told.taken_bytes != now.taken_bytes)
-        assert download.news() == (now if due else None)
-        assert download.news() is None, "once"
+        assert download.take_update() == (now if due else None)
+        assert download.take_update() is None, "once"
         told = now if due else told

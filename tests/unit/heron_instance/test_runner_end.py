@@ -11,6 +11,7 @@ from spout_alone import Nothing, Source
 
 from heron_instance.core.outbox import Flush
 from heron_instance.shell.executor_loop import ExecutorLoop, StopRequested, TaskReplaced
+from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.inbox import Inbox, LeaveRequested, Stop
 from heron_runtime.wire.data import Packet
 
@@ -23,8 +24,13 @@ class Post:
     def __init__(self) -> None:
         self.flushes: list[Flush] = []
         self.sent_weight = 0
-        self.tell_sent = False
-        self.timer: Any = None
+        self.flush_timer = FlushTimer(self.post, self.wake)
+
+    def record_taken(self, taken_weight: int) -> None:
+        pass
+
+    def request_wake_for_room(self) -> None:
+        pass
 
     def wake(self) -> None:
         pass

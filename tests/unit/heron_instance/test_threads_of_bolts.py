@@ -54,7 +54,6 @@ class Sending(Post):
 
     def __init__(self, inbox: Inbox, enough: Callable[[list[Flush]], bool]) -> None:
         super().__init__()
-        self.download: Any = type("Download", (), {})()
         self._inbox, self._enough = inbox, enough
 
     def post(self, flushes: list[Flush]) -> None:

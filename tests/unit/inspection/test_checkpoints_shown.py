@@ -20,13 +20,13 @@ from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import (
     CheckpointRecord,
+    CommitToken,
     Manifest,
-    Part,
-    Token,
+    StatePart,
     full_groups,
     groups_of,
     initial_manifest,
-    members,
+    iterate_groups,
     next_manifest,
 )
 from heron_runtime.model.key_groups import initial_table
@@ -44,9 +44,9 @@ def take(folder: CheckpointFolder, base: Manifest, number: int) -> Manifest:
     parts = []
     for task in (2, 3):
         groups = groups_of(TABLE, task)
-        token = (Token(number, f"file-{number}-{task}"),)
-        draft = Part("count", task, 7, 1, number, base.turn + 1, 0, "", groups, token)
-        full = [KeyGroupRows(g, True, [(f"k{g}", number)]) for g in members(groups & full_groups(base.turn + 1))]
+        token = (CommitToken(number, f"file-{number}-{task}"),)
+        draft = StatePart("count", task, 7, 1, number, base.turn + 1, 0, "", groups, token)
+        full = [KeyGroupRows(g, True, [(f"k{g}", number)]) for g in iterate_groups(groups & full_groups(base.turn + 1))]
         part, pieces = TaskSnapshot(draft, [("own", task)], full, ValuesCodec("auto")).encode()
         folder.write_part(part.name, pieces)
         parts.append(part)

@@ -14,7 +14,7 @@ from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.state.task_state import INITIAL_STATE, RestoredState, StateSetup
 from heron_instance.core.task import ExecutorSetup
 from heron_instance.core.user_code import ThreadInspector
-from heron_runtime.model.plan import Generation, Member, Phase, task_place
+from heron_runtime.model.plan import Generation, GenerationMember, GenerationPhase, task_participant
 
 INCARNATION = 5
 
@@ -42,11 +42,11 @@ class KeptWorld(World):
 
     @staticmethod
     def state_of(executor: Any) -> Any:
-        return executor.stateful
+        return executor.checkpointer
 
     def add(self, task: int, seed: int) -> None:
-        members = tuple(Member(task_place(each), INCARNATION) for each in self.plan.tasks())
-        self.plan = replace(self.plan, generation=Generation(1, Phase.RUNNING, members=members))
+        members = tuple(GenerationMember(task_participant(each), INCARNATION) for each in self.plan.tasks())
+        self.plan = replace(self.plan, generation=Generation(1, GenerationPhase.RUNNING, members=members))
         self.telemetry[task] = Counts()
         setup = ExecutorSetup(
             component=self.parts[self.plan.component_of(task)].make(), plan=self.plan, task=task,

@@ -87,11 +87,11 @@ class Ended:
         return str(self.executor.at_end.status)
 
     def snapshot(self, number: int) -> None:
-        self.executor.gates.align(SnapshotRequest(number, 0))
-        self.executor.stateful._participant.over(number)
+        self.executor.quiet_points.align(SnapshotRequest(number, 0))
+        self.executor.checkpointer._participant.over(number)
 
     def complete(self, number: int) -> None:
-        self.executor.stateful._participant.completed(number)
+        self.executor.checkpointer._participant.completed(number)
 
 
 def test_where_state_is_kept_a_checkpoint_behind_its_end_must_be_complete() -> None:

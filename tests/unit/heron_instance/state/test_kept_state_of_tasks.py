@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from instance_world import SHUFFLE, Part, fields, make_plan
+from instance_world import SHUFFLE, StatePart, fields, make_plan
 
 from heron_instance.core.state.barriers import SnapshotRequest
 from heron_instance.core.state.checkpointer import TaskCheckpointer
@@ -20,9 +20,9 @@ from heron_instance.core.state.task_state import (
 )
 from heron_instance.core.user_code import NoLock, UserCode
 from heron_instance.core.values_codec import ValuesCodec
-from heron_runtime.model.checkpoints import Adopted, CheckpointWish
-from heron_runtime.model.checkpoints import Part as WrittenPart
-from heron_runtime.model.plan import Generation, Member, Phase, PhysicalPlan, task_place
+from heron_runtime.model.checkpoints import AdoptionMode, CheckpointCommand
+from heron_runtime.model.checkpoints import StatePart as WrittenPart
+from heron_runtime.model.plan import Generation, GenerationMember, GenerationPhase, PhysicalPlan, task_participant
 from heronry.api.component import Bolt, Spout
 
 
@@ -52,12 +52,12 @@ class OwnState(Bolt):
 def plan_of(generation: Generation | None = None) -> PhysicalPlan:
     plan = make_plan(
         {
-            "s": Part(Source, 2, {"default": ["k"]}),
-            "k": Part(Keyed, 2, {"default": ["k"]}, [("s", "default", fields("k"))]),
-            "p": Part(Keyed, 1, {}, [("k", "default", SHUFFLE)]),
+            "s": StatePart(Source, 2, {"default": ["k"]}),
+            "k": StatePart(Keyed, 2, {"default": ["k"]}, [("s", "default", fields("k"))]),
+            "p": StatePart(Keyed, 1, {}, [("k", "default", SHUFFLE)]),
         }
     )
-    return replace(plan, generation=generation or Generation(1, Phase.RESTORING))
+    return replace(plan, generation=generation or Generation(1, GenerationPhase.RESTORING))
 
 
 def stateful(
@@ -103,12 +103,12 @@ def test_which_component_has_what() -> None:
 
 def test_positions_without_splits_need_a_word() -> None:
     own = {1: [(("split", "a"), 5)]}
-    for adopted in (Adopted.NO, Adopted.WHOLE):
+    for adopted in (AdoptionMode.NO, AdoptionMode.WHOLE):
         with pytest.raises(
             UnclaimedState, match=r"the checkpoint holds split positions \(for example 'a'\), but splits"
         ):
             TaskState(plan_of(), 1, Plain(), RestoredState(4, own=own, adopted=adopted), midnight)
-    assert TaskState(plan_of(), 1, Plain(), RestoredState(4, own=own, adopted=Adopted.IN_PART), midnight).own == {}
+    assert TaskState(plan_of(), 1, Plain(), RestoredState(4, own=own, adopted=AdoptionMode.IN_PART), midnight).own == {}
 
 
 def test_user_code_sees_its_state_and_says_if_it_throws_it_away() -> None:
@@ -129,7 +129,7 @@ def test_user_code_sees_its_state_and_says_if_it_throws_it_away() -> None:
 def test_only_the_incarnation_that_is_named_runs() -> None:
     for incarnation, runs in ((7, True), (8, False)):
         made = stateful(Keyed(), 3, incarnation=incarnation)
-        running = plan_of(Generation(1, Phase.RUNNING, members=(Member(task_place(3), 7),)))
+        running = plan_of(Generation(1, GenerationPhase.RUNNING, members=(GenerationMember(task_participant(3), 7),)))
         made.follow(running)
         assert made.is_halted, "it has not been linked yet"
         made.linked()
@@ -144,12 +144,12 @@ def test_keyed_state_hears_of_a_complete_checkpoint_once_and_in_its_generation_o
     heard: list[int] = []
     made.state.completed = heard.append  # type: ignore[method-assign]
     made.linked()
-    made.apply_command(CheckpointWish(1, complete=1))
+    made.apply_command(CheckpointCommand(1, complete=1))
     assert heard == [], "it does not run yet"
-    made.follow(plan_of(Generation(1, Phase.RUNNING, members=(Member(task_place(3), 7),))))
+    made.follow(plan_of(Generation(1, GenerationPhase.RUNNING, members=(GenerationMember(task_participant(3), 7),))))
     for complete in (0, 4, 4, 3, 6):
-        made.apply_command(CheckpointWish(1, complete=complete))
-        made.apply_command(CheckpointWish(2, complete=9))
+        made.apply_command(CheckpointCommand(1, complete=complete))
+        made.apply_command(CheckpointCommand(2, complete=9))
     assert heard == [4, 6]
 
 
@@ -233,15 +233,15 @@ def running(task: int = 1) -> TaskCheckpointer:
     """A spout's task that has been told to run."""
     made = stateful(Source(), task)
     made.linked()
-    members = tuple(Member(task_place(each), 7) for each in plan_of().tasks())
-    made.follow(plan_of(Generation(1, Phase.RUNNING, members=members)))
+    members = tuple(GenerationMember(task_participant(each), 7) for each in plan_of().tasks())
+    made.follow(plan_of(Generation(1, GenerationPhase.RUNNING, members=members)))
     return made
 
 
 @pytest.mark.parametrize("is_written", [True, False])
 def test_a_declined_checkpoint_leaves_no_deadline_behind(is_written: bool) -> None:
     task = running()
-    task.apply_command(CheckpointWish(1, under=1, turn=0, timeout_ms=1000.0))
+    task.apply_command(CheckpointCommand(1, under=1, turn=0, timeout_ms=1000.0))
     align = task.due()
     assert align is not None
     assert task.deadline_ms() is None
@@ -256,7 +256,7 @@ def test_a_declined_checkpoint_leaves_no_deadline_behind(is_written: bool) -> No
         "it waits for the master, without looking at the time"
     )
     assert task.is_halted
-    task.apply_command(CheckpointWish(1, under=2, turn=0, over=1, timeout_ms=1000.0))
+    task.apply_command(CheckpointCommand(1, under=2, turn=0, over=1, timeout_ms=1000.0))
     align = task.due()
     assert align is not None
     task.take(align, 0, 9000.0, midnight)

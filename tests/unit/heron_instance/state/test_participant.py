@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heron_instance.core.state.barriers import MAX_STORED_PARTS, Barrier, CheckpointParticipant, SnapshotRequest
-from heron_runtime.model.checkpoints import Part, TaskReport
+from heron_runtime.model.checkpoints import StatePart, TaskReport
 
 
 def bolt() -> CheckpointParticipant:
@@ -93,7 +93,7 @@ def test_a_quiet_that_lasts_is_declined_and_goes_on() -> None:
 def test_the_report_holds_the_newest_parts() -> None:
     task = bolt()
     for number in range(1, 9):
-        task.stored(Part("count", 2, 1, 2, number, number, 0, ""))
+        task.stored(StatePart("count", 2, 1, 2, number, number, 0, ""))
     task.confirmed(3)
     task.confirmed(2)
     task.restored()

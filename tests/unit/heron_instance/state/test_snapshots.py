@@ -16,7 +16,7 @@ from heron_instance.core.values_codec import ValuesCodec
 from heron_instance.shell.checkpoint_io import PartWriter
 from heron_instance.shell.inbox import InboxItem, PartFailed, PartWritten
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.model.checkpoints import ALL_GROUPS, Part
+from heron_runtime.model.checkpoints import ALL_GROUPS, StatePart
 
 
 class Watched(ValuesCodec):
@@ -48,7 +48,7 @@ def snapshot(value: Any, codec: ValuesCodec, number: int = 1, own: Any = ()) -> 
     state = KeyedState(ALL_GROUPS)
     for key in range(50):
         state[f"key-{key}"] = value
-    draft = Part("count", 3, 0xABC, 2, number, number, 0, "", ALL_GROUPS)
+    draft = StatePart("count", 3, 0xABC, 2, number, number, 0, "", ALL_GROUPS)
     return state, TaskSnapshot(draft, own, state.take(number, number), codec)
 
 
@@ -80,7 +80,7 @@ def test_one_changeable_value_makes_a_state_stand_for_its_life() -> None:
     state, _ = snapshot(1, codec)
     state["key-1"] = [1]
     state["key-1"] = 1
-    TaskSnapshot(Part("count", 3, 0xABC, 2, 2, 2, 0, "", ALL_GROUPS), (), state.take(2, 2), codec)
+    TaskSnapshot(StatePart("count", 3, 0xABC, 2, 2, 2, 0, "", ALL_GROUPS), (), state.take(2, 2), codec)
     assert codec.threads
 
 

@@ -17,8 +17,8 @@ from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import OF_SUBMIT, Keys
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heronry.api.config import examine
-from heronry.api.validate import problems_of
+from heronry.api.config import check_config
+from heronry.api.validate import validate_definition
 
 REQUIRED_FIELDS = ("name", "cluster", "role", "environment")
 OPTIONAL_FIELDS = (
@@ -113,15 +113,15 @@ def check_definition(definition: TopologyDefinition, fields: SubmitRequest) -> P
         raise SubmitRejected(
             [f"too many components: {len(definition.components)}, at most {MAX_COMPONENTS} are allowed"]
         )
-    problems = problems_of(definition)
+    problems = validate_definition(definition)
     if definition.name != fields.name:
         problems.append(f"the definition is named {definition.name!r}, the request {fields.name!r}")
     if not is_safe_name(definition.id) or not definition.id.startswith(definition.name):
         problems.append(f"the definition's id {definition.id[:64]!r} does not begin with its name")
     plain = {key: value for key, value in definition.config.items() if key not in OF_SUBMIT}
-    problems += examine(plain, component=False, operator=True)[1]
+    problems += check_config(plain, component=False, operator=True)[1]
     for spec in definition.components:
-        problems += [f"{spec.name}: {fault}" for fault in examine(spec.config, component=True, operator=False)[1]]
+        problems += [f"{spec.name}: {fault}" for fault in check_config(spec.config, component=True, operator=False)[1]]
     if not problems:
         try:
             return pack(definition)
@@ -153,7 +153,7 @@ def _settings(text: str) -> tuple[dict[str, Any], list[str]]:
         f"settings may contain heron.* keys only, not {key[:64]!r}" for key in settings if not key.startswith("heron.")
     ]
     problems += [f"{key} can only be set for the cluster" for key in FORBIDDEN_SETTINGS if key in settings]
-    plain, faults = examine({k: v for k, v in settings.items() if k.startswith("heron.")}, component=False)
+    plain, faults = check_config({k: v for k, v in settings.items() if k.startswith("heron.")}, component=False)
     return plain, problems + faults
 
 

@@ -21,7 +21,7 @@ from heron_runtime.failures import InvalidTopology, UsageError
 from heron_runtime.model.settings import OF_SUBMIT, STATE_KEYS, Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.component import AT_LEAST_ONCE
-from heronry.api.config import USER_PREFIX, normalise
+from heronry.api.config import USER_PREFIX, normalize_config
 from heronry.api.config_values import BadValue, user_value
 from heronry.api.reliability_hints import (
     RELIABILITY_CURE,
@@ -31,7 +31,7 @@ from heronry.api.reliability_hints import (
     reliability_unsaid,
     shown_again_note,
 )
-from heronry.api.validate import problems_of
+from heronry.api.validate import validate_definition
 
 DEFINE_TIMEOUT_SECS = 60.0
 CHECKPOINT_PREFIX = "topology.stateful."
@@ -85,7 +85,7 @@ def load_topology(
 
 def read_cluster_settings(home: Home, cluster: str) -> dict[str, Any]:
     """Return the settings of a cluster in ``config.yaml``. Raises Failure, UsageError."""
-    settings = normalise(home.read_config().get(cluster, {}), where="config.yaml", component=False)
+    settings = normalize_config(home.read_config().get(cluster, {}), where="config.yaml", component=False)
     reject_idle_keys(settings, cluster)
     return settings
 
@@ -126,12 +126,12 @@ def apply_settings(
         if key.startswith(CHECKPOINT_PREFIX) and not _is_effectively_once(merged):
             raise UsageError(f"{key} has no effect: {definition.name} keeps no state", "Leave it out.")
     submitted = {key: merged.pop(key) for key in OF_SUBMIT if key in merged}
-    config = {**submitted, **normalise(merged, where=definition.name, component=False, operator=True)}
+    config = {**submitted, **normalize_config(merged, where=definition.name, component=False, operator=True)}
     for spec in definition.components:
         for key in above.keys() & spec.config.keys():
             print_detail(f"component {spec.name} keeps its own {key} = {spec.config[key]!r}")
     configured_definition = dataclasses.replace(definition, config=config)
-    problems = problems_of(configured_definition)
+    problems = validate_definition(configured_definition)
     if problems:
         raise InvalidTopology("\n".join(problems), "Leave the setting out, or change the topology.")
     return configured_definition

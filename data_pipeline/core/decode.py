@@ -17,7 +17,7 @@ import msgspec
 
 from data_pipeline.core.failure import RecordFailed, failed
 from heronry.connect.polling import Range
-from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, letter
+from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, failure_line
 from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.endpoints import FileSource, SequenceSource, Source
 from heronry.streamlet.errors import shown
@@ -25,7 +25,7 @@ from heronry.streamlet.extract import column
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.program import EventTime
-from heronry.streamlet.reading import LINES, Piece
+from heronry.streamlet.reading import LINES, FilePiece
 from heronry.streamlet.windows import to_ms
 
 _SPECIAL = re.compile(r"[.`%]")
@@ -86,7 +86,7 @@ class Decoding:
             record = record.decode("utf-8", "replace") + "\n" if isinstance(record, bytes) else record
         if isinstance(error, ReadError):
             error = ReadError(f"{place}: {error.reason}")  # the decoder knows neither the file nor the line
-        return letter(self.step, place, record, shown(record, MAX_FAILED_ON_CHARACTERS), error)
+        return failure_line(self.step, place, record, shown(record, MAX_FAILED_ON_CHARACTERS), error)
 
     def _decoded(self, columns: Columns) -> tuple[list[Any], list[int] | None, Sequence[int]]:
         """Records, their times, and the row each is from."""
@@ -127,14 +127,14 @@ class Decoding:
     def _lines(self, columns: Columns, decoder: Decoder) -> tuple[list[Any], Sequence[int]]:
         lines = columns["value"]
         if self.source.kind == "files" and self.source.format != "csv":
-            found = decoder.decode("", Piece(0, b"", _joined(lines), 0, 0))
+            found = decoder.decode("", FilePiece(0, b"", _joined(lines), 0, 0))
             return found.records, found.numbers
         headers = dict(self.headers)
         records: list[Any] = []
         rows: list[int] = []
         for file, first, end in _runs(columns["file"]):
             begins = _header_at(columns, first)
-            found = decoder.decode("", Piece(begins, headers[plain_path(file)], _joined(lines[begins:end]), 0, 0))
+            found = decoder.decode("", FilePiece(begins, headers[plain_path(file)], _joined(lines[begins:end]), 0, 0))
             records += found.records
             rows += found.numbers
         return records, rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from data_pipeline.core.plan import Node, Plan, Reduction, Scan, Table, Unit
-from heronry.streamlet.conform import Conform
+from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.endpoints import FileSource, Sink
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.server_sinks import ServerSink
@@ -84,7 +84,7 @@ def _unit(unit: Unit) -> Iterator[str]:
             continue
         told.add(node.step)
         more = ", combined on the spot" if node.kind == "reduce" else ""
-        typed = [f" {function.schema}" for function in node.functions if isinstance(function, Conform)]
+        typed = [f" {function.schema}" for function in node.functions if isinstance(function, RecordConverter)]
         yield f"{begin}{node.step}: {node.kind}{''.join(typed)}{more}"
         below: list[tuple[int, Node | str]] = []
         for number, readers in enumerate(node.outputs):

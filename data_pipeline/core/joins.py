@@ -15,7 +15,7 @@ from data_pipeline.core.columns import KEY_TYPES, NUMBERS, TIME_TYPES, Columns, 
 from data_pipeline.core.plan import Join, JoinSide, Table
 from heronry.streamlet.endpoints import COLUMNAR, FileSource
 from heronry.streamlet.extract import Extractor, Field
-from heronry.streamlet.joins import BOTH_SIDES, Pairs, Side
+from heronry.streamlet.joins import JOIN_MONOID, JoinPairs, SideMarker
 from heronry.streamlet.program import FlatMapStep, MapStep, Program, ReduceStep, SchemaStep, SourceStep, UnionStep
 
 NAMES = ("left", "right")
@@ -35,7 +35,7 @@ class _InPython(Exception):
 
 def decided(columns: Columns, step: ReduceStep) -> Decision:
     """Of a reducer."""
-    if step.monoid != BOTH_SIDES:
+    if step.monoid != JOIN_MONOID:
         return Decision()
     try:
         return _decided(columns, step)
@@ -49,7 +49,7 @@ def _decided(columns: Columns, step: ReduceStep) -> Decision:
     if step.windowing.window.merges:
         raise _InPython("its windows are sessions, which records of both sides make together")
     pairs = [reader.function for reader in program.readers(step.name, 0) if isinstance(reader, FlatMapStep)]
-    if len(pairs) != 1 or not isinstance(pairs[0], Pairs):
+    if len(pairs) != 1 or not isinstance(pairs[0], JoinPairs):
         raise _InPython("nothing reads its pairs")
     found = [_side(columns, name, marked) for name, marked in zip(NAMES, _marked(program, step), strict=True)]
     (left, one, one_kind), (right, two, two_kind) = found
@@ -63,7 +63,7 @@ def _marked(program: Program, step: ReduceStep) -> list[MapStep]:
     both = program.by_name[step.input.step]
     assert isinstance(both, UnionStep)
     found = [program.by_name[ref.step] for ref in both.inputs]
-    marking = [one for one in found if isinstance(one, MapStep) and isinstance(one.function, Side)]
+    marking = [one for one in found if isinstance(one, MapStep) and isinstance(one.function, SideMarker)]
     if len(marking) != len(NAMES):
         raise _InPython("an archive takes the place of one of its sides")
     return marking
@@ -73,7 +73,7 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
     """A side, its table and the kind of its key. Raises _InPython."""
     way = _way(columns.program, name, marked)
     source, schemas = way
-    assert isinstance(marked.function, Side)
+    assert isinstance(marked.function, SideMarker)
     raw, types = columns.raw(source), columns.types(way)
     if raw is None or types is None:
         raise _InPython(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from data_pipeline.core.failure import failed
 from data_pipeline.core.payload import load
 from heronry.streamlet.combine import emitted
-from heronry.streamlet.process import Life, Memory, Outcome
+from heronry.streamlet.process import KeyMemory, KeyTimeline, MomentResult
 from heronry.streamlet.program import ReduceStep, Windowed
 
 
@@ -73,13 +73,13 @@ def _sessions(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Ite
         yield Merged(code, key, start, (last, acc))
 
 
-def processed(step: ReduceStep, found: Iterable[Merged]) -> Iterator[Outcome]:
+def processed(step: ReduceStep, found: Iterable[Merged]) -> Iterator[MomentResult]:
     """What the handlers of a process step make of the moments of each key, which come sorted by key and time."""
     assert step.process is not None
     for _, moments in groupby(found, key=attrgetter("code")):
-        life: Life | None = None
+        life: KeyTimeline | None = None
         for moment in moments:
-            life = life or Life(step.name, step.process, moment.key, Memory())
+            life = life or KeyTimeline(step.name, step.process, moment.key, KeyMemory())
             yield from life.moment(moment.start, moment.accumulator)
         if life is not None:
             yield from life.until(None)

@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 from data_pipeline.core.columns import Columns
 from data_pipeline.core.joins import Decision, decided
 from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
-from heronry.streamlet.cut import cut
+from heronry.streamlet.cut import split_into_segments
 from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink
 from heronry.streamlet.lookup import without_lookups
 from heronry.streamlet.program import (
@@ -146,7 +146,7 @@ class _Planner:
         self.program = program
         self.choice = choice
         self.by_name = {step.name: step for step in program.steps}
-        self.segments = cut(program)
+        self.segments = split_into_segments(program)
         self.feeds: dict[str, list[tuple[str, int]]] = {}  # reducer or sink → the units' outputs that lead to it
 
     def plan(self, notes: tuple[str, ...]) -> Plan:

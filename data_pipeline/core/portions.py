@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import CannotPlan, Node, Plan, Scan, Unit
-from heronry.streamlet.conform import Conform
+from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.endpoints import FileSource, Source
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.servers import ServerSource
@@ -152,7 +152,7 @@ def _unit(unit: Unit) -> list[Any]:
     places = {id(node): place for place, node in enumerate(nodes)}
     rows = [
         [
-            node.step, node.kind, [str(each.schema) for each in node.functions if isinstance(each, Conform)],
+            node.step, node.kind, [str(each.schema) for each in node.functions if isinstance(each, RecordConverter)],
             [[places[id(reader)] for reader in readers] for readers in node.outputs],
         ]
         for node in nodes

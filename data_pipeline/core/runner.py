@@ -22,9 +22,9 @@ from data_pipeline.core.failure import RecordFailed, failed
 from data_pipeline.core.plan import Node, Unit
 from data_pipeline.core.render import InFolders
 from heron_runtime.model.copies import copied, copies
-from heronry.streamlet.aside import letter
+from heronry.streamlet.aside import failure_line
 from heronry.streamlet.errors import StepFailed
-from heronry.streamlet.lookup import Lookup
+from heronry.streamlet.lookup import LookupTable
 
 log = logging.getLogger("heronry.program")
 CHUNK = 4_096
@@ -41,7 +41,7 @@ class Runner:
         self.combiners: dict[int, PartitionCombiner] = {}
         for node in unit.all_nodes():
             for function in node.functions:
-                if isinstance(function, Lookup):
+                if isinstance(function, LookupTable):
                     function.load()  # a table that cannot be read is no record's fault
             if node.reduce is not None:
                 self.combiners[node.tag] = PartitionCombiner(node.tag, node.reduce, unit.timed, limits)
@@ -75,7 +75,7 @@ class Runner:
                 cause = found.__cause__ or found
                 cause = cause.__cause__ or cause if isinstance(cause, StepFailed) else cause
                 failure = found.failure
-                letters.append(letter(failure.step, places[index], record, failure.value, cause))
+                letters.append(failure_line(failure.step, places[index], record, failure.value, cause))
         if letters:
             yield letters_of(letters)
         passed = None if times is None else [times[i] for i in kept]

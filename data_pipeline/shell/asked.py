@@ -19,7 +19,7 @@ from data_pipeline.shell.request import Request
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.servers import Ranges, ranges_there
 from heron_runtime.failures import UsageError
-from heronry.streamlet.aside import Policy, policy_of
+from heronry.streamlet.aside import FailurePolicy, policy_of
 from heronry.streamlet.endpoints import COLUMNAR, ArchiveSink, FileSource, ViewSink, is_url
 from heronry.streamlet.program import LookupStep, Program, SourceStep
 from heronry.streamlet.reading import refusals
@@ -34,7 +34,7 @@ class Asked:
     request: Request
     loaded: Loaded
     choice: Choice
-    policy: Policy
+    policy: FailurePolicy
     ranges: Ranges = field(default_factory=dict)  # of servers, what a batch reads
 
 

@@ -31,7 +31,7 @@ from data_pipeline.shell.request import Request
 from data_pipeline.shell.staged import Staging, clear_journal, settle, tasks_run
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import describe_view, next_version, prune
-from heronry.streamlet.aside import TooManyAside
+from heronry.streamlet.aside import TooManyFailures
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.version import VERSION
@@ -89,7 +89,7 @@ def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
     letters = execution.letters(most + 1)
     if len(letters) > most:
         failed = json.loads(letters[0])
-        raise TooManyAside(
+        raise TooManyFailures(
             f"more than {most} records fail; step {failed['step']!r} failed on the record {failed['failed_on']} "
             f"({failed['where'] or 'its file is not known'}): {failed['error']}"
         )

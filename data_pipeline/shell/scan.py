@@ -32,7 +32,7 @@ from heron_runtime.failures import NotFound, listing
 from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import COLUMNAR, FileSource, SequenceSource
 from heronry.streamlet.orc import Leaves, refuse_times
-from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, plain_of, refuse_unreadable
+from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, open_decompressed, refuse_unreadable
 from heronry.streamlet.reading import ARCHIVE_COLUMNS, local_files
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.trees import is_hidden
@@ -315,7 +315,7 @@ def file_system(spark: SparkSession, url: str) -> tuple[Any, Any]:
 def _first_line(spark: SparkSession, name: str) -> bytes:
     local = local_path(name)
     if local is not None:
-        with plain_of(local.open("rb"), str(local)) as file:
+        with open_decompressed(local.open("rb"), str(local)) as file:
             return file.readline().removeprefix(BYTE_ORDER_MARK)
     path, files = file_system(spark, name)
     jvm: Any = spark._jvm

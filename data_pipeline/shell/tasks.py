@@ -35,7 +35,7 @@ from data_pipeline.shell.servers import columns_in
 from data_pipeline.shell.spoken import Spoken
 from heronry.api.state import Checkpoint
 from heronry.connect.settings import ConnectError
-from heronry.streamlet.aside import letter
+from heronry.streamlet.aside import failure_line
 from heronry.streamlet.decoding import cells_of
 from heronry.streamlet.endpoints import COLUMNAR, Source
 from heronry.streamlet.errors import shown
@@ -252,7 +252,9 @@ class MergeTask:
                 record, cause = causes[0]
                 raise failed(step.name, record, cause) from cause
             if causes:
-                told = [letter(step.name, "", record, shown(record, MAX_VALUE), cause) for record, cause in causes]
+                told = [
+                    failure_line(step.name, "", record, shown(record, MAX_VALUE), cause) for record, cause in causes
+                ]
                 yield _batch(letters_of(told))
             passed = [outcome for outcome in chunk if outcome.error is None]
             records, times = [outcome.record for outcome in passed], [outcome.time_ms for outcome in passed]
@@ -304,7 +306,7 @@ def _sound(step: ReduceStep, found: list[Merged], views: list[Any]) -> tuple[lis
                 show.code(item), show(item)
             kept.append(item)
         except RecordFailed as error:
-            letters.append(letter(step.name, "", item.key, error.failure.value, error.__cause__ or error))
+            letters.append(failure_line(step.name, "", item.key, error.failure.value, error.__cause__ or error))
     return kept, letters
 
 

@@ -21,9 +21,9 @@ from data_pipeline.core.failure import ServerFailed, failed
 from data_pipeline.shell.tasks import Shipped
 from heronry.connect.settings import ConnectError
 from heronry.streamlet.endpoints import FileSource, is_url
-from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, plain_of
+from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, open_decompressed
 from heronry.streamlet.reading import LineReader
-from heronry.streamlet.trees import Tree, tree_of, whole_name
+from heronry.streamlet.trees import FileTree, tree_of, whole_name
 
 TASKS_PER_CORE = 4
 
@@ -47,7 +47,7 @@ class Part:
         """Without a byte order mark. Raises OSError, ReadError, ConnectError."""
         with closing(tree_of(self.source)) as tree:
             opened = tree.open(self.name, self.version)
-            with plain_of(opened, whole_name(self.source, self.name)) as file:
+            with open_decompressed(opened, whole_name(self.source, self.name)) as file:
                 return file.readline().removeprefix(BYTE_ORDER_MARK)
 
 
@@ -80,7 +80,7 @@ class UnpackTask:
         """``mapInArrow``'s function."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                tree: Tree | None = None
+                tree: FileTree | None = None
                 for part in self.parts[number]:
                     try:
                         if tree is None or not is_url(part.source.path):
@@ -89,7 +89,7 @@ class UnpackTask:
                     except ConnectError as error:
                         raise ServerFailed(self.step, str(error)) from None
 
-    def _lines(self, part: Part, tree: Tree) -> Iterator[Any]:
+    def _lines(self, part: Part, tree: FileTree) -> Iterator[Any]:
         import pyarrow as pa
 
         told = part.told

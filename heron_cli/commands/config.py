@@ -16,7 +16,7 @@ from heron_cli.home import Home
 from heron_cli.options import OutputOption, VerboseOption, read_property, reject_idle_keys
 from heron_runtime.failures import NotFound, UsageError, did_you_mean, listing
 from heron_runtime.model.settings import ALL_SETTINGS, STATE_KEYS
-from heronry.api.config import USER_PREFIX, normalise
+from heronry.api.config import USER_PREFIX, normalize_config
 from heronry.api.config_values import user_value
 
 
@@ -59,7 +59,7 @@ def config(
             raise UsageError(
                 f"{key} is for {listing(HOME_CLUSTERS)}", f"The API server of {name} gets its store when it starts."
             )
-        checked = normalise({**settings, key: plain}, where=str(home.config_file), component=False)
+        checked = normalize_config({**settings, key: plain}, where=str(home.config_file), component=False)
         home.write_config({**everything, name: checked})
         print_message(f"{key} = {plain!r} for future topologies of {name}")
     elif action is Action.UNSET:

@@ -39,7 +39,7 @@ from heronry.api.component import AT_LEAST_ONCE, Spout
 from heronry.api.config import Config
 from heronry.api.errors import TopologyError, TopologyNotFound
 from heronry.api.state import SHOWN_AGAIN, TwoPhaseSink
-from heronry.api.validate import problems_of, unsafe_name
+from heronry.api.validate import find_name_problem, validate_definition
 
 _OWN_FRAMES = (
     *(str(Path(package.__file__ or "").parent) + os.sep for package in (heronry, heron_runtime, heron_control)),
@@ -152,14 +152,14 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def _definition(file: Path, topology: str | None, name: str | None) -> tuple[TopologyDefinition, list[str]]:
-    if name is not None and (problem := unsafe_name("topology", name)) is not None:
+    if name is not None and (problem := find_name_problem("topology", name)) is not None:
         raise TopologyError(problem, name)
     found = find_topology(file, topology)
     own = getattr(found.topology, "name", None)
     definition = found.definition(name or (None if isinstance(own, str) and own else found.identifier))
     if not isinstance(definition, TopologyDefinition):
         raise TopologyError(f"definition() returned {definition!r}, not a TopologyDefinition", found.identifier)
-    problems = problems_of(definition) + list(_missing_classes(definition))
+    problems = validate_definition(definition) + list(_missing_classes(definition))
     if problems:
         raise TopologyError(problems, definition.name)
     return definition, _missing_input(found.topology)

@@ -15,7 +15,7 @@ from heron_runtime.failures import InvalidTopology, UsageError, did_you_mean, li
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.settings import OF_SUBMIT, Keys, Setting
 from heron_runtime.model.topology import TopologyDefinition
-from heronry.api.config import examine, parse_property
+from heronry.api.config import check_config, parse_property
 from heronry.api.config_values import BadValue, user_value
 from heronry.api.errors import ConfigError
 
@@ -146,6 +146,6 @@ def _value(each: RuntimeSetting, before: Any) -> Any:
 
 def _check(where: str, values: Mapping[str, Any], *, component: bool) -> None:
     plain = {key: value for key, value in values.items() if key not in OF_SUBMIT}
-    problems = examine(plain, component=component)[1]
+    problems = check_config(plain, component=component)[1]
     if problems:
         raise InvalidTopology(f"{where}: {problems[0]}", details=problems[1:])

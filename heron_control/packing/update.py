@@ -18,7 +18,7 @@ from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
-from heronry.api.validate import problems_of
+from heronry.api.validate import validate_definition
 
 DRAINED = (
     "spouts are paused until tuples in flight are processed, at most {:g} s (topology.update.drain.secs); after that "
@@ -146,7 +146,7 @@ def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: Upd
             raise UsageError(f"{name}:{tasks}: a component has at least one task")
     changed = tuple(replace(s, parallelism=asked.parallelism.get(s.name, s.parallelism)) for s in definition.components)
     wanted = with_settings(replace(definition, components=changed), asked.settings)
-    problems = problems_of(wanted)
+    problems = validate_definition(wanted)
     if problems:
         raise InvalidTopology(f"{definition.name} cannot be updated: {problems[0]}", details=problems[1:])
     next_task = max((packing.next_task, *(task.task + 1 for task in packing.instances())))

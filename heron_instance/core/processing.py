@@ -22,7 +22,7 @@ from heron_instance.core.collector import CannotDefer, DeferredEmits
 from heron_instance.core.input_batch import ACKED, OPEN, InputBatch
 from heron_instance.core.task import TaskRuntime
 from heron_runtime.model.dataflow import MAX_REASON_TEXT
-from heronry.api.dead_letters import DeadLetter, stream_of
+from heronry.api.dead_letters import DeadLetter, dead_letter_stream
 from heronry.api.tuples import Tuple, TupleBatch
 
 
@@ -129,7 +129,7 @@ class BatchProcessor:
         self._bolt = task.component
         self._auto_ack = bool(getattr(task.component, "auto_ack", False))
         self.batchwise = hasattr(task.component, "process_batch")
-        letters = stream_of(type(task.component)) if task.checkpointer is not None else None
+        letters = dead_letter_stream(type(task.component)) if task.checkpointer is not None else None
         self._dead_letters = DeadLetterProcessor(task, collector, letters) if letters else None
 
     def process(self, work: BatchCursor, limit: int) -> None:

@@ -23,13 +23,13 @@ from heron_runtime.model.metrics import (
     QUEUE_LATENCY,
     keyed,
 )
-from heronry.api.metrics import Sink
+from heronry.api.metrics import MetricSink
 
 Source = tuple[str, str]  # component and stream
 MAX_AGE_RUNS = 64  # runs of equal ages reported one by one; more are thinned out
 
 
-class TelemetrySink(Sink, Protocol):
+class TelemetrySink(MetricSink, Protocol):
     """Part of ``heron_runtime.telemetry.reporting.Telemetry`` that executors use."""
 
     def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:

@@ -1,8 +1,8 @@
-"""From declarations to a definition: names given, references resolved, configuration checked, all faults collected.
+"""Assembly of a definition from declarations: names, references and configuration, with all problems at once.
 
-Class bodies and builders end here. The order of work: every declaration gets its name; each is turned into a frozen
-``ComponentSpec`` as far as it makes sense, faults noted; the whole is then looked at by ``heronry.api.validate``. What
-is wrong in one part does not hide what is wrong in another.
+Class bodies and builders both end here. Every declaration gets its name and is turned into a frozen ``ComponentSpec``
+as far as possible, with its problems. ``heronry.api.validate`` then checks the whole. A problem in one part does not
+hide problems in others.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from heron_runtime.model.topology import (
     TopologyDefinition,
 )
 from heronry.api.component import EFFECTS, Bolt, Component, Spout
-from heronry.api.config import Config, examine
-from heronry.api.config_values import BadValue, is_class_path, plain_data
-from heronry.api.dead_letters import problems_of_declaration, schemas_of, unread
+from heronry.api.config import Config, check_config
+from heronry.api.config_values import BadValue, is_class_path, to_plain_data
+from heronry.api.dead_letters import check_dead_letters, dead_letter_schemas, find_unread_dead_letters
 from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
 from heronry.api.signatures import signature_problems
 from heronry.api.spec import ComponentDeclaration, StreamReference
 from heronry.api.state import TwoPhaseSink
 from heronry.api.stream import Stream
-from heronry.api.validate import problems_of
+from heronry.api.validate import validate_definition
 
 
 @dataclass
-class Draft:
-    """A topology as declared: components in order, by name; ``aliases`` are other objects that mean one of them."""
+class TopologyDraft:
+    """Declared topology: components in order, by name. ``aliases`` are other declarations of a component."""
 
     name: str
     components: Sequence[tuple[str, ComponentDeclaration]]
@@ -52,9 +52,9 @@ class Draft:
     problems: list[str] = field(default_factory=list)
 
 
-def define(draft: Draft) -> TopologyDefinition:
-    """The definition, with a new id. Raises TopologyError, also for classes that no other process could import."""
-    definition = check(draft)
+def build_definition(draft: TopologyDraft) -> TopologyDefinition:
+    """Return the definition with a new id. Raises TopologyError, also for classes that instances cannot import."""
+    definition = check_draft(draft)
     problems = [
         f"{kind} {name!r}: {problem}"
         for name, declaration in draft.components
@@ -66,31 +66,33 @@ def define(draft: Draft) -> TopologyDefinition:
     return replace(definition, config={**definition.config, Config.TOPOLOGY_NAME: draft.name})
 
 
-def check(draft: Draft) -> TopologyDefinition:
-    """The definition, wherever its classes may live. Raises TopologyError with every fault found."""
-    config, config_problems = examine(draft.config, component=False, operator=False)
+def check_draft(draft: TopologyDraft) -> TopologyDefinition:
+    """Return the definition without checking imports. Raises TopologyError with every problem."""
+    config, config_problems = check_config(draft.config, component=False, operator=False)
     problems = [*draft.problems, *config_problems]
     names = {id(declaration): name for name, declaration in (*draft.aliases, *draft.components)}
     components, incomplete = [], set()
     for name, declaration in draft.components:
-        assembly = _Assembly(name, declaration, names, config)
+        assembly = ComponentAssembler(name, declaration, names, config)
         components.append(assembly.component())
         problems += assembly.problems
         if assembly.inputs_lost:
             incomplete.add(name)
     definition = TopologyDefinition(draft.name, f"{draft.name}-{os.urandom(6).hex()}", tuple(components), config)
-    problems += problems_of(definition, incomplete)
+    problems += validate_definition(definition, incomplete)
     if not incomplete:
         problems += [
-            p for name, declared in draft.components for p in unread(definition, name, declared.component_class)
+            p
+            for name, declared in draft.components
+            for p in find_unread_dead_letters(definition, name, declared.component_class)
         ]
     if problems:
         raise TopologyError(list(dict.fromkeys(problems)), draft.name if isinstance(draft.name, str) else "")
     return definition
 
 
-class _Assembly:
-    """One declaration on its way to a ComponentSpec."""
+class ComponentAssembler:
+    """Conversion of one declaration to a ComponentSpec."""
 
     def __init__(
         self, name: str, declaration: ComponentDeclaration, names: Mapping[int, str], config: Mapping[str, Any]
@@ -114,7 +116,7 @@ class _Assembly:
             kind,
             class_path(self._class) if isinstance(self._class, type) else "",
             self._parallelism(config),
-            (*outputs, *schemas_of(self._class)),
+            (*outputs, *dead_letter_schemas(self._class)),
             inputs,
             config,
         )
@@ -125,7 +127,7 @@ class _Assembly:
     def _kind(self) -> ComponentKind:
         cls = self._class
         if not isinstance(cls, type) or not issubclass(cls, Component) or not hasattr(cls, "component_kind"):
-            self._problem(f"{cls!r} is no Spout or Bolt class; derive it from heronry.Spout or heronry.Bolt")
+            self._problem(f"{cls!r} is not a Spout or Bolt class; derive it from heronry.Spout or heronry.Bolt")
             return ComponentKind.BOLT if self._declared.inputs else ComponentKind.SPOUT
         if issubclass(cls, Spout) and cls.next_tuple is Spout.next_tuple:
             self._problem(f"{cls.__name__} does not define next_tuple, which every spout needs")
@@ -147,7 +149,7 @@ class _Assembly:
         merged: Any = self._declared.config
         if isinstance(of_class, Mapping) and (merged is None or isinstance(merged, Mapping)):
             merged = {**of_class, **(merged or {})}
-        plain, problems = examine(merged if merged is not None else {}, component=True, operator=False)
+        plain, problems = check_config(merged if merged is not None else {}, component=True, operator=False)
         for problem in problems:
             self._problem(problem)
         # The component's own tick frequency wins over the topology's, in whichever unit either is given.
@@ -173,7 +175,7 @@ class _Assembly:
             mode, serializer = (
                 setting(whole, key) for key in (Keys.TOPOLOGY_RELIABILITY_MODE, Keys.TOPOLOGY_SERIALIZER)
             )
-            for problem in problems_of_declaration(self._class, mode, serializer, outputs):
+            for problem in check_dead_letters(self._class, mode, serializer, outputs):
                 self._problem(problem)
 
     def _parallelism(self, config: Mapping[str, Any]) -> int:
@@ -270,7 +272,7 @@ class _Assembly:
 
     def _custom(self, grouping: Grouping) -> GroupingSpec | None:
         try:
-            arguments = plain_data(grouping.arguments)
+            arguments = to_plain_data(grouping.arguments)
         except BadValue as error:
             self._lost(f"the arguments of Grouping.custom: {error}")
             return None
@@ -284,7 +286,7 @@ class _Assembly:
 
 
 def _grouping_path(target: Any, arguments: dict[str, Any]) -> str:
-    """A custom grouping as ``module:Class``. Raises BadValue for what is none, or not with these arguments."""
+    """Return the class path of a custom grouping. Raises BadValue for an invalid one, or invalid arguments."""
     wrong = f"the custom grouping {target!r} is neither a class nor a path such as 'module:Class'"
     if isinstance(target, str):
         path = _colon_path(target)
@@ -309,7 +311,7 @@ def _grouping_path(target: Any, arguments: dict[str, Any]) -> str:
 
 
 def class_path(cls: type) -> str:
-    """``module:qualified.name``, by which instances import the class."""
+    """Return ``module:qualified.name``, by which instances import the class."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
@@ -319,13 +321,13 @@ def _overrides(cls: type, method: str) -> bool:
 
 
 def _colon_path(path: str) -> str:
-    """heronpy's ``package.module.Class`` as ``package.module:Class``."""
+    """Return the heronpy path ``package.module.Class`` as ``package.module:Class``."""
     module, dot, name = path.rpartition(".")
     return path if ":" in path or not dot else f"{module}:{name}"
 
 
 def _classes(declaration: ComponentDeclaration) -> Iterator[tuple[str, type]]:
-    """Every class that instances will have to import: the component's and those of its custom groupings."""
+    """Yield the classes that instances import: the component and its custom groupings."""
     yield "component", declaration.component_class
     if isinstance(declaration.inputs, Mapping):
         for grouping in declaration.inputs.values():
@@ -334,7 +336,7 @@ def _classes(declaration: ComponentDeclaration) -> Iterator[tuple[str, type]]:
 
 
 def _unimportable(cls: type) -> Iterator[str]:
-    """Why instances, which import classes by name, could not get at this one."""
+    """Yield the reasons why instances cannot import a class by name."""
     if cls.__module__ == "__main__":
         yield (
             f"class {cls.__name__} is defined in __main__, which no other process can import; run the file with "

@@ -1,4 +1,4 @@
-"""``TopologyBuilder``: a topology put together step by step, for graphs that a program computes."""
+"""Builder of topologies, for graphs that a program computes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heron_runtime.model.topology import TopologyDefinition
-from heronry.api.assemble import Draft, check, define
+from heronry.api.assemble import TopologyDraft, build_definition, check_draft
 from heronry.api.errors import TopologyError
 from heronry.api.spec import ComponentDeclaration, Inputs
 from heronry.api.stream import Stream
 
 
 class TopologyBuilder:
-    """Add spouts and bolts, then leave the builder in a module-level variable: ``heron submit`` finds it by that name.
+    """Builder of a topology. ``heron submit`` finds it in a variable at the top level of a module.
 
-    Inputs may name components by what ``add_spout``/``add_bolt`` returned or by name.
+    Inputs name components by the declaration that ``add_spout`` or ``add_bolt`` returned, or by name.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -31,7 +31,7 @@ class TopologyBuilder:
         config: Mapping[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> ComponentDeclaration:
-        """Add a spout with ``par`` tasks."""
+        """Add a spout with ``par`` tasks and return its declaration."""
         return self.add_spec(ComponentDeclaration(spout_class, name, par, None, config, optional_outputs))
 
     def add_bolt(
@@ -43,11 +43,20 @@ class TopologyBuilder:
         config: Mapping[str, Any] | None = None,
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> ComponentDeclaration:
-        """Add a bolt with ``par`` tasks that reads ``inputs``: a mapping to groupings, or a list (shuffled)."""
+        """Add a bolt with ``par`` tasks and return its declaration.
+
+        Args:
+            name: Name of the component.
+            bolt_class: Class of the bolt.
+            par: Number of tasks.
+            inputs: Streams that it reads: a mapping to groupings, or a sequence (shuffled).
+            config: Configuration of the component.
+            optional_outputs: Streams in addition to the outputs of the class.
+        """
         return self.add_spec(ComponentDeclaration(bolt_class, name, par, inputs, config, optional_outputs))
 
     def add_spec(self, *specs: ComponentDeclaration) -> ComponentDeclaration:
-        """Add what ``WordSpout.spec(name="words")`` returned; the name must be given. Returns the last one."""
+        """Add declarations with names, such as ``WordSpout.spec(name="words")``. Returns the last one."""
         if not specs:
             raise TypeError("add_spec needs at least one spec")
         for spec in specs:
@@ -59,20 +68,27 @@ class TopologyBuilder:
         return specs[-1]
 
     def set_config(self, config: Mapping[str, Any]) -> None:
-        """Lay these keys over the configuration so far."""
+        """Set keys of the configuration."""
         self._config.update(config)
 
     def build(self) -> TopologyBuilder:
-        """Check everything now. Returns the builder itself. Raises TopologyError."""
-        check(self._draft(self.name or "topology"))
+        """Check the topology and return the builder. Raises TopologyError."""
+        check_draft(self._draft(self.name or "topology"))
         return self
 
     def definition(self, name: str | None = None) -> TopologyDefinition:
-        """The logical plan, checked, with a new id. ``name`` overrides the builder's own. Raises TopologyError."""
+        """Return the checked definition, with a new id.
+
+        Args:
+            name: Name that overrides that of the builder.
+
+        Raises:
+            TopologyError: The topology has problems.
+        """
         chosen = name or self.name
         if not chosen:
             raise TopologyError("the topology has no name; write TopologyBuilder('…'), or give one to definition()")
-        return define(self._draft(chosen))
+        return build_definition(self._draft(chosen))
 
-    def _draft(self, name: str) -> Draft:
-        return Draft(name, [(spec.name or "", spec) for spec in self._components], self._config)
+    def _draft(self, name: str) -> TopologyDraft:
+        return TopologyDraft(name, [(spec.name or "", spec) for spec in self._components], self._config)

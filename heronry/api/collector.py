@@ -1,9 +1,8 @@
-"""Where the emits, acks and fails of a component go, in one form for all who take them.
+"""Collectors: receivers of the emits, acks and fails of components.
 
-``Spout.emit`` and ``Bolt.emit`` have the parameters users know; both end in ``emit_row``, where a row hangs on an
-*anchor*: the message id of a spout, the input tuples a bolt names. Whoever takes emits derives from ``Collector``: the
-runtime's two collectors (``heron_instance.core``) and the recorder of ``heronry.testing``. A plain ``Collector`` stands
-where none is attached yet: it takes nothing, and says why.
+``Spout.emit`` and ``Bolt.emit`` call ``emit_row`` with an *anchor*: the message id of a spout, or the input tuples that
+a bolt names. The two collectors of the runtime (``heron_instance.core``) and the recorder of ``heronry.testing`` derive
+from ``Collector``. A component without a runtime has a plain ``Collector``, which raises RuntimeError.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from heronry.api.tuples import Tuple
 
 
 class Collector:
-    """Takes what a component emits, acks and fails."""
+    """Receiver of the emits, acks and fails of a component."""
 
     def shortcuts(self) -> Mapping[str, Callable[..., Any]]:
-        """Functions to put in place of the component's methods of these names, to save a call."""
+        """Return functions that replace methods of the component, by name, to save a call."""
         return {}
 
     def emit_row(
@@ -30,13 +29,13 @@ class Collector:
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
-        """One emit. Returns the destination tasks if ``need_task_ids``."""
+        """Emit one row. Returns the receiving tasks if ``need_task_ids``."""
         raise _no_runtime("emit")
 
     def emit_rows(
         self, rows: Iterable[Any], anchors: Any = None, one_to_one: bool = False, stream: str = DEFAULT_STREAM
     ) -> None:
-        """Many emits, all with the same anchors, or row i with anchor i if ``one_to_one``."""
+        """Emit many rows, all with the same anchors, or row i with anchor i if ``one_to_one``."""
         if one_to_one and anchors is not None:
             for row, anchor in zip(rows, anchors, strict=True):
                 self.emit_row(row, anchor, stream)
@@ -46,20 +45,20 @@ class Collector:
             self.emit_row(row, anchors, stream)
 
     def ack(self, tup: Tuple) -> None:
-        """Ack a bolt's input tuple."""
+        """Ack an input tuple of a bolt."""
         raise _no_runtime("ack")
 
     def ack_many(self, tuples: Tuple | Iterable[Tuple]) -> None:
-        """Ack one or several."""
+        """Ack one or several input tuples."""
         for tup in (tuples,) if isinstance(tuples, Tuple) else tuples:
             self.ack(tup)
 
     def fail(self, tup: Tuple, reason: Any = None) -> None:
-        """Fail a bolt's input tuple."""
+        """Fail an input tuple of a bolt."""
         raise _no_runtime("fail")
 
     def poll(self) -> None:
-        """Let what surrounds a spout work for a moment, in the middle of a call."""
+        """Call pending acks and fails of a spout during a long call."""
 
 
 def _no_runtime(name: str) -> RuntimeError:

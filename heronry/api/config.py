@@ -1,7 +1,7 @@
 """Configuration of topologies: keys, setters, and checks of keys and values.
 
 A mistyped key would have no effect and is hard to notice. Unknown keys are therefore refused, with the nearest known
-key. ``normalise`` returns plain data in the units of ``heron_runtime.model.settings``.
+key. ``normalize_config`` returns plain data in the units of ``heron_runtime.model.settings``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
 from heron_runtime.model.settings import ALL_SETTINGS, Keys, Setting, setting
-from heronry.api.config_values import BadValue, checked, from_text, plain_data
+from heronry.api.config_values import BadValue, check_value, parse_value, to_plain_data
 from heronry.api.errors import ConfigError
 
 USER_PREFIX = "user."
@@ -118,7 +118,7 @@ class Config(Keys, dict[str, Any]):
 
     def set(self, key: str, value: Any) -> Config:
         """Set a key and return the configuration. Raises ConfigError for an unknown key or an invalid value."""
-        self.update(normalise({key: value}, where="Config", component=False, operator=False))
+        self.update(normalize_config({key: value}, where="Config", component=False, operator=False))
         return self
 
     def set_num_stmgrs(self, containers: int) -> Config:
@@ -189,7 +189,9 @@ class Config(Keys, dict[str, Any]):
         return self.set(key, {**self.get(key, {}), name: value})
 
 
-def normalise(values: Mapping[str, Any], *, where: str, component: bool, operator: bool = True) -> dict[str, Any]:
+def normalize_config(
+    values: Mapping[str, Any], *, where: str, component: bool, operator: bool = True
+) -> dict[str, Any]:
     """Return checked values as plain data, without keys that are None (their defaults apply).
 
     Args:
@@ -201,14 +203,16 @@ def normalise(values: Mapping[str, Any], *, where: str, component: bool, operato
     Raises:
         ConfigError: The values have problems; it has all of them.
     """
-    plain, problems = examine(values, component=component, operator=operator)
+    plain, problems = check_config(values, component=component, operator=operator)
     if problems:
         raise ConfigError(problems, where)
     return plain
 
 
-def examine(values: Mapping[str, Any], *, component: bool, operator: bool = True) -> tuple[dict[str, Any], list[str]]:
-    """Return the result of ``normalise``, and the problems instead of an exception."""
+def check_config(
+    values: Mapping[str, Any], *, component: bool, operator: bool = True
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the result of ``normalize_config``, and the problems instead of an exception."""
     if not isinstance(values, Mapping):
         return {}, [f"config is a {type(values).__name__}; write a dict of keys and values"]
     plain: dict[str, Any] = {}
@@ -217,7 +221,7 @@ def examine(values: Mapping[str, Any], *, component: bool, operator: bool = True
         try:
             row = _row(key, component, operator)
             if value is not None:
-                plain[key] = checked(row, value) if row is not None else plain_data(value)
+                plain[key] = check_value(row, value) if row is not None else to_plain_data(value)
         except BadValue as error:
             problems.append(f"config key {key!r}: {error}")
         except _BadKey as error:
@@ -234,7 +238,7 @@ def parse_property(text: str) -> tuple[str, Any]:
         raise ConfigError("write KEY=VALUE", where)
     try:
         row = _row(key, component=False, operator=True)
-        return key, value if row is None else from_text(row, value)
+        return key, value if row is None else parse_value(row, value)
     except (BadValue, _BadKey) as error:
         raise ConfigError(str(error), where) from None
 

@@ -43,7 +43,7 @@ def parse_bytes(text: str) -> int:
     return int(size)
 
 
-def checked(setting: Setting[Any], value: Any) -> Any:
+def check_value(setting: Setting[Any], value: Any) -> Any:
     """Return a value as plain data. Raises BadValue."""
     plain = _BY_TYPE[setting.type](setting, value)
     if setting.type in (int, float):
@@ -51,7 +51,7 @@ def checked(setting: Setting[Any], value: Any) -> Any:
     return plain
 
 
-def from_text(setting: Setting[Any], text: str) -> Any:
+def parse_value(setting: Setting[Any], text: str) -> Any:
     """Parse and check the text of a command line. Raises BadValue."""
     if setting.type is bool:
         word = text.strip().lower()
@@ -60,16 +60,16 @@ def from_text(setting: Setting[Any], text: str) -> Any:
         return word in _TRUE
     if setting.type in (int, float) and setting.unit != "bytes":
         try:
-            return checked(setting, float(text) if setting.type is float or not _is_integer(text) else int(text))
+            return check_value(setting, float(text) if setting.type is float or not _is_integer(text) else int(text))
         except ValueError as error:
             raise error if isinstance(error, BadValue) else _wrong_type(setting, text) from None
     if setting.type is dict:
-        return checked(setting, _map_from_text(text))
+        return check_value(setting, _map_from_text(text))
     if setting.type is list:
-        return checked(
+        return check_value(
             setting, _json(text) if text.lstrip().startswith("[") else [w.strip() for w in text.split(",") if w.strip()]
         )
-    return checked(setting, text)
+    return check_value(setting, text)
 
 
 def user_value(text: str, like: Any = None) -> Any:
@@ -92,13 +92,13 @@ def user_value(text: str, like: Any = None) -> Any:
         return word in _TRUE
     value = _scalar(text)
     if like is None:
-        return plain_data(value)
+        return to_plain_data(value)
     if isinstance(like, float) and type(value) is int:
         return float(value)
     if type(value) is not type(like):
         kind = _KINDS.get(type(like), f"a {type(like).__name__}")
         raise BadValue(f"{text[:80]!r} is not {kind}; the value before is {repr(like)[:80]}")
-    return plain_data(value)
+    return to_plain_data(value)
 
 
 def own_values(texts: Iterable[str]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _scalar(text: str) -> Any:
     return text
 
 
-def plain_data(value: Any, depth: int = 0) -> Any:
+def to_plain_data(value: Any, depth: int = 0) -> Any:
     """A copy of ``value`` as plain data, tuples as lists. Raises BadValue for anything else."""
     if depth > MAX_DEPTH:
         raise BadValue(f"nested deeper than {MAX_DEPTH} levels")
@@ -144,9 +144,9 @@ def plain_data(value: Any, depth: int = 0) -> Any:
     if isinstance(value, bytes):
         return bytes(value)
     if isinstance(value, list | tuple):
-        return [plain_data(element, depth + 1) for element in value]
+        return [to_plain_data(element, depth + 1) for element in value]
     if isinstance(value, Mapping):
-        return {_plain_key(key): plain_data(element, depth + 1) for key, element in value.items()}
+        return {_plain_key(key): to_plain_data(element, depth + 1) for key, element in value.items()}
     raise BadValue(
         f"an object of type {type(value).__name__} is not plain data (None, bool, int, float, str, bytes, list, dict); "
         "every process reads the configuration without the topology's code, so make such objects in initialize()"

@@ -1,8 +1,8 @@
-"""Dead letters: records that a bolt cannot process, sent on a stream of their own instead of failing the topology.
+"""Dead letters: records that a bolt cannot process, emitted to a separate stream instead of failing the topology.
 
-A bolt class declares ``dead_letters = "bad"`` and has an output stream of that name then, whose tuples have the fields
-of ``DeadLetter``. It works where the state of tasks is kept (EFFECTIVELY_ONCE), since there is nobody else who could
-take back what a call of ``process`` has done before it raised.
+A bolt class that declares ``dead_letters = "bad"`` gets an output stream of that name, whose tuples have the fields of
+``DeadLetter``. This needs EFFECTIVELY_ONCE, since only checkpoints can undo the changes that a call of ``process`` made
+before it raised.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class DeadLetter(NamedTuple):
 
     @classmethod
     def of(cls, tup: Any) -> DeadLetter:
-        """The letter in a tuple that was read."""
+        """Return the dead letter in a tuple."""
         return cls._make(tup.values)
 
 
-def stream_of(cls: Any) -> str:
-    """The stream a component class declares for its dead letters; empty if it declares none."""
+def dead_letter_stream(cls: Any) -> str:
+    """Return the stream that a component class declares for dead letters, or an empty text."""
     declared = getattr(cls, "dead_letters", "")
     return declared if isinstance(declared, str) else ""
 
 
-def schemas_of(cls: Any) -> Iterator[StreamSchema]:
-    """The output stream that the declaration makes."""
-    if stream_of(cls):
-        yield StreamSchema(stream_of(cls), DeadLetter._fields)
+def dead_letter_schemas(cls: Any) -> Iterator[StreamSchema]:
+    """Return the output streams for dead letters: one, or none."""
+    if dead_letter_stream(cls):
+        yield StreamSchema(dead_letter_stream(cls), DeadLetter._fields)
 
 
-def problems_of_declaration(cls: type, mode: str, serializer: str, outputs: list[StreamSchema]) -> Iterator[str]:
-    """Why this class cannot have dead letters here. ``outputs``: the streams it declares besides."""
+def check_dead_letters(cls: type, mode: str, serializer: str, outputs: list[StreamSchema]) -> Iterator[str]:
+    """Yield problems of a dead letter declaration. ``outputs`` are the other streams of the component."""
     declared = getattr(cls, "dead_letters", "")
     if not declared:
         return
@@ -77,12 +77,12 @@ def problems_of_declaration(cls: type, mode: str, serializer: str, outputs: list
         yield f"{what}, which makes that stream with the fields of heronry.DeadLetter; take it out of outputs"
 
 
-def unread(definition: TopologyDefinition, component: str, cls: Any) -> Iterator[str]:
-    """The problem, if nobody reads the component's dead letters."""
-    stream = stream_of(cls)
+def find_unread_dead_letters(definition: TopologyDefinition, component: str, cls: Any) -> Iterator[str]:
+    """Yield a problem if the dead letters of a component have no reader."""
+    stream = dead_letter_stream(cls)
     edges = definition.edges()
     if stream and not any(edge.source == component and edge.stream == stream for edge in edges):
         yield (
-            f"component {component!r}: declares dead_letters = {stream!r}, and nobody reads that stream, so letters "
+            f"component {component!r}: declares dead_letters = {stream!r}, and no bolt reads that stream, so letters "
             f"would be lost; give a bolt inputs={{({component!r}, {stream!r}): Grouping.SHUFFLE}}"
         )

@@ -1,4 +1,4 @@
-"""What can be wrong with a topology, its file or its package. Every message names the cause and the cure."""
+"""Errors in topologies, their files and packages. Messages name cause and remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heron_runtime.failures import InvalidTopology, NotFound, did_you_mean, list
 
 
 class TopologyError(InvalidTopology, ValueError):
-    """The topology is not valid. ``problems`` holds every fault found, one sentence or two each.
+    """An invalid topology. ``problems`` has all problems, one or two sentences each.
 
     ``heading`` says what is at fault, where that is not simply the topology of this name.
     """
@@ -21,7 +21,7 @@ class TopologyError(InvalidTopology, ValueError):
 
 
 class ConfigError(TopologyError):
-    """A configuration key or value is refused. ``where`` says whose configuration it is."""
+    """An invalid configuration key or value. ``where`` names the owner of the configuration."""
 
     def __init__(self, problems: str | Sequence[str], where: str = "config") -> None:
         self.where = where
@@ -29,7 +29,7 @@ class ConfigError(TopologyError):
 
 
 class TopologyNotFound(NotFound, LookupError):
-    """The file, or the topology in it, is not there. The message lists what is."""
+    """A missing file, or a missing topology in it. The message lists the existing ones."""
 
 
 class UserCodeError(InvalidTopology, RuntimeError):
@@ -45,7 +45,7 @@ class UserCodeError(InvalidTopology, RuntimeError):
 
 
 class PackageError(InvalidTopology, ValueError):
-    """The user's package is refused: unsafe, damaged, too large, or its requirements cannot be installed."""
+    """An invalid package: unsafe, damaged, too large, or with requirements that cannot be installed."""
 
 
 def topology_not_found(name: str, cluster: str, known: Iterable[str], variables: Mapping[str, str]) -> NotFound:

@@ -1,8 +1,8 @@
-"""Metrics of the user's own: made by the component, registered with ``context.register_metric(name, metric)``.
+"""Metrics of user code, registered with ``context.register_metric(name, metric)``.
 
-Each metric keeps its totals itself, so it works in a unit test without a runtime, and is as cheap as an addition. The
-executor calls ``collect`` before each report; what has changed since the last time goes to the process's telemetry
-under the metric's name (keyed metrics: ``name/key``).
+Each metric keeps its own totals, so that it works in unit tests without a runtime, at the cost of an addition. The
+executor calls ``collect`` before each report. Changes since the last report go to the telemetry of the process under
+the name of the metric (keyed metrics: ``name/key``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from heron_runtime.model.sketch import Sketch, bin_of, value_of
 MAX_KEYS = 1024
 
 
-class Sink(Protocol):
-    """The part of the process's telemetry that metrics use."""
+class MetricSink(Protocol):
+    """Interface of the telemetry that metrics report to."""
 
     def count(self, name: str, n: float = 1) -> None:
         """Add to a counter."""
@@ -24,49 +24,49 @@ class Sink(Protocol):
         """Set a gauge."""
 
     def latency(self, name: str, milliseconds: float, weight: float = 1) -> None:
-        """Count a duration."""
+        """Record a duration."""
 
 
 class Metric:
-    """The base: something that has a value and can hand over what is new."""
+    """Base of metrics."""
 
-    def collect(self, name: str, sink: Sink) -> None:
-        """Give to ``sink`` what has come since the last call."""
+    def collect(self, name: str, sink: MetricSink) -> None:
+        """Report the changes since the last call to ``sink``."""
         raise NotImplementedError
 
 
 class CountMetric(Metric):
-    """A counter. Never goes down."""
+    """Counter. It never decreases."""
 
     def __init__(self) -> None:
         self.value: float = 0
-        self._told: float = 0
+        self._reported: float = 0
 
     def incr(self, to_add: float = 1) -> None:
-        """Add. Raises ValueError for a negative number."""
+        """Increase the counter. Raises ValueError for a negative number."""
         if to_add < 0:
             raise ValueError("a counter never goes down: use GaugeMetric for a value that does")
         self.value += to_add
 
     def get_value(self) -> float:
-        """The total."""
+        """Return the total."""
         return self.value
 
-    def collect(self, name: str, sink: Sink) -> None:
-        """The increase."""
-        if self.value != self._told:
-            sink.count(name, self.value - self._told)
-            self._told = self.value
+    def collect(self, name: str, sink: MetricSink) -> None:
+        """Report the increase since the last call."""
+        if self.value != self._reported:
+            sink.count(name, self.value - self._reported)
+            self._reported = self.value
 
 
 class MultiCountMetric(Metric):
-    """A counter for each key; the keys beyond the first 1 024 are counted together as ``__other``."""
+    """Counters by key. Keys beyond the first 1,024 are counted together as ``__other``."""
 
     def __init__(self) -> None:
         self._counts: dict[str, CountMetric] = {}
 
     def scope(self, key: str) -> CountMetric:
-        """The counter of ``key``."""
+        """Return the counter of a key."""
         found = self._counts.get(key)
         if found is None:
             if len(self._counts) >= MAX_KEYS and key != "__other":
@@ -75,88 +75,88 @@ class MultiCountMetric(Metric):
         return found
 
     def incr(self, key: str, to_add: float = 1) -> None:
-        """Add to the counter of ``key``."""
+        """Increase the counter of a key."""
         self.scope(key).incr(to_add)
 
     def add_key(self, key: str) -> None:
-        """Have the key from the start, with 0."""
+        """Add a key with count 0."""
         self.scope(key)
 
     def get_value(self) -> dict[str, float]:
-        """Key to total."""
+        """Return the total of each key."""
         return {key: count.value for key, count in self._counts.items()}
 
-    def collect(self, name: str, sink: Sink) -> None:
-        """The increase of each key."""
+    def collect(self, name: str, sink: MetricSink) -> None:
+        """Report the increase of each key since the last call."""
         for key, count in self._counts.items():
             count.collect(f"{name}/{key}", sink)
 
 
 class GaugeMetric(Metric):
-    """A value that goes up and down; the last one counts."""
+    """Gauge: the last value is reported."""
 
     def __init__(self, initial: float = 0) -> None:
         self.value: float = initial
 
     def set(self, value: float) -> None:
-        """The value from now on."""
+        """Set the value."""
         self.value = value
 
     update = set
 
     def get_value(self) -> float:
-        """The value."""
+        """Return the value."""
         return self.value
 
-    def collect(self, name: str, sink: Sink) -> None:
-        """The value as it is."""
+    def collect(self, name: str, sink: MetricSink) -> None:
+        """Report the current value."""
         sink.gauge(name, self.value)
 
 
 class MeanMetric(Metric):
-    """The mean of what was measured since the last report, as a gauge."""
+    """Mean of the values since the last report, as a gauge."""
 
     def __init__(self) -> None:
         self._sum = 0.0
         self._count = 0
 
     def update(self, value: float) -> None:
-        """One measurement."""
+        """Add a value."""
         self._sum += value
         self._count += 1
 
     def get_value(self) -> float | None:
-        """The mean since the last report; None when nothing was measured."""
+        """Return the mean since the last report, None without values."""
         return self._sum / self._count if self._count else None
 
-    def collect(self, name: str, sink: Sink) -> None:
-        """The mean; an interval without measurements leaves the last one standing."""
+    def collect(self, name: str, sink: MetricSink) -> None:
+        """Report the mean. An interval without values keeps the last mean."""
         if self._count:
             sink.gauge(name, self._sum / self._count)
             self._sum, self._count = 0.0, 0
 
 
 class LatencyMetric(Metric):
-    """A histogram (DDSketch: quantiles within 1 %), of milliseconds or of whatever is measured."""
+    """Histogram of milliseconds or other values (DDSketch: quantiles within 1%)."""
 
     def __init__(self) -> None:
         self._bins: dict[int, float] = {}
         self._new: dict[int, float] = {}
 
     def update(self, value: float, weight: float = 1) -> None:
-        """Count ``value`` (milliseconds), ``weight`` times."""
+        """Add a value, ``weight`` times."""
         key = bin_of(value)
         self._new[key] = self._new.get(key, 0.0) + weight
 
     def quantile(self, q: float) -> float | None:
-        """The value below which a fraction ``q`` lies; None when nothing was measured."""
+        """Return the quantile ``q`` (0 to 1) of all values, None without values."""
         bins = dict(self._bins)
         for key, weight in self._new.items():
             bins[key] = bins.get(key, 0.0) + weight
         return Sketch(bins).quantiles([q])[0]
 
-    def collect(self, name: str, sink: Sink) -> None:
-        """What was measured since the last call."""
+    def collect(self, name: str, sink: MetricSink) -> None:
+        """Report the values since the last call."""
         new, self._new = self._new, {}
         for key, weight in new.items():
             sink.latency(name, value_of(key), weight)
@@ -164,10 +164,10 @@ class LatencyMetric(Metric):
 
 
 def as_metric(metric: Any) -> Metric:
-    """``metric`` if it is one. Raises TypeError, naming the cure."""
+    """Return the argument. Raises TypeError if it is not a metric."""
     if not isinstance(metric, Metric):
         raise TypeError(
-            f"{type(metric).__name__} is no metric: register a CountMetric, MultiCountMetric, GaugeMetric, "
+            f"{type(metric).__name__} is not a metric: register a CountMetric, MultiCountMetric, GaugeMetric, "
             "MeanMetric or LatencyMetric from heronry.api.metrics"
         )
     return metric

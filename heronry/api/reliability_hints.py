@@ -1,4 +1,4 @@
-"""What a topology does not say and should: tuples that nobody follows are lost at the first fault, without a word."""
+"""Warnings about delivery guarantees: a topology without a reliability mode loses tuples silently after a failure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RELIABILITY_CURE = (
 
 
 def untracked_note(component: str) -> str:
-    """For the log of a spout that emits ids without effect."""
+    """Return the warning for the log of a spout that emits ids without effect."""
     return f"{component} emits tuples with message ids, {_CONSEQUENCE}. {RELIABILITY_CURE}"
 
 
 def hearing_note(spouts: Mapping[str, Sequence[str]]) -> str:
-    """For who submits spouts that define these methods, which wait in vain."""
+    """Return the warning at submit about spouts with methods that are not called without a reliability mode."""
     named = ", ".join(f"spout {name!r} {_does(methods)}" for name, methods in spouts.items())
     return f"{named}, {_CONSEQUENCE}"
 
@@ -33,7 +33,7 @@ def _does(methods: Sequence[str]) -> str:
 
 
 def never_called_note(spouts: Mapping[str, Sequence[str]]) -> str:
-    """For who submits spouts that define these methods where the state of tasks is kept."""
+    """Return the warning at submit about spouts with methods that are not called with EFFECTIVELY_ONCE."""
     named = ", ".join(f"spout {name!r} {_does(methods)}" for name, methods in spouts.items())
     return (
         f"{named}: with EFFECTIVELY_ONCE no tuple is tracked, so they are never called and message ids change nothing; "
@@ -42,11 +42,11 @@ def never_called_note(spouts: Mapping[str, Sequence[str]]) -> str:
 
 
 def shown_again_note(bolts: Iterable[str]) -> str:
-    """For who submits bolts that nobody reads, and whose effect may come again, where the state of tasks is kept."""
+    """Return the warning at submit about bolts without readers that may repeat their effects (EFFECTIVELY_ONCE)."""
     named = ", ".join(f"bolt {name!r}" for name in bolts)
     return (
-        f"{named}: nobody reads it and it is no TwoPhaseSink, so with EFFECTIVELY_ONCE its state is kept, but what it "
-        "does outside (prints, writes, calls) it does again for the records since the last checkpoint after a fault"
+        f"{named}: it has no readers and is not a TwoPhaseSink, so with EFFECTIVELY_ONCE its state is kept, but what "
+        "it does outside (prints, writes, calls) it does again for the records since the last checkpoint after a fault"
     )
 
 

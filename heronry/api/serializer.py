@@ -1,4 +1,4 @@
-"""What a serializer of one's own offers (setting ``topology.serializer``): rows of values to bytes and back."""
+"""Interface of user serializers (setting ``topology.serializer``)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 
 class Serializer(Protocol):
-    """One object is made, without arguments, in every instance. What it raises fails the tuples concerned."""
+    """Serializer of rows of values. Each instance creates one, without arguments. Its exceptions fail the tuples."""
 
     def serialize(self, rows: list[tuple[Any, ...]]) -> bytes:
-        """The values of a batch of tuples, one row each."""
+        """Return the bytes of a batch of rows."""
 
     def deserialize(self, data: bytes) -> Iterable[Sequence[Any]]:
-        """The rows, equal to those that went in and in their order."""
+        """Return the rows, equal to the original ones and in their order."""

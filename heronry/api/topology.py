@@ -1,12 +1,12 @@
-"""``Topology``: a topology as a class body.
+"""Topologies as class bodies.
 
     class WordCount(Topology):
         config = {Config.TOPOLOGY_RELIABILITY_MODE: Config.ATLEAST_ONCE}
         words = WordSpout.spec(par=2)
         count = CountBolt.spec(par=3, inputs={words: Grouping.fields("word")})
 
-Components are named after their attributes. The class is checked as soon as it is written, so that a fault is reported
-by whatever imports the module first: an editor's test run, or ``heron submit``. Nothing else happens at import.
+Components are named after their attributes. The class is checked when it is created, so that problems are reported on
+import, by a test run or by ``heron submit``. The import has no other effect.
 """
 
 from __future__ import annotations
@@ -15,16 +15,35 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from heron_runtime.model.topology import TopologyDefinition
-from heronry.api.assemble import Draft, check, define
+from heronry.api.assemble import TopologyDraft, build_definition, check_draft
 from heronry.api.spec import ComponentDeclaration
 
 _RESERVED = ("name", "config", "definition")
 
 
 class Topology:
-    """Derive from it and assign components. A subclass without components is a base for others and is not checked.
+    """Base of topologies: derive from it and assign components.
 
-    ``name`` is the topology's name (default: the class's); ``config`` its configuration.
+    A subclass without components is a base for others and is not checked.
+
+    Attributes:
+        name: Name of the topology. Default: the name of the class.
+        config: Configuration of the topology.
+
+    Example:
+        >>> from heronry import BasicBolt, Grouping, Spout, Topology
+        >>> class Words(Spout):
+        ...     outputs = ["word"]
+        ...     def next_tuple(self):
+        ...         self.emit(["heron"])
+        >>> class Count(BasicBolt):
+        ...     def process(self, tup):
+        ...         self.keyed[tup["word"]] = self.keyed.get(tup["word"], 0) + 1
+        >>> class WordCount(Topology):
+        ...     words = Words.spec()
+        ...     count = Count.spec(par=2, inputs={words: Grouping.fields("word")})
+        >>> WordCount.has_components()
+        True
     """
 
     name: ClassVar[str | None] = None
@@ -34,20 +53,27 @@ class Topology:
         super().__init_subclass__(**kwargs)
         draft = cls._draft(None)
         if draft.components or draft.problems:
-            check(draft)
+            check_draft(draft)
 
     @classmethod
     def definition(cls, name: str | None = None) -> TopologyDefinition:
-        """The logical plan, checked, with a new id. ``name`` overrides the topology's own. Raises TopologyError."""
-        return define(cls._draft(name))
+        """Return the checked definition, with a new id.
+
+        Args:
+            name: Name that overrides that of the topology.
+
+        Raises:
+            TopologyError: The topology has problems.
+        """
+        return build_definition(cls._draft(name))
 
     @classmethod
     def has_components(cls) -> bool:
-        """False for a class that is only a base for topologies."""
+        """Return whether the class has components, and is not only a base for topologies."""
         return bool(cls._draft(None).components)
 
     @classmethod
-    def _draft(cls, name: str | None) -> Draft:
+    def _draft(cls, name: str | None) -> TopologyDraft:
         found: dict[str, ComponentDeclaration] = {}
         overridden: list[tuple[str, ComponentDeclaration]] = []
         problems: list[str] = []
@@ -73,4 +99,4 @@ class Topology:
         aliases = [((found[a].name if a in found else None) or value.name or a, value) for a, value in overridden]
         config = {} if isinstance(cls.config, ComponentDeclaration) else cls.config
         own = cls.name if isinstance(cls.name, str) else None
-        return Draft(name or own or cls.__name__, named, config, aliases, problems)
+        return TopologyDraft(name or own or cls.__name__, named, config, aliases, problems)

@@ -1,4 +1,4 @@
-"""Tuples as user code sees them, cheap enough to be made a million times a second.
+"""Tuples as user code receives them. Their creation is cheap enough for a million tuples a second.
 
 A tuple is three words: its values, its place in the input batch, and the batch. Everything else (component, stream,
 task, fields, roots, keys, whether it is acked) is the batch's and is looked up only when asked for. Making a thousand
@@ -25,7 +25,7 @@ TICK_STREAM = "__tick"
 
 
 class Origin:
-    """Where the tuples of one batch come from. Batches made of several frames have several source tasks."""
+    """Origin of the tuples of a batch. Batches of several frames have several source tasks."""
 
     __slots__ = ("component", "fields", "first_id", "starts", "stream", "task_of_start")
 
@@ -45,13 +45,13 @@ class Origin:
         self.task_of_start: list[int | None] = [task]
 
     def task_at(self, index: int) -> int | None:
-        """The task that emitted the tuple at ``index``; None for a tick."""
+        """Return the task that emitted the tuple at ``index``, None for a tick."""
         if len(self.starts) == 1:
             return self.task_of_start[0]
         return self.task_of_start[bisect_right(self.starts, index) - 1]
 
     def position_of(self, name: str) -> int:
-        """Where the field stands in the values. Raises KeyError, naming the fields there are."""
+        """Return the position of a field. Raises KeyError with the names of the fields."""
         try:
             return self.fields.index(name)
         except ValueError:
@@ -79,47 +79,47 @@ class Tuple(msgspec.Struct, gc=False, eq=False):
         stream: str = DEFAULT_STREAM,
         task: int | None = 1,
     ) -> Tuple:
-        """A tuple that came from nowhere, for tests of user code."""
+        """Return a tuple for unit tests of user code."""
         return cls(tuple(values), 0, Origin(component, stream, tuple(fields), task))
 
     @property
     def id(self) -> int:
-        """A number no other tuple of this instance has while the process lives."""
+        """Number that is unique in the process of the instance."""
         return int(self.batch.first_id) + self.index
 
     @property
     def component(self) -> str:
-        """The component that emitted the tuple."""
+        """Component that emitted the tuple."""
         return str(self.batch.component)
 
     @property
     def stream(self) -> str:
-        """The stream it was emitted to."""
+        """Stream of the tuple."""
         return str(self.batch.stream)
 
     @property
     def task(self) -> int | None:
-        """The task that emitted it; None for a tick."""
+        """Task that emitted the tuple, None for a tick."""
         task: int | None = self.batch.task_at(self.index)
         return task
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the values."""
+        """Names of the fields."""
         fields: tuple[str, ...] = self.batch.fields
         return fields
 
     @property
     def is_tick(self) -> bool:
-        """True for what ``process_tick`` gets."""
+        """Whether this is a tick tuple (``process_tick``)."""
         return bool(self.batch.stream == TICK_STREAM)
 
     def as_dict(self) -> dict[str, Any]:
-        """Field name to value."""
+        """Return the values by field name."""
         return dict(zip(self.batch.fields, self.values, strict=True))
 
     def get(self, field: str, default: Any = None) -> Any:
-        """The value of a field, or ``default`` where the stream has no such field."""
+        """Return the value of a field, or ``default`` if the stream does not have it."""
         return self.values[self.batch.fields.index(field)] if field in self.batch.fields else default
 
     def __getitem__(self, field: str | int) -> Any:
@@ -144,7 +144,7 @@ class Tuple(msgspec.Struct, gc=False, eq=False):
 
 
 class TupleBatch(Sequence[Tuple]):
-    """The tuples of one input batch, all of one stream, in order. They are made as they are asked for."""
+    """Sequence of the tuples of one input batch, all of one stream. Tuples are created on access."""
 
     __slots__ = ("_rows", "origin")
 
@@ -161,37 +161,37 @@ class TupleBatch(Sequence[Tuple]):
         stream: str = DEFAULT_STREAM,
         task: int | None = 1,
     ) -> TupleBatch:
-        """A batch that came from nowhere, for tests of user code."""
+        """Return a batch for unit tests of user code."""
         return cls(Origin(component, stream, tuple(fields), task), [tuple(row) for row in rows])
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """The bare values, one Python tuple each. Do not change the list."""
+        """Values of each tuple, as Python tuples. Do not modify the list."""
         return self._rows
 
     def column(self, field: str | int) -> list[Any]:
-        """All values of one field. Raises KeyError for a field the stream does not have."""
+        """Return all values of one field. Raises KeyError for an unknown field."""
         position = field if isinstance(field, int) else self.origin.position_of(field)
         return list(map(itemgetter(position), self._rows))
 
     @property
     def component(self) -> str:
-        """The component that emitted the tuples."""
+        """Component that emitted the tuples."""
         return str(self.origin.component)
 
     @property
     def stream(self) -> str:
-        """The stream they were emitted to."""
+        """Stream of the tuples."""
         return str(self.origin.stream)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the values."""
+        """Names of the fields."""
         fields: tuple[str, ...] = self.origin.fields
         return fields
 
     def as_dicts(self) -> list[Mapping[str, Any]]:
-        """Each tuple's values by name."""
+        """Return the values of each tuple by field name."""
         return [dict(zip(self.fields, row, strict=True)) for row in self._rows]
 
     def __len__(self) -> int:
@@ -216,5 +216,5 @@ class TupleBatch(Sequence[Tuple]):
 
 
 def tick_tuple(number: int) -> Tuple:
-    """What ``process_tick`` gets: no values, no roots. ``number`` counts the ticks of the instance."""
+    """Return a tick tuple, which has no values and no roots. ``number`` counts the ticks of the instance."""
     return Tuple((), 0, Origin(SYSTEM_COMPONENT, TICK_STREAM, (), None, -1 - number))

@@ -1,7 +1,7 @@
-"""What makes a logical plan impossible to run: a pure look at the frozen definition.
+"""Checks of a frozen topology definition. Pure.
 
-``problems_of`` reports every fault it can find, each as a sentence that names the component and the cure. It knows
-nothing of how the definition was made, so class bodies, builders and whatever may follow are held to the same rules.
+``validate_definition`` reports every problem, one sentence each, with the component and the remedy. The checks do not
+depend on how the definition was made, so that class bodies and builders follow the same rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPONENT_MAPS = (
 )
 
 
-def problems_of(definition: TopologyDefinition, incomplete: Collection[str] = ()) -> list[str]:
+def validate_definition(definition: TopologyDefinition, incomplete: Collection[str] = ()) -> list[str]:
     """Every fault of the definition, in the order of its components; empty for one that can run.
 
     ``incomplete`` names components some of whose inputs are left out here because they are faulty themselves.
@@ -43,8 +43,8 @@ def problems_of(definition: TopologyDefinition, incomplete: Collection[str] = ()
     return problems
 
 
-def unsafe_name(what: str, name: object) -> str | None:
-    """Why ``name`` cannot stand in file names, store paths and metric labels; None if it can."""
+def find_name_problem(what: str, name: object) -> str | None:
+    """Return the reason why a name is unsafe in file names, store paths and metric labels, None if it is safe."""
     if not isinstance(name, str):
         return f"the {what} name {name!r} is no string; {_RULE}"
     if not is_safe_name(name):
@@ -57,7 +57,7 @@ def unsafe_name(what: str, name: object) -> str | None:
 def _names(definition: TopologyDefinition) -> Iterator[str]:
     names = [("topology", definition.name)] + [("component", spec.name) for spec in definition.components]
     for what, name in names:
-        problem = unsafe_name(what, name)
+        problem = find_name_problem(what, name)
         if problem is not None:
             yield problem
     for name, count in Counter(spec.name for spec in definition.components).items():
@@ -70,7 +70,7 @@ def _outputs(spec: ComponentSpec) -> Iterator[str]:
         if count > 1:
             yield f"declares stream {stream!r} {count} times; plain field names in outputs make the stream 'default'"
     for schema in spec.outputs:
-        problem = unsafe_name("stream", schema.name)
+        problem = find_name_problem("stream", schema.name)
         if problem is not None:
             yield problem
         for name, count in Counter(schema.fields).items():
@@ -172,7 +172,7 @@ def _config(definition: TopologyDefinition) -> Iterator[str]:
 
 
 def _state(definition: TopologyDefinition) -> Iterator[str]:
-    """What stands in the way where the state of tasks is kept."""
+    """Return the problems of topologies with checkpoints."""
     if setting(definition.config, Keys.TOPOLOGY_RELIABILITY_MODE) != Config.EFFECTIVELY_ONCE:
         return
     for spec in definition.components:

@@ -35,7 +35,7 @@ from heron_runtime.failures import Failure, NotFound
 from heron_runtime.files import replace_file
 from heronry.pipeline.row_groups import Span, in_order, just_after, row_groups
 from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, may_hold, read_online
-from heronry.streamlet.monoid import Monoid, by_name
+from heronry.streamlet.monoid import Monoid, builtin_monoid
 
 DESCRIPTION, MANIFEST, BATCH, ONLINE = "view.json", "_heronry.json", "batch", "online"
 PROGRESS = "progress"
@@ -175,7 +175,7 @@ class _Given(View):
 
 @lru_cache(maxsize=64)
 def _builtin(name: str, parameters: tuple[tuple[str, Any], ...]) -> Monoid[Any, Any]:
-    return by_name(name, dict(parameters))
+    return builtin_monoid(name, dict(parameters))
 
 
 def _keys(monoid: Monoid[Any, Any], rows: Iterator[Row], folder: Path) -> Iterator[Merged]:

@@ -28,20 +28,20 @@ MAX_RECORD_CHARACTERS = 64 * 1024
 MAX_FAILED_ON_CHARACTERS = 500
 
 
-class TooManyAside(Failure):
+class TooManyFailures(Failure):
     """There are more records that fail than the policy lets pass."""
 
     cure = f"Mend the function or the data, or allow more: {MOST}."
 
 
-class Policy(NamedTuple):
+class FailurePolicy(NamedTuple):
     """``most``: how many records may be put aside."""
 
     aside: bool
     most: int
 
 
-def policy_of(config: Mapping[str, Any]) -> Policy:
+def policy_of(config: Mapping[str, Any]) -> FailurePolicy:
     """What the configuration says. Raises UsageError."""
     chosen, most = config.get(ON_ERROR, POLICIES[0]), config.get(MOST, MOST_ASIDE)
     if chosen not in POLICIES:
@@ -50,10 +50,10 @@ def policy_of(config: Mapping[str, Any]) -> Policy:
         )
     if not str(most).isdecimal():
         raise UsageError(f"{MOST} is {most!r}", "Write how many records may be put aside: a whole number.")
-    return Policy(chosen == "aside", int(most))
+    return FailurePolicy(chosen == "aside", int(most))
 
 
-def letter(step: str, where: str, record: Any, failed_on: str, error: BaseException) -> bytes:
+def failure_line(step: str, where: str, record: Any, failed_on: str, error: BaseException) -> bytes:
     """The line of JSON, with its end."""
     line = {
         "time": time.time(), "step": step, "where": where, "record": plain(record), "failed_on": failed_on,

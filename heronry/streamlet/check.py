@@ -1,6 +1,6 @@
-"""What makes a program impossible to run, on any engine: a pure look at the frozen steps.
+"""Checks of a program for all engines: a pure look at the frozen steps.
 
-``problems_of`` reports every fault it finds, each as a sentence that names the step and the cure.
+``validate_program`` reports every fault it finds, each as a sentence that names the step and the cure.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from heron_runtime.failures import did_you_mean
-from heronry.api.validate import unsafe_name
+from heronry.api.validate import find_name_problem
 from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSink, FileSource, SequenceSource, ViewSink
 from heronry.streamlet.extract import Extractor, Function
-from heronry.streamlet.joins import Side
+from heronry.streamlet.joins import SideMarker
 from heronry.streamlet.program import (
     ENDS,
     LATE,
@@ -40,7 +40,7 @@ MAX_PARALLELISM = 10_000
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-def problems_of(program: Program) -> list[str]:
+def validate_program(program: Program) -> list[str]:
     """Every fault, in the order of the steps; empty for a program that can run."""
     problems = [*_names(program)]
     known = {step.name for step in program.steps}
@@ -57,11 +57,11 @@ def problems_of(program: Program) -> list[str]:
 
 
 def _names(program: Program) -> Iterator[str]:
-    problem = unsafe_name("program", program.name)
+    problem = find_name_problem("program", program.name)
     if problem is not None:
         yield problem
     for step in program.steps:
-        problem = unsafe_name("step", step.name)
+        problem = find_name_problem("step", step.name)
         if problem is not None:
             yield problem
     for name, count in Counter(step.name for step in program.steps).items():
@@ -161,7 +161,7 @@ def _sequence(source: SequenceSource[Any]) -> Iterator[str]:
 def _functions(step: Step) -> Iterator[tuple[str, Any]]:
     if isinstance(step, MapStep | FlatMapStep | FilterStep | TapStep):
         yield "its function", step.function
-        if isinstance(step.function, Side):
+        if isinstance(step.function, SideMarker):
             time = step.function.time
             yield from _extractors([("key", step.function.key), *([("event_time", time.extractor)] if time else [])])
     elif isinstance(step, LookupStep):
@@ -265,8 +265,8 @@ def _sink(program: Program, step: SinkStep) -> Iterator[str]:
             yield f"a view stands right behind a reducer, not behind {before.name!r}"
         elif sum(isinstance(getattr(r, "sink", None), ViewSink) for r in program.readers(before.name)) > 1:
             yield f"{before.name!r} has more than one view; keep one"
-        elif unsafe_name("view", sink.name) is not None:
-            yield str(unsafe_name("view", sink.name))
+        elif find_name_problem("view", sink.name) is not None:
+            yield str(find_name_problem("view", sink.name))
         elif before.merges:
             yield (
                 f"view {sink.name!r} stands behind the sessions of {before.name!r}, whose start may still move, and a "

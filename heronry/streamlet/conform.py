@@ -41,7 +41,7 @@ class _Wrong(ValueError):
     """Why a value is refused."""
 
 
-class Conform:
+class RecordConverter:
     """``record → a dict of the schema's fields``. Travels as the schema alone."""
 
     def __init__(self, schema: RecordSchema) -> None:
@@ -74,7 +74,7 @@ class Conform:
         return f"the record does not fit {self.schema.name}: {'; '.join(wrong)}"
 
     def __reduce__(self) -> tuple[type, tuple[RecordSchema]]:
-        return (Conform, (self.schema,))
+        return (RecordConverter, (self.schema,))
 
     def __repr__(self) -> str:
         return f"Conform({self.schema})"

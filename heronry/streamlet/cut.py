@@ -36,7 +36,9 @@ def at_reducers(step: Step, entries: list[str]) -> bool:
     return isinstance(step, SourceStep | ReduceStep)
 
 
-def cut(program: Program, begins: Callable[[Step, list[str]], bool] = at_reducers) -> dict[str, Segment]:
+def split_into_segments(
+    program: Program, begins: Callable[[Step, list[str]], bool] = at_reducers
+) -> dict[str, Segment]:
     """The segments by their entries, inputs first. ``begins`` is asked once for each step, in order, with the entries
     of the segments it reads; it says yes where ``at_reducers`` does."""
     steps: dict[str, list[str]] = {}

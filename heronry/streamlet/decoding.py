@@ -20,7 +20,7 @@ from heronry.streamlet.packed import ReadError
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.reading import (
     LINES,
-    Piece,
+    FilePiece,
     Records,
     header_names,
     listing_of,
@@ -39,14 +39,14 @@ class Decoder:
     """Bytes of a piece to records."""
 
     def __init__(self, source: FileSource[Any]) -> None:
-        self._decode: Callable[[Piece], Records] = getattr(self, f"_{source.format}")
+        self._decode: Callable[[FilePiece], Records] = getattr(self, f"_{source.format}")
         self._source = source
         self._folders = Folders(source.partitions) if source.partitions else None
         self._shape = _shape(source.schema, source.format == "csv") if source.schema else None
         if source.format == "csv":
             csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
 
-    def decode(self, name: str, piece: Piece) -> Records:
+    def decode(self, name: str, piece: FilePiece) -> Records:
         """Raises ReadError, naming the file and the line."""
         where = whole_name(self._source, name)
         try:
@@ -60,7 +60,7 @@ class Decoder:
         except Exception as error:
             raise self._located(name, piece, error) from error
 
-    def _located(self, name: str, piece: Piece, error: Exception) -> ReadError:
+    def _located(self, name: str, piece: FilePiece, error: Exception) -> ReadError:
         """Return the error for the first record of a piece that cannot be decoded."""
         parts = singly(self._source, piece)
         if len(parts) == 1:
@@ -84,11 +84,11 @@ class Decoder:
                     raise _BadLine(number, f"{error}: {record!r}") from None
             raise
 
-    def _text(self, piece: Piece) -> Records:
+    def _text(self, piece: FilePiece) -> Records:
         lines = _lines(piece.data)
         return Records(lines, range(piece.first, piece.first + len(lines)))
 
-    def _json(self, piece: Piece) -> Records:
+    def _json(self, piece: FilePiece) -> Records:
         lines = piece.data.split(b"\n")
         if not lines[-1]:
             lines.pop()
@@ -102,7 +102,7 @@ class Decoder:
             records = [_json_line(number, line) for number, line in zip(numbers, lines, strict=True)]
         return Records(self._shaped(records, numbers), numbers)
 
-    def _csv(self, piece: Piece) -> Records:
+    def _csv(self, piece: FilePiece) -> Records:
         lines = _lines(piece.data)
         delimiter = self._source.delimiter
         try:
@@ -127,13 +127,13 @@ class Decoder:
                 raise _BadLine(number, f"{len(row)} fields where the header has {len(names)}")
         return Records(self._shaped([dict(zip(names, row, strict=True)) for row in rows], numbers), numbers)
 
-    def _parquet(self, piece: Piece) -> Records:
+    def _parquet(self, piece: FilePiece) -> Records:
         records = columns_in_utc(_table(piece.data)).to_pylist()
         return Records(records, range(piece.first, piece.first + len(records)))
 
     _orc = _parquet
 
-    def _archive(self, piece: Piece) -> Records:
+    def _archive(self, piece: FilePiece) -> Records:
         columns = [column.to_pylist() for column in _table(piece.data).columns]
         ids, indexes, times, values = columns
         records = [msgspec.json.decode(value) for value in values]
@@ -167,7 +167,7 @@ def read_all(source: FileSource[Any]) -> Iterator[tuple[Any, int | None]]:
         yield from zip(found.records, times, strict=True)
 
 
-def _pieces(source: FileSource[Any]) -> Iterator[tuple[str, Piece]]:
+def _pieces(source: FileSource[Any]) -> Iterator[tuple[str, FilePiece]]:
     """All pieces of all files that are there when this begins, with their file."""
     with closing(tree_of(source)) as tree:
         found = listing_of(source, tree)
@@ -183,18 +183,18 @@ def _pieces(source: FileSource[Any]) -> Iterator[tuple[str, Piece]]:
 UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
 
 
-def singly(source: FileSource[Any] | ServerSource, piece: Piece) -> list[Piece]:
+def singly(source: FileSource[Any] | ServerSource, piece: FilePiece) -> list[FilePiece]:
     """Return the lines or rows of a piece, each as a piece of its own."""
     if isinstance(source, ServerSource):
         return [piece]
     if source.format not in LINES:
         table = _table(piece.data)
-        return [Piece(piece.first + n, b"", _stream_of(table.slice(n, 1)), 0, 0) for n in range(table.num_rows)]
+        return [FilePiece(piece.first + n, b"", _stream_of(table.slice(n, 1)), 0, 0) for n in range(table.num_rows)]
     lines = piece.data.split(b"\n")[: -1 if piece.data.endswith(b"\n") else None]
-    return [Piece(piece.first + n, piece.header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
+    return [FilePiece(piece.first + n, piece.header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
 
 
-def told_of(source: FileSource[Any] | ServerSource, piece: Piece) -> Any:
+def told_of(source: FileSource[Any] | ServerSource, piece: FilePiece) -> Any:
     """Return what a piece of one record holds, for people: its line, or the cells of its row."""
     if isinstance(source, ServerSource) or source.format in LINES:
         return piece.data.decode("utf-8", "replace")

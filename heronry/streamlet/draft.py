@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet.check import problems_of
+from heronry.streamlet.check import validate_program
 from heronry.streamlet.extract import WHOLE, Extractor, as_extractor
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.process import Handlers
@@ -151,7 +151,7 @@ class ProgramDraft:
             for g in self._groupings
             if not g.used
         ]
-        problems = [*self._problems, *unused, *problems_of(program)]
+        problems = [*self._problems, *unused, *validate_program(program)]
         if problems:
             raise TopologyError(list(dict.fromkeys(problems)), self.name or "", f"program {program.name!r}")
         return program

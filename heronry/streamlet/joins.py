@@ -51,7 +51,7 @@ class Sided(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SideMarker:
     """Marks the records of one side. Raises what the user's key and event time raise."""
 
     number: int
@@ -90,11 +90,13 @@ def _copied(acc: Any) -> Any:
     return [list(acc[LEFT]), list(acc[RIGHT])]  # what a checkpoint keeps must not grow any more
 
 
-BOTH_SIDES: Monoid[Sided, Lists] = Monoid("join", _none, _together, lift=_one, fold=_with, pack=_copied, unpack=_copied)
+JOIN_MONOID: Monoid[Sided, Lists] = Monoid(
+    "join", _none, _together, lift=_one, fold=_with, pack=_copied, unpack=_copied
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class JoinPairs:
     """What a window's lists come to."""
 
     how: str

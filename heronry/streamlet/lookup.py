@@ -22,13 +22,13 @@ from heronry.streamlet.errors import shown
 from heronry.streamlet.program import FlatMapStep, LookupStep, Matched, Program
 
 
-class TableFailed(Failure):
+class LookupTableError(Failure):
     """A table cannot be used."""
 
     cure = "Mend the table, or the key= of the step."
 
 
-class Lookup:
+class LookupTable:
     """``record → its matches``. Travels without the rows: whoever has got it calls ``load`` first."""
 
     def __init__(self, step: LookupStep) -> None:
@@ -43,7 +43,7 @@ class Lookup:
             try:
                 rows.setdefault(encode(step.table_key(row)), []).append(row)
             except Exception as error:  # the user's key, too
-                raise TableFailed(
+                raise LookupTableError(
                     f"step {step.name!r}: the row {shown(row)} of its table has no key: {error}"
                 ) from error
         self._rows = rows
@@ -77,7 +77,7 @@ def rows_of(table: Source[Any]) -> Iterator[Any]:
 
 def as_flat_map(step: LookupStep) -> FlatMapStep:
     """What an engine runs. The table is not read yet."""
-    return FlatMapStep(step.name, step.input, Lookup(step), parallelism=step.parallelism)
+    return FlatMapStep(step.name, step.input, LookupTable(step), parallelism=step.parallelism)
 
 
 def without_lookups(program: Program) -> Program:

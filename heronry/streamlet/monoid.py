@@ -142,7 +142,7 @@ def _unwrap(acc: Any) -> Any:
     return acc[0]
 
 
-def semigroup(add: Callable[[A, A], A]) -> Monoid[A, A]:
+def monoid_of_function(add: Callable[[A, A], A]) -> Monoid[A, A]:
     """Return a monoid for a function of two values without a neutral value (``max``, ``operator.or_``)."""
     name = str(getattr(add, "__name__", ""))
     return Monoid(
@@ -383,7 +383,7 @@ _BUILTIN: dict[str, Callable[..., Monoid[Any, Any]]] = {
 }
 
 
-def by_name(name: str, parameters: dict[str, Any] | None = None) -> Monoid[Any, Any]:
+def builtin_monoid(name: str, parameters: dict[str, Any] | None = None) -> Monoid[Any, Any]:
     """Return a built-in monoid, to add packed accumulators without user code. Raises KeyError for an unknown name."""
     return _BUILTIN[name](**(parameters or {}))
 

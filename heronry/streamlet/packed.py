@@ -64,7 +64,7 @@ def _is_archive(name: str) -> bool:
     return is_packed(name) and Path(name).stem.lower().endswith(".tar")
 
 
-def plain_of(file: BinaryIO, name: str) -> BinaryIO:
+def open_decompressed(file: BinaryIO, name: str) -> BinaryIO:
     """The plain bytes of a file that is open at its beginning. Reading what is compressed raises ReadError."""
     return cast(BinaryIO, io.BufferedReader(_Unpacked(file, name), 256 * 1024)) if is_packed(name) else file
 
@@ -115,7 +115,7 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-def go_to(file: BinaryIO, offset: int) -> None:
+def skip_to(file: BinaryIO, offset: int) -> None:
     """Move on to an offset of the plain bytes; what is compressed is read until there."""
     if file.seekable():
         file.seek(offset)

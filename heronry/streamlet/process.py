@@ -4,7 +4,7 @@ Theory of operation. Of each key, records are handed over in order of event time
 encoding, so what a function sees is a matter of the records alone. A *moment* is one millisecond of one key. Its
 records are gathered as a reducer gathers those of a window that is a millisecond long (``LENGTH_MS``, ``gathered``); so
 map sides, shuffles, watermarks, lateness and portions of a stream are a reducer's. Where a window's result would be
-made, the moment is lived (``Life``).
+made, the functions are called (``KeyTimeline``).
 
 Timers are of event time, one for each name of a key; to set it again moves it. A timer goes off after the records of
 its moment, several at one time in order of their names. A time that is past counts as now; in ``on_timer`` as the next
@@ -142,7 +142,7 @@ def _one(record: Any) -> list[Any]:
     return [record]
 
 
-def gathered(name: str) -> Monoid[Any, list[Any]]:
+def moment_monoid(name: str) -> Monoid[Any, list[Any]]:
     """The records of a moment: a bag. ``name`` is what handles them, for plans."""
     return Monoid(f"process {name}", list, _together, lift=_one, fold=_with, pack=list, unpack=list)
 
@@ -166,7 +166,7 @@ def _order(record: Any) -> tuple[bytes, str]:
 
 
 @dataclass(slots=True)
-class Memory:
+class KeyMemory:
     """Of one key, between its moments. ``alone``: how often timers have gone off since its last record."""
 
     state: Any = None
@@ -182,7 +182,7 @@ class Memory:
         return pickle.dumps((self.state, self.timers, self.alone), 5)
 
 
-class Outcome(NamedTuple):
+class MomentResult(NamedTuple):
     """What a moment came to: a record, or an error on a record (on ``[key, ms, name]`` of a timer)."""
 
     time_ms: int
@@ -190,21 +190,21 @@ class Outcome(NamedTuple):
     error: StepFailed | None = None
 
 
-class Life:
+class KeyTimeline:
     """The moments of one key, in order. ``memory`` is changed."""
 
-    def __init__(self, step: str, handlers: Handlers, key: Any, memory: Memory) -> None:
+    def __init__(self, step: str, handlers: Handlers, key: Any, memory: KeyMemory) -> None:
         self._step, self._handlers, self._key = step, handlers, key
         self.memory = memory
 
-    def moment(self, time_ms: int, records: Sequence[Any]) -> Iterator[Outcome]:
+    def moment(self, time_ms: int, records: Sequence[Any]) -> Iterator[MomentResult]:
         """The timers before it, and its records."""
         yield from self.until(time_ms)
         for record in in_order(records):
             self.memory.alone = 0
             yield from self._call(self._handlers.on_record, time_ms, record, record, time_ms)
 
-    def until(self, time_ms: int | None) -> Iterator[Outcome]:
+    def until(self, time_ms: int | None) -> Iterator[MomentResult]:
         """The timers before this time; None: all."""
         timers = self.memory.timers
         while timers:
@@ -213,7 +213,7 @@ class Life:
                 return
             del timers[name]
             self.memory.alone += 1
-            handler = self._handlers.on_timer if self.memory.alone <= MOST_ALONE else for_ever
+            handler = self._handlers.on_timer if self.memory.alone <= MOST_ALONE else refuse_endless_timers
             yield from self._call(handler, at_ms, name, [self._key, at_ms, name], at_ms + 1)
 
     def _call(
@@ -223,7 +223,7 @@ class Life:
         argument: Any,
         shown: Any,
         earliest_ms: int,
-    ) -> Iterable[Outcome]:
+    ) -> Iterable[MomentResult]:
         memory = self.memory
         context: Context[Any, Any] = Context(self._key, time_ms, memory.state, earliest_ms)
         try:
@@ -231,17 +231,17 @@ class Life:
         except Exception as error:  # the user's function
             failed = StepFailed(self._step, shown)
             failed.__cause__ = error
-            return [Outcome(time_ms, shown, failed)]
+            return [MomentResult(time_ms, shown, failed)]
         memory.state = context.state
         for name, at_ms in context.timers.items():
             if at_ms is None:
                 memory.timers.pop(name, None)
             else:
                 memory.timers[name] = at_ms
-        return [Outcome(time_ms, record) for record in context.emitted]
+        return [MomentResult(time_ms, record) for record in context.emitted]
 
 
-def for_ever(context: Context[Any, Any], name: str) -> None:
+def refuse_endless_timers(context: Context[Any, Any], name: str) -> None:
     """In place of ``on_timer`` when it has been called too often. Raises RuntimeError."""
     raise RuntimeError(
         f"timers of this key have gone off {MOST_ALONE} times since its last record, which would have no end when the "

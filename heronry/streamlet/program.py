@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from heronry.streamlet.conform import Conform
+from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.extract import Extractor
 from heronry.streamlet.monoid import Monoid
@@ -137,7 +137,7 @@ class SchemaStep(MapStep):
     do it without Python, and carry the fields as columns, where that gives the same."""
 
     kind: ClassVar[StepKind] = "schema"
-    function: Conform
+    function: RecordConverter
 
     @property
     def schema(self) -> RecordSchema:

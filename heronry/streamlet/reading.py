@@ -27,10 +27,17 @@ from heron_runtime.failures import listing
 from heronry.connect.drivers import arrow_driver
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
-from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, go_to, is_packed, plain_of, refuse_unreadable
+from heronry.streamlet.packed import (
+    BYTE_ORDER_MARK,
+    ReadError,
+    is_packed,
+    open_decompressed,
+    refuse_unreadable,
+    skip_to,
+)
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.program import Program
-from heronry.streamlet.trees import Listing, LocalTree, Seen, Tree, joined, tree_of, whole_name
+from heronry.streamlet.trees import FileTree, Listing, LocalFileTree, Seen, joined, tree_of, whole_name
 from heronry.streamlet.url_tree import unreadable_here
 
 PIECE_BYTES = 128 * 1024
@@ -41,7 +48,7 @@ LINES = ("text", "json", "csv")
 ARCHIVE_COLUMNS = ("message_id", "index", "event_time", "value")
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """``first``: number of the first line or row; ``next_offset``, ``next_number``: where the next piece begins."""
 
     first: int
@@ -66,7 +73,7 @@ def parquet_library() -> Any:
     return arrow
 
 
-def list_files(source: FileSource[Any], tree: Tree | None = None) -> list[str]:
+def list_files(source: FileSource[Any], tree: FileTree | None = None) -> list[str]:
     """The files there are now, as paths below the source's, in order; ``""`` if the source is a file itself.
 
     For an archive: its hour folders. Raises FileNotFoundError if the path is not there and the source does not grow,
@@ -77,7 +84,7 @@ def list_files(source: FileSource[Any], tree: Tree | None = None) -> list[str]:
         return sorted(listing_of(source, there))
 
 
-def listing_of(source: FileSource[Any], tree: Tree) -> Listing:
+def listing_of(source: FileSource[Any], tree: FileTree) -> Listing:
     """The same, with what is known of each."""
     found = tree.listed()
     if found is None:
@@ -106,7 +113,7 @@ def local_files(source: FileSource[Any]) -> list[Path]:
 
     Raises FileNotFoundError if the path does not exist, ReadError for files that cannot be read.
     """
-    found = LocalTree(source).listed()
+    found = LocalFileTree(source).listed()
     if found is None:
         raise FileNotFoundError(2, "there is no such file or folder to read", source.path)
     _refuse(source, found)
@@ -135,7 +142,7 @@ def refusals(program: Program) -> list[str]:
 
 def skipped_files(source: FileSource[Any]) -> dict[str, str]:
     """Return what lies at the path of a source on this machine and is not read: path → why."""
-    tree = LocalTree(source, quiet=True)
+    tree = LocalFileTree(source, quiet=True)
     tree.listed()
     return dict(islice(tree.skipped.items(), MAX_NAMED))
 
@@ -151,7 +158,7 @@ def _header_problems(source: FileSource[Any]) -> Iterator[str]:
     names = list_files(source)[:MAX_HEADERS] if Path(source.path).exists() else []
     for name in names:
         path = whole_name(source, name)
-        with plain_of(open(path, "rb"), path) as file:
+        with open_decompressed(open(path, "rb"), path) as file:
             line = file.readline().removeprefix(BYTE_ORDER_MARK)
         try:
             there.update(header_names(line, source.delimiter))
@@ -202,11 +209,11 @@ class LineReader:
     """
 
     def __init__(
-        self, source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: Tree | None = None,
+        self, source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: FileTree | None = None,
         version: str = "",
     ) -> None:  # fmt: skip
         there = tree or tree_of(source)
-        self._file = plain_of(there.open(name, version), whole_name(source, name))
+        self._file = open_decompressed(there.open(name, version), whole_name(source, name))
         self._waits = grows_at(source, name, there)
         self._offset, self._number = offset, number
         self._header = self._rest = b""
@@ -214,11 +221,11 @@ class LineReader:
         if self._csv and offset:
             line = self._file.readline()
             self._header = line.removeprefix(BYTE_ORDER_MARK)
-            go_to(self._file, offset if self._file.seekable() else offset - len(line))
+            skip_to(self._file, offset if self._file.seekable() else offset - len(line))
         else:
-            go_to(self._file, offset)
+            skip_to(self._file, offset)
 
-    def read(self, size: int = PIECE_BYTES) -> Piece | None:
+    def read(self, size: int = PIECE_BYTES) -> FilePiece | None:
         """The next piece, of about this many bytes; None when there is none now. Raises ReadError."""
         if self._csv and not self._header and not self._read_header():
             return None
@@ -240,7 +247,7 @@ class LineReader:
         self._number += data.count(b"\n") + (not data.endswith(b"\n"))
         if not at:
             data = data.removeprefix(BYTE_ORDER_MARK)
-        return Piece(first, self._header, data, self._offset, self._number)
+        return FilePiece(first, self._header, data, self._offset, self._number)
 
     def _read_header(self) -> bool:
         self._rest += self._file.readline()
@@ -256,16 +263,16 @@ class LineReader:
         self._file.close()
 
 
-def grows_at(source: FileSource[Any], name: str, tree: Tree) -> bool:
+def grows_at(source: FileSource[Any], name: str, tree: FileTree) -> bool:
     """True for a file that may get new lines: not what is compressed, nor in a store that has no appends."""
     return source.grows and tree.appended and source.format in LINES and not is_packed(whole_name(source, name))
 
 
-class RowReader:
+class ColumnReader:
     """Pieces of a file of Parquet or ORC, or of an archive's hour folder; offsets are rows."""
 
     def __init__(
-        self, source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: Tree | None = None,
+        self, source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: FileTree | None = None,
         version: str = "",
     ) -> None:  # fmt: skip
         self._arrow = parquet_library()
@@ -327,7 +334,7 @@ class RowReader:
             if rest.num_rows:
                 yield rest
 
-    def read(self, size: int = PIECE_BYTES) -> Piece | None:
+    def read(self, size: int = PIECE_BYTES) -> FilePiece | None:
         """The next piece; None at the end."""
         batch = next(self._batches, None)
         if batch is None:
@@ -336,19 +343,24 @@ class RowReader:
         with self._arrow.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         first, self._number = self._number, self._number + batch.num_rows
-        return Piece(first, b"", sink.getvalue().to_pybytes(), self._number, self._number)
+        return FilePiece(first, b"", sink.getvalue().to_pybytes(), self._number, self._number)
 
     def close(self) -> None:
         """Let go of the file."""
         self._batches.close()  # type: ignore[attr-defined]  # a generator
 
 
-Reader = LineReader | RowReader
+Reader = LineReader | ColumnReader
 
 
 def open_reader(
-    source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: Tree | None = None, version: str = ""
+    source: FileSource[Any],
+    name: str,
+    offset: int = 0,
+    number: int = 0,
+    tree: FileTree | None = None,
+    version: str = "",
 ) -> Reader:
     """Pieces from an offset on, of a file of this version. Raises OSError, RuntimeError (pyarrow is missing), ReadError
     (it has changed), ConnectError."""
-    return (LineReader if source.format in LINES else RowReader)(source, name, offset, number, tree, version)
+    return (LineReader if source.format in LINES else ColumnReader)(source, name, offset, number, tree, version)

@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 from heron_runtime.model.copies import copied
 from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.api.errors import TopologyError
-from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, letter
+from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, failure_line
 from heronry.streamlet.compare import canonical
-from heronry.streamlet.cut import cut
+from heronry.streamlet.cut import split_into_segments
 from heronry.streamlet.decoding import read_all, read_singly
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.errors import StepFailed, shown
 from heronry.streamlet.instants import key_by_instant
-from heronry.streamlet.lookup import Lookup, without_lookups
-from heronry.streamlet.process import MOST_ALONE, Context, for_ever
+from heronry.streamlet.lookup import LookupTable, without_lookups
+from heronry.streamlet.process import MOST_ALONE, Context, refuse_endless_timers
 from heronry.streamlet.program import (
     LATE,
     BranchStep,
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 READER = "heronry reference"  # what servers see
 
 
-class Timed(NamedTuple):
+class TimedRecord(NamedTuple):
     """A record and its event time (ms since 1970 UTC), if it has one."""
 
     record: Any
@@ -80,11 +80,11 @@ def run(
 
 def evaluate(
     program: Program, inputs: Mapping[str, Iterable[Any]] | None = None, failed: list[dict[str, Any]] | None = None
-) -> dict[Ref, list[Timed]]:
+) -> dict[Ref, list[TimedRecord]]:
     """Every stream of the program. Raises StepFailed, TopologyError for an input that has no end."""
     program, given = _with_tables(program), dict(inputs or {})
-    streams: dict[Ref, list[Timed]] = {}
-    trial = None if failed is None else _Trial(program, failed)
+    streams: dict[Ref, list[TimedRecord]] = {}
+    trial = None if failed is None else FailureTrial(program, failed)
     for step in program.steps:
         if isinstance(step, SourceStep):
             own = given.pop(step.name, None)
@@ -103,19 +103,19 @@ def _with_tables(program: Program) -> Program:
     """The program with its tables read. Raises what their reading raises."""
     found = without_lookups(program)
     for step in found.steps:
-        if isinstance(step, FlatMapStep) and isinstance(step.function, Lookup):
+        if isinstance(step, FlatMapStep) and isinstance(step.function, LookupTable):
             step.function.load()
     return found
 
 
-class _Trial:
+class FailureTrial:
     """Each record by itself through the steps up to the next reducers; what fails is told in ``failed``."""
 
     def __init__(self, program: Program, failed: list[dict[str, Any]]) -> None:
         self._program, self._failed = program, failed
-        self._segments = cut(program)
+        self._segments = split_into_segments(program)
 
-    def source(self, step: SourceStep, given: Iterable[Any] | None) -> Iterator[Timed]:
+    def source(self, step: SourceStep, given: Iterable[Any] | None) -> Iterator[TimedRecord]:
         """The records of a source that pass."""
         found: Iterable[tuple[Any, int | None, str]]
         if given is None and isinstance(step.source, FileSource):
@@ -132,17 +132,19 @@ class _Trial:
             found = ((record, time_ms, "") for record, time_ms in _records(step, given))
         for record, time_ms, where in found:
             try:
-                timed = Timed(record, time_ms if step.event_time is None else _time(step.name, step.event_time, record))
+                timed = TimedRecord(
+                    record, time_ms if step.event_time is None else _time(step.name, step.event_time, record)
+                )
             except StepFailed as error:
                 self.put(step.name, where, record, record, error.__cause__ or error)
                 continue
             if self.passes(step.name, timed, where):
                 yield timed
 
-    def passes(self, entry: str, timed: Timed, where: str) -> bool:
+    def passes(self, entry: str, timed: TimedRecord, where: str) -> bool:
         """True if no step fails on what comes of the record before the next shuffle."""
         segment, by_name = self._segments[entry], self._program.by_name
-        streams: dict[Ref, list[Timed]] = {Ref(entry): [timed]}
+        streams: dict[Ref, list[TimedRecord]] = {Ref(entry): [timed]}
         readers = dict.fromkeys(exchange.reader for exchange in segment.exchanges)
         try:
             for name in (*segment.steps[1:], *readers):
@@ -160,17 +162,17 @@ class _Trial:
     def put(self, step: str, where: str, record: Any, failed_on: Any, error: BaseException) -> None:
         """Tell of a record that is left out."""
         text = shown(failed_on, MAX_FAILED_ON_CHARACTERS)
-        self._failed.append(json.loads(letter(step, where, record, text, error)))
+        self._failed.append(json.loads(failure_line(step, where, record, text, error)))
 
 
-def _copied(timed: Timed) -> Timed:
+def _copied(timed: TimedRecord) -> TimedRecord:
     """Return a copy for one reader: its function may change the record in place."""
-    return Timed(copied(timed.record), timed.time_ms)
+    return TimedRecord(copied(timed.record), timed.time_ms)
 
 
-def _source(step: SourceStep, given: Iterable[Any] | None) -> Iterator[Timed]:
+def _source(step: SourceStep, given: Iterable[Any] | None) -> Iterator[TimedRecord]:
     for record, time_ms in _records(step, given):
-        yield Timed(record, time_ms if step.event_time is None else _time(step.name, step.event_time, record))
+        yield TimedRecord(record, time_ms if step.event_time is None else _time(step.name, step.event_time, record))
 
 
 def _records(step: SourceStep, given: Iterable[Any] | None) -> Iterable[tuple[Any, int | None]]:
@@ -189,14 +191,17 @@ def _records(step: SourceStep, given: Iterable[Any] | None) -> Iterable[tuple[An
 
 
 def _apply(
-    step: Step, records: list[Timed], streams: dict[Ref, list[Timed]], put: Callable[..., None] | None = None
+    step: Step,
+    records: list[TimedRecord],
+    streams: dict[Ref, list[TimedRecord]],
+    put: Callable[..., None] | None = None,
 ) -> None:
     """Put the step's outputs into ``streams``. ``put``: where failures of handlers go, which raise otherwise."""
-    out: list[Timed] = []
+    out: list[TimedRecord] = []
     if isinstance(step, MapStep):
-        out = [Timed(_call(step.name, step.function, r.record), r.time_ms) for r in records]
+        out = [TimedRecord(_call(step.name, step.function, r.record), r.time_ms) for r in records]
     elif isinstance(step, FlatMapStep):
-        out = [Timed(e, r.time_ms) for r in records for e in _call(step.name, _listed(step.function), r.record)]
+        out = [TimedRecord(e, r.time_ms) for r in records for e in _call(step.name, _listed(step.function), r.record)]
     elif isinstance(step, FilterStep):
         out = [r for r in records if _call(step.name, step.function, r.record)]
     elif isinstance(step, BranchStep):
@@ -226,16 +231,16 @@ def _apply(
     streams[Ref(step.name)] = out
 
 
-def _keys(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
+def _keys(step: ReduceStep, records: list[TimedRecord]) -> Iterator[TimedRecord]:
     groups: dict[bytes, tuple[Any, list[Any]]] = {}
     for r in records:
         key = _key_of(step, r.record)
         groups.setdefault(_encoded(step, key), (key, []))[1].append(_call(step.name, step.value, r.record))
     for key, values in groups.values():
-        yield Timed(KeyValue(key, _reduced(step, values)), None)
+        yield TimedRecord(KeyValue(key, _reduced(step, values)), None)
 
 
-def _windows(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
+def _windows(step: ReduceStep, records: list[TimedRecord]) -> Iterator[TimedRecord]:
     assert step.windowing is not None
     window = step.windowing.window
     groups: dict[tuple[bytes, int], tuple[Any, list[Any]]] = {}
@@ -246,10 +251,10 @@ def _windows(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
             groups.setdefault((_encoded(step, key), start), (key, []))[1].append(value)
     for (_, start), (key, values) in groups.items():
         end = start + window.length_ms
-        yield Timed(Windowed(key, start, end, _reduced(step, values)), end - 1)
+        yield TimedRecord(Windowed(key, start, end, _reduced(step, values)), end - 1)
 
 
-def _sessions(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
+def _sessions(step: ReduceStep, records: list[TimedRecord]) -> Iterator[TimedRecord]:
     assert step.windowing is not None
     gap_ms = step.windowing.window.length_ms
     groups: dict[bytes, tuple[Any, list[tuple[int, Any]]]] = {}
@@ -262,10 +267,10 @@ def _sessions(step: ReduceStep, records: list[Timed]) -> Iterator[Timed]:
         for first, behind in pairwise([*begins, len(timed)]):
             end = timed[behind - 1][0] + gap_ms
             value = _reduced(step, [value for _, value in timed[first:behind]])
-            yield Timed(Windowed(key, timed[first][0], end, value), end - 1)
+            yield TimedRecord(Windowed(key, timed[first][0], end, value), end - 1)
 
 
-def _histories(step: ReduceStep, records: list[Timed]) -> list[tuple[Any, list[tuple[int, Any]]]]:
+def _histories(step: ReduceStep, records: list[TimedRecord]) -> list[tuple[Any, list[tuple[int, Any]]]]:
     """Of each key its records and their times."""
     groups: dict[bytes, tuple[Any, list[tuple[int, Any]]]] = {}
     for r in records:
@@ -274,7 +279,7 @@ def _histories(step: ReduceStep, records: list[Timed]) -> list[tuple[Any, list[t
     return list(groups.values())
 
 
-def _processed(step: ReduceStep, records: list[Timed], put: Callable[..., None] | None) -> Iterator[Timed]:
+def _processed(step: ReduceStep, records: list[TimedRecord], put: Callable[..., None] | None) -> Iterator[TimedRecord]:
     """Each key's records and timers, always the next one of them."""
     assert step.process is not None
     for key, timed in _histories(step, records):
@@ -294,7 +299,7 @@ def _processed(step: ReduceStep, records: list[Timed], put: Callable[..., None] 
                 context, handler = Context(key, now_ms, state, now_ms + 1), step.process.on_timer
                 failed_on = [key, now_ms, given]
             try:
-                (handler if alone <= MOST_ALONE else for_ever)(context, given)
+                (handler if alone <= MOST_ALONE else refuse_endless_timers)(context, given)
             except Exception as error:
                 if put is None:
                     raise StepFailed(step.name, failed_on) from error
@@ -303,10 +308,10 @@ def _processed(step: ReduceStep, records: list[Timed], put: Callable[..., None] 
             state = context.state
             timers |= {name: at_ms for name, at_ms in context.timers.items() if at_ms is not None}
             timers = {name: at_ms for name, at_ms in timers.items() if context.timers.get(name, at_ms) is not None}
-            yield from (Timed(record, now_ms) for record in context.emitted)
+            yield from (TimedRecord(record, now_ms) for record in context.emitted)
 
 
-def _time_in(step: ReduceStep, r: Timed) -> int:
+def _time_in(step: ReduceStep, r: TimedRecord) -> int:
     """The record's time for the windows of this reducer."""
     assert step.windowing is not None
     own, named = step.windowing.event_time, step.window_step or step.name

@@ -156,12 +156,12 @@ def _arrow_kind(of: Any) -> tuple[str, dict[str, Any]]:
 
 def _check_defaults(schema: RecordSchema, step: str) -> None:
     """Raises TopologyError for a default that is no value of its field."""
-    from heronry.streamlet.conform import Conform, SchemaError
+    from heronry.streamlet.conform import RecordConverter, SchemaError
 
     given = {field.name: field.default[0] for field in schema.fields if field.default}
     own = RecordSchema(schema.name, tuple(field for field in schema.fields if field.default))
     try:
-        made = Conform(own)(given)
+        made = RecordConverter(own)(given)
     except SchemaError as error:
         raise TopologyError(f"step {step!r}: a default of schema {schema.name} is wrong: {error}") from error
     for name, value in given.items():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar, overload
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet.conform import Conform
+from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.draft import (
     DraftRef,
     GroupingDraft,
@@ -24,9 +24,9 @@ from heronry.streamlet.draft import (
 )
 from heronry.streamlet.endpoints import FileSource, SequenceSource, Sink
 from heronry.streamlet.extract import Field, Selector
-from heronry.streamlet.joins import BOTH_SIDES, KINDS, Joined, Pairs, Side, apart, least, value_of
-from heronry.streamlet.monoid import Monoid, count, semigroup, sum_
-from heronry.streamlet.process import LENGTH_MS, Context, gathered, handlers_of, records_of
+from heronry.streamlet.joins import JOIN_MONOID, KINDS, Joined, JoinPairs, SideMarker, apart, least, value_of
+from heronry.streamlet.monoid import Monoid, count, monoid_of_function, sum_
+from heronry.streamlet.process import LENGTH_MS, Context, handlers_of, moment_monoid, records_of
 from heronry.streamlet.program import (
     LATE,
     BranchStep,
@@ -136,7 +136,7 @@ class Streamlet(Generic[T_co]):
         Raises:
             TopologyError: The schema has an unsupported type.
         """
-        fields = {"function": Conform(schema_of(schema, name or "schema")), "parallelism": parallelism}
+        fields = {"function": RecordConverter(schema_of(schema, name or "schema")), "parallelism": parallelism}
         return self._add(SchemaStep, "schema", name, fields)
 
     def log(self, level: str = "INFO", name: str | None = None, parallelism: int | None = None) -> Streamlet[T_co]:
@@ -499,7 +499,7 @@ class KeyedStreamlet(Generic[K_co, T_co]):
         lateness_ms = whole_ms(allowed_lateness, f"step {where!r}: allowed_lateness")
         windowing = Windowing(Window(LENGTH_MS, LENGTH_MS), time, lateness_ms)
         moments = replace(self._reducer, window=WindowDraft(windowing, GroupingDraft("process", where)))
-        ref = moments.reduce("process", gathered(made.name), name=name, parallelism=parallelism, process=made)
+        ref = moments.reduce("process", moment_monoid(made.name), name=name, parallelism=parallelism, process=made)
         return Streamlet(draft, ref, LateOutput((ref[0], LATE), FlatMapStep, records_of))
 
     if not TYPE_CHECKING:
@@ -583,7 +583,7 @@ class WindowedStreamlet(Generic[K_co, T_co]):
         ``session(gap)`` drops repetitions within the gap. Needs ``key_by``.
         """
         draft = self._reducer.draft
-        ref = self._reducer.reduce("distinct", semigroup(least), name=name, parallelism=parallelism)
+        ref = self._reducer.reduce("distinct", monoid_of_function(least), name=name, parallelism=parallelism)
         records = Streamlet[Any](draft, ref)._add_part(MapStep, name, "record", value_of, "distinct")
         return Streamlet(draft, records._ref, LateOutput((ref[0], LATE), MapStep, value_of))
 
@@ -652,14 +652,14 @@ class WindowedStreamlet(Generic[K_co, T_co]):
         sides = []
         for number, (part, side, time) in enumerate(zip(("left", "right"), (mine, theirs), times, strict=True)):
             side.mark_used(side.key)
-            marker = Side(number, side.key.extractor, time)
+            marker = SideMarker(number, side.key.extractor, time)
             sides.append(Streamlet[Any](draft, side.ref)._add_part(MapStep, name, part, marker, "join")._ref)
         both = draft.add_step(UnionStep, name and f"{name}-both", "join-both", sides, {"parallelism": parallelism})
         key = KeyDraft(Field("key"), mine.key.grouping)
         event_time = EventTime(Field("time_ms"), "ms") if times[0] else None
         window = WindowDraft(replace(mine.window.windowing, event_time=event_time), mine.window.grouping)
-        lists = ReducerDraft(draft, both, key, window).reduce("join", BOTH_SIDES, name=name, parallelism=parallelism)
-        pairs = Streamlet[Any](draft, lists)._add_part(FlatMapStep, name, "pairs", Pairs(how), "join")
+        lists = ReducerDraft(draft, both, key, window).reduce("join", JOIN_MONOID, name=name, parallelism=parallelism)
+        pairs = Streamlet[Any](draft, lists)._add_part(FlatMapStep, name, "pairs", JoinPairs(how), "join")
         return Streamlet(draft, pairs._ref, LateOutput((lists[0], LATE), FlatMapStep, apart))
 
     if not TYPE_CHECKING:
@@ -694,7 +694,7 @@ def _reduce(
                 f"step {name or 'reduce_by_key'!r}: {monoid!r} is not a monoid; write one of count() sum_() min_() "
                 "max_() mean() top_k() distinct(), monoid(zero, add), or a function of two values"
             )
-        monoid = semigroup(monoid)
+        monoid = monoid_of_function(monoid)
     ref = reducer.reduce("reduce_by_key", monoid, value, key, updates, name, parallelism)
     return Streamlet(reducer.draft, ref)
 

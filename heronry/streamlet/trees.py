@@ -39,7 +39,7 @@ def joined(files: Iterable[Seen]) -> Seen:
     return Seen(sum(sizes), hashlib.sha256(told.encode()).hexdigest()[:16] if told else "")
 
 
-class Tree(Protocol):
+class FileTree(Protocol):
     """The files of one source. Methods raise FileNotFoundError, other OSErrors on this machine, ConnectError and
     ReadError at a URL."""
 
@@ -80,7 +80,7 @@ def is_hidden(name: str) -> bool:
     return name.startswith((".", "_")) or name.endswith("._COPYING_")
 
 
-class LocalTree:
+class LocalFileTree:
     """Files on this machine, also behind links to files, as at URLs.
 
     ``skipped``: what the last listing has left out, path → why. Folders behind links are left out, for what they hold
@@ -153,10 +153,10 @@ class LocalTree:
         """There is nothing."""
 
 
-def tree_of(source: FileSource[Any]) -> Tree:
+def tree_of(source: FileSource[Any]) -> FileTree:
     """Where a source's files are. Raises ConnectError if a store cannot be opened."""
     if not is_url(source.path):
-        return LocalTree(source)
-    from heronry.streamlet.url_tree import UrlTree  # who reads no URLs needs nothing of it
+        return LocalFileTree(source)
+    from heronry.streamlet.url_tree import UrlFileTree  # who reads no URLs needs nothing of it
 
-    return UrlTree(source)
+    return UrlFileTree(source)

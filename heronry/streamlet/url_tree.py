@@ -48,7 +48,7 @@ _TIMES = (
 )  # fmt: skip
 
 
-class UrlTree:
+class UrlFileTree:
     """At a URL. Opens the store at once. Raises ConnectError."""
 
     look_seconds = LOOK_SECONDS
@@ -260,7 +260,7 @@ class Ranges(io.RawIOBase):
 
     Keeps its own place: handles of one file may share theirs (``memory://``)."""
 
-    def __init__(self, tree: UrlTree, name: str, handle: Any, size: int) -> None:
+    def __init__(self, tree: UrlFileTree, name: str, handle: Any, size: int) -> None:
         self._tree, self._name, self._handle, self._size = tree, name, handle, size
         self._at = 0
 

@@ -1,4 +1,4 @@
-"""What users test their own components with."""
+"""Tools for unit tests of components."""
 
 from heronry.testing.recorder import Emitted, Recorder
 

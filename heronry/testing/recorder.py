@@ -1,4 +1,4 @@
-"""A collector for unit tests of user code: remembers what a component emits, acks and fails."""
+"""Recorder for unit tests of components: it stores their emits, acks and fails."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Emitted(NamedTuple):
     direct_task: int | None = None
 
 
-class KeyedDict(dict[Any, Any]):
-    """``self.keyed`` in a unit test. No time passes here: entries live until they are deleted."""
+class KeyedStateStub(dict[Any, Any]):
+    """Stub of ``self.keyed`` for unit tests. Entries do not expire."""
 
     def __init__(self, component: Component) -> None:
         super().__init__()
@@ -38,13 +38,13 @@ class KeyedDict(dict[Any, Any]):
         self[key] = value
 
     def peek(self, key: Any, default: Any = None) -> Any:
-        """The value."""
+        """Return the value of a key, or the default."""
         return self.get(key, default)
 
 
 @dataclass
 class Recorder:
-    """``recorder = Recorder.attach(bolt)``; then call the bolt and look at the lists."""
+    """Emits, acks and fails of a component under test: ``recorder = Recorder.attach(bolt)``."""
 
     emitted: list[Emitted]
     acked: list[Tuple]
@@ -52,19 +52,19 @@ class Recorder:
 
     @classmethod
     def attach(cls, component: Component) -> Recorder:
-        """Record what ``component`` does from now on."""
+        """Start to record the emits, acks and fails of a component."""
         recorder = cls([], [], [])
-        bind_state(component, KeyedDict(component), {})
-        bind_collector(component, _Recording(recorder, isinstance(component, Spout)))
+        bind_state(component, KeyedStateStub(component), {})
+        bind_collector(component, RecordingCollector(recorder, isinstance(component, Spout)))
         return recorder
 
     def values(self, stream: str = DEFAULT_STREAM) -> list[tuple[Any, ...]]:
-        """What was emitted to one stream."""
+        """Return the values emitted to one stream."""
         return [emit.values for emit in self.emitted if emit.stream == stream]
 
 
-class _Recording(Collector):
-    """Writes into the lists of a recorder. A spout's anchors are message ids."""
+class RecordingCollector(Collector):
+    """Collector that appends to the lists of a recorder. The anchors of a spout are message ids."""
 
     def __init__(self, recorder: Recorder, of_spout: bool) -> None:
         self._recorder = recorder

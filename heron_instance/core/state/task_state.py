@@ -25,7 +25,7 @@ from heron_runtime.model.plan import NO_CHECKPOINT, PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import GroupingKind
 from heronry.api.component import Spout
-from heronry.api.dead_letters import stream_of
+from heronry.api.dead_letters import dead_letter_stream
 
 Listed = str | tuple[str, int]  # name of a split, or its name and number
 Listing = Callable[[], Iterable[Listed]]
@@ -198,7 +198,7 @@ class TaskState:
     ) -> None:
         name = plan.component_of(task)
         self.groups = owned_groups(plan, task)
-        self.own: MutableMapping[Any, Any] = UndoableMapping() if stream_of(type(component)) else {}
+        self.own: MutableMapping[Any, Any] = UndoableMapping() if dead_letter_stream(type(component)) else {}
         self.states: list[dict[Any, Any]] = []  # of all tasks the component had, for ``union_state``
         self.gone: list[dict[Any, Any]] = []  # of removed tasks, for the first task to merge
         tasks = plan.tasks_of(name)

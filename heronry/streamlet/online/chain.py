@@ -10,7 +10,7 @@ from typing import Any
 
 from heronry.streamlet.columns import each
 from heronry.streamlet.errors import shown
-from heronry.streamlet.lookup import Lookup
+from heronry.streamlet.lookup import LookupTable
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.program import (
     BranchStep,
@@ -29,7 +29,7 @@ from heronry.streamlet.program import (
 Streams = dict[Ref, Block]
 
 
-class Chain:
+class StepChain:
     """The record-wise steps of one stage, in order. Steps whose input is not there are passed over."""
 
     def __init__(self, program: Program, steps: tuple[str, ...], log: logging.Logger) -> None:
@@ -89,7 +89,7 @@ class Chain:
         return apply
 
     def _lookup(self, step: LookupStep) -> Callable[[Block], dict[int, Block]]:
-        function = Lookup(step)
+        function = LookupTable(step)
         function.load()  # now, not at a record
         return lambda block: {0: block.flattened(each(step.name, function, block.records))}
 

@@ -13,16 +13,16 @@ from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import joined
-from heronry.streamlet.online.letters import RECORD_FAILURES, Letters
-from heronry.streamlet.online.outlet import Outlet
+from heronry.streamlet.online.letters import RECORD_FAILURES, FailedRecordWriter
+from heronry.streamlet.online.outlet import StageOutputs
 from heronry.streamlet.online.rows import decoder_of
 from heronry.streamlet.online.settings import latest_time
 from heronry.streamlet.online.stage_bolt import StageBolt
-from heronry.streamlet.online.stages import Stage, StageKind, Stages, needs_ids, needs_times
+from heronry.streamlet.online.stages import ProgramStage, StageGraph, StageKind, needs_ids, needs_times
 from heronry.streamlet.online.streams import BLOCKS, MARKS, exchange_stream
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import Ref, SourceStep
-from heronry.streamlet.reading import Piece, Records
+from heronry.streamlet.reading import FilePiece, Records
 
 Channel = tuple[int, int]  # (sending task, origin task)
 ARRIVALS, TARGETS = "arrivals", "targets"  # in the task's state
@@ -42,7 +42,7 @@ class ChainBolt(StageBolt):
         self._by_marks = {task for origin in reducers for task in context.get_component_tasks(origin)}
         self._arrivals = Watermark(self._channels)
         self._moved: dict[int, int] = {}  # origin to its greatest time, not yet forwarded
-        self.outlet = Outlet(self, stages, stage, self.sinks, [*self._channels], latest_time(config))
+        self.outlet = StageOutputs(self, stages, stage, self.sinks, [*self._channels], latest_time(config))
         if ARRIVALS in self.state:
             self._arrivals.restore(self.state[ARRIVALS])
             self.outlet.restore(self.state[TARGETS])
@@ -117,7 +117,7 @@ class ChainBolt(StageBolt):
         self.state[ARRIVALS], self.state[TARGETS] = self._arrivals.saved(), self.outlet.saved()
 
 
-def _channels_of(stages: Stages, stage: Stage, context: Any) -> list[Channel]:
+def _channels_of(stages: StageGraph, stage: ProgramStage, context: Any) -> list[Channel]:
     channels: list[Channel] = []
     for name, origins in stages.origins(stage.name).items():
         tasks = context.get_component_tasks(name)
@@ -129,7 +129,7 @@ def _channels_of(stages: Stages, stage: Stage, context: Any) -> list[Channel]:
     return channels
 
 
-def _readers_of(stages: Stages, stage: Stage, latest_time: Callable[[], int]) -> dict[tuple[str, str], Any]:
+def _readers_of(stages: StageGraph, stage: ProgramStage, latest_time: Callable[[], int]) -> dict[tuple[str, str], Any]:
     """By component and stream: what of the program comes there, and how it is read."""
     found: dict[tuple[str, str], Any] = {}
     for name in stages.origins(stage.name):
@@ -164,9 +164,9 @@ class SourceReader:
             return tup.task or 0, self._block(
                 file, Records(list(range(first, first + count)), range(first, first + count))
             )
-        return tup.task or 0, self._block(file, self._decoder.decode(file, Piece(first, header, data, 0, 0)))
+        return tup.task or 0, self._block(file, self._decoder.decode(file, FilePiece(first, header, data, 0, 0)))
 
-    def sifted(self, tup: Tuple, letters: Letters) -> tuple[int, Block, list[str]]:
+    def sifted(self, tup: Tuple, letters: FailedRecordWriter) -> tuple[int, Block, list[str]]:
         """The same without the lines or rows that cannot be read, which are put aside. And the place of each record,
         but for sequences."""
         source, (file, first, _, header, data) = self._step.source, tup.values
@@ -174,7 +174,7 @@ class SourceReader:
             return *self.read(tup), []
         found = Block([], [] if self._own_times else None, [] if self._ids else None)
         places: list[str] = []
-        for piece in singly(source, Piece(first, header, data, 0, 0)):
+        for piece in singly(source, FilePiece(first, header, data, 0, 0)):
             try:
                 read = self._decoder.decode(file, piece)
             except UNREADABLE as error:
@@ -223,7 +223,7 @@ class ExchangeReader:
         origin, records, times, ids = tup.values
         return origin, Block(pickle.loads(records), times, ids)
 
-    def sifted(self, tup: Tuple, letters: Letters) -> tuple[int, Block, list[str]]:
+    def sifted(self, tup: Tuple, letters: FailedRecordWriter) -> tuple[int, Block, list[str]]:
         """The same; places are not known here."""
         return *self.read(tup), []
 

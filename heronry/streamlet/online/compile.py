@@ -33,7 +33,7 @@ from heronry.streamlet.online.reduce_bolt import ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
 from heronry.streamlet.online.server_spout import ServerSpout
 from heronry.streamlet.online.settings import BEGUN
-from heronry.streamlet.online.stages import Stage, StageKind, Stages, stages_of, view_of
+from heronry.streamlet.online.stages import ProgramStage, StageGraph, StageKind, plan_stages, view_of
 from heronry.streamlet.online.streams import (
     BLOCK_FIELDS,
     BLOCKS,
@@ -88,11 +88,11 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
         raise TopologyError(problems, chosen, f"program {program.name!r}")
     fixed = fixed_of(program)
     config |= {FIXED: fixed} if fixed else {}
-    add_stages(builder, stages_of(program), config)
+    add_stages(builder, plan_stages(program), config)
     return builder.definition(chosen)
 
 
-def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any]) -> None:
+def add_stages(builder: TopologyBuilder, stages: StageGraph, config: dict[str, Any]) -> None:
     """Spouts and bolts for all stages; ``config`` is laid into each component's. Raises TopologyError."""
     program = stages.program
     for stage in stages.stages:
@@ -115,20 +115,20 @@ def add_stages(builder: TopologyBuilder, stages: Stages, config: dict[str, Any])
         builder.add_bolt(stage.name, bolt, stage.parallelism, _inputs(stages, stage), own, outputs)
 
 
-def _told(program: Program, stage: Stage) -> list[str]:
+def _told(program: Program, stage: ProgramStage) -> list[str]:
     """What runs in the stage, for people."""
     steps = [f"{name} ({program.by_name[name].told})" for name in stage.steps]
     return steps + [f"{name} (map side)" for name in stage.combines]
 
 
-def _shown_again(program: Program, stage: Stage) -> list[str]:
+def _shown_again(program: Program, stage: ProgramStage) -> list[str]:
     """Sinks of the stage that may show records again after a fault, as they say. Those of Heronry show each once, and
     so does one that is plugged in, which has two phases, too, unless its ``output_effect`` says otherwise."""
     sinks = {name: step.sink for name in stage.steps if isinstance(step := program.by_name[name], SinkStep)}
     return [name for name, sink in sinks.items() if getattr(sink, "output_effect", "") == AT_LEAST_ONCE]
 
 
-def _outputs(program: Program, stage: Stage) -> list[Stream]:
+def _outputs(program: Program, stage: ProgramStage) -> list[Stream]:
     """Data before marks: what waits in several streams is booked in this order."""
     if stage.kind is StageKind.SOURCE:
         return [Stream(BLOCK_FIELDS, BLOCKS), Stream(MARK_FIELDS, MARKS)]
@@ -141,7 +141,7 @@ def _outputs(program: Program, stage: Stage) -> list[Stream]:
     return [*streams, Stream(MARK_FIELDS, MARKS)] if streams else []
 
 
-def _inputs(stages: Stages, stage: Stage) -> dict[tuple[str, str], Grouping]:
+def _inputs(stages: StageGraph, stage: ProgramStage) -> dict[tuple[str, str], Grouping]:
     inputs: dict[tuple[str, str], Grouping] = {}
     for name in stage.inputs:
         before = stages.stage(name)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.source_spout import SourceSpout
-from heronry.streamlet.reading import Piece, Reader, grows_at, listing_of, open_reader
+from heronry.streamlet.reading import FilePiece, Reader, grows_at, listing_of, open_reader
 from heronry.streamlet.trees import Listing, tree_of, whole_name
 
 SCAN_SHARE = 20  # a folder that takes long to look through is looked through less often: this many times as long
@@ -202,5 +202,5 @@ class FileSpout(SourceSpout):
             self._tree.close()
 
 
-def _values(name: str, piece: Piece) -> tuple[Any, ...]:
+def _values(name: str, piece: FilePiece) -> tuple[Any, ...]:
     return name, piece.first, 0, piece.header, piece.data

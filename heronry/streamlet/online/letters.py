@@ -16,7 +16,7 @@ from typing import Any
 from heron_runtime.model.keys import UnsupportedKey
 from heronry.api.component import Bolt
 from heronry.api.metrics import CountMetric
-from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, MOST, TooManyAside, letter, policy_of
+from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, MOST, TooManyFailures, failure_line, policy_of
 from heronry.streamlet.errors import StepFailed, shown
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.writers import LinesWriter, TaskOf
@@ -32,7 +32,7 @@ def _nowhere(_: int) -> str:
     return ""
 
 
-class Letters(LinesWriter):
+class FailedRecordWriter(LinesWriter):
     """One task's. ``state``: the task's own."""
 
     suffix = ".jsonl"
@@ -89,12 +89,12 @@ class Letters(LinesWriter):
         step, failed_on = (error.step, error.record) if isinstance(error, StepFailed) else (self._name, record)
         already = self._state.get(PUT, 0)
         if already >= self.policy.most:
-            raise TooManyAside(
+            raise TooManyFailures(
                 f"task {self._task.number} of {self._name} has put {already} records aside, as many as {MOST} allows; "
                 f"step {step!r} failed on {shown(failed_on)}: {cause!r}"
             ) from error
         if already + 1 >= FIRST and PASSED not in self._state:
-            raise TooManyAside(
+            raise TooManyFailures(
                 f"all of the first {FIRST} records of task {self._task.number} of {self._name} failed; step {step!r} "
                 f"failed on {shown(failed_on)}: {cause!r}",
                 "Look at the step: a misspelt field or a wrong format makes every record fail.",
@@ -107,7 +107,7 @@ class Letters(LinesWriter):
                 "step %r: the record %s%s is put aside, into %s (%d so far): %r",
                 step, shown(failed_on), place, self._staging.root, already + 1, cause,
             )  # fmt: skip
-        self.take(letter(step, where, record, shown(failed_on, MAX_FAILED_ON_CHARACTERS), cause))
+        self.take(failure_line(step, where, record, shown(failed_on, MAX_FAILED_ON_CHARACTERS), cause))
 
     def begin(self) -> None:
         """The folder comes with the first of them."""

@@ -69,7 +69,7 @@ def fixed_of(program: Program) -> dict[str, dict[str, Any]]:
     return {name: settings for name, settings in found.items() if settings}
 
 
-def _as_submitted(program: Program, paths: Mapping[str, str], fixed: Mapping[str, dict[str, Any]]) -> Program:
+def apply_submission(program: Program, paths: Mapping[str, str], fixed: Mapping[str, dict[str, Any]]) -> Program:
     """The program with its sources and sinks where, and what, they were when it was submitted."""
     steps: list[Step] = []
     for step in program.steps:
@@ -87,7 +87,7 @@ def _as_submitted(program: Program, paths: Mapping[str, str], fixed: Mapping[str
     return replace(program, steps=tuple(steps))
 
 
-def find(config: Mapping[str, Any]) -> Program:
+def load_submitted_program(config: Mapping[str, Any]) -> Program:
     """The program a component's configuration speaks of, imported. Raises ImportError, TopologyError."""
     module_name, _, variable = str(config[PROGRAM]).partition(":")
     found: Any = reduce(getattr, variable.split("."), importlib.import_module(module_name))
@@ -97,4 +97,4 @@ def find(config: Mapping[str, Any]) -> Program:
             f"{config[PROGRAM]} is not the program that was submitted: its module builds another one here than there. "
             "Let it depend on its arguments alone (`-- ARGS`), not on the environment, the folder or the time"
         )
-    return _as_submitted(program, config.get(PATHS, {}), config.get(FIXED, {}))
+    return apply_submission(program, config.get(PATHS, {}), config.get(FIXED, {}))

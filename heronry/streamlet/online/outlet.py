@@ -12,7 +12,7 @@ from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Streams
 from heronry.streamlet.online.sinks import SinkSet
-from heronry.streamlet.online.stages import Stage, Stages, view_of
+from heronry.streamlet.online.stages import ProgramStage, StageGraph, view_of
 from heronry.streamlet.online.streams import MARKS, exchange_stream, rows_stream
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import ReduceStep
@@ -21,7 +21,7 @@ from heronry.streamlet.windows import Window
 PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
 
-class _Target:
+class ReducerTarget:
     """One reducer that this stage combines for: what has come of event time, and what it was told."""
 
     def __init__(
@@ -67,21 +67,21 @@ class _Target:
         return mark, time_ms if mark is Mark.TIME and time_ms is not None else 0
 
 
-class Outlet:
+class StageOutputs:
     """The outgoing side of one bolt. ``channels``: see watermark.py."""
 
     def __init__(
-        self, bolt: Bolt, stages: Stages, stage: Stage, sinks: SinkSet, channels: list[Hashable],
+        self, bolt: Bolt, stages: StageGraph, stage: ProgramStage, sinks: SinkSet, channels: list[Hashable],
         latest_time: Callable[[], int],
     ) -> None:  # fmt: skip
         self._bolt = bolt
         program = stages.program
-        self._targets: list[_Target] = []
+        self._targets: list[ReducerTarget] = []
         for name in stage.combines:
             step = program.by_name[name]
             assert isinstance(step, ReduceStep)
             view = view_of(program, step) if step.windowing is None else None
-            self._targets.append(_Target(step, view.bucket_ms if view else None, channels, latest_time))
+            self._targets.append(ReducerTarget(step, view.bucket_ms if view else None, channels, latest_time))
         self._exchanges = list(dict.fromkeys(exchange.ref for exchange in stage.exchanges))
         self._sinks = sinks
 

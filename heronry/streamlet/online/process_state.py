@@ -14,9 +14,9 @@ import pickle
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from heronry.streamlet.online.state import Entry, RowFailed, Start, identity
+from heronry.streamlet.online.state import ReducerEntry, RowFailed, Start, identity
 from heronry.streamlet.online.watermark import FOREVER
-from heronry.streamlet.process import LENGTH_MS, Handlers, Life, Memory, Outcome
+from heronry.streamlet.process import LENGTH_MS, Handlers, KeyMemory, KeyTimeline, MomentResult
 
 
 class _Key:
@@ -26,14 +26,14 @@ class _Key:
 
     def __init__(self, key: Any) -> None:
         self.key = key
-        self.memory = Memory()
+        self.memory = KeyMemory()
         self.moments: dict[int, list[Any]] = {}
         self.changed: set[int] = set()
         self.due_ms: int | None = None
         self.lived = self.kept = False
 
 
-class ProcessState:
+class ProcessReducerState:
     """``wait_ms``: the allowed lateness. Entries that were closed hold an ``Outcome`` each."""
 
     def __init__(self, step: str, handlers: Handlers, wait_ms: int) -> None:
@@ -78,7 +78,7 @@ class ProcessState:
             self._pushed += 1
             heapq.heappush(self._heap, (time_ms, self._pushed, name))
 
-    def close(self, watermark_ms: int) -> list[tuple[int, list[Entry]]]:
+    def close(self, watermark_ms: int) -> list[tuple[int, list[ReducerEntry]]]:
         """Live every moment that the watermark, less the lateness, has passed; all that came of it, beside the first
         one's time."""
         closed_ms = watermark_ms if watermark_ms == FOREVER else watermark_ms - self._wait_ms
@@ -87,9 +87,9 @@ class ProcessState:
         self.closed_ms = closed_ms
         return self.due()
 
-    def due(self) -> list[tuple[int, list[Entry]]]:
+    def due(self) -> list[tuple[int, list[ReducerEntry]]]:
         """Live what is to be lived and still here."""
-        entries: list[Entry] = []
+        entries: list[ReducerEntry] = []
         until_ms = self.closed_ms
         while until_ms is not None and self._heap and self._heap[0][0] < until_ms:
             due_ms, _, name = heapq.heappop(self._heap)
@@ -99,10 +99,10 @@ class ProcessState:
                 entries += self._lived(name, one, until_ms)
         return [(min(int(entry.start or 0) for entry in entries), entries)] if entries else []
 
-    def _lived(self, name: Hashable, one: _Key, until_ms: int) -> list[Entry]:
+    def _lived(self, name: Hashable, one: _Key, until_ms: int) -> list[ReducerEntry]:
         """The moments and timers of a key before this time."""
-        life = Life(self._step, self._handlers, one.key, one.memory)
-        outcomes: list[Outcome] = []
+        life = KeyTimeline(self._step, self._handlers, one.key, one.memory)
+        outcomes: list[MomentResult] = []
         for time_ms in sorted(time_ms for time_ms in one.moments if time_ms < until_ms):
             outcomes += life.moment(time_ms, one.moments.pop(time_ms))
             one.changed.discard(time_ms)
@@ -116,13 +116,13 @@ class ProcessState:
             del self._keys[name]
             if one.kept:
                 self._dropped.append((None, one.key))
-        return [Entry(outcome.time_ms, one.key, outcome) for outcome in outcomes]
+        return [ReducerEntry(outcome.time_ms, one.key, outcome) for outcome in outcomes]
 
-    def take_shown(self) -> list[Entry]:
+    def take_shown(self) -> list[ReducerEntry]:
         """Nothing is shown before it was lived."""
         return []
 
-    def take_changed(self) -> tuple[list[tuple[Start, Any]], list[Entry]]:
+    def take_changed(self) -> tuple[list[tuple[Start, Any]], list[ReducerEntry]]:
         """Since the last call: moments and memories that are no more, and, to be kept after that, what was touched."""
         found = []
         for one in [self._keys[name] for name in self._touched if name in self._keys]:
@@ -130,25 +130,25 @@ class ProcessState:
                 one.lived = False
                 if one.memory:
                     one.kept = True
-                    found.append(Entry(None, one.key, one.memory))
+                    found.append(ReducerEntry(None, one.key, one.memory))
                 elif one.kept:
                     one.kept = False
                     self._dropped.append((None, one.key))
             if one.changed:
-                found += [Entry(time_ms, one.key, one.moments[time_ms]) for time_ms in sorted(one.changed)]
+                found += [ReducerEntry(time_ms, one.key, one.moments[time_ms]) for time_ms in sorted(one.changed)]
                 one.changed = set()
         dropped, self._dropped, self._touched = self._dropped, [], {}
         return dropped, found
 
-    def entries(self, start: Start) -> list[Entry]:
+    def entries(self, start: Start) -> list[ReducerEntry]:
         """The records of one moment, by keys."""
         return [
-            Entry(start, one.key, one.moments[start])
+            ReducerEntry(start, one.key, one.moments[start])
             for one in self._keys.values()
             if start is not None and start in one.moments
         ]
 
-    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> None:
+    def restore(self, entries: Iterable[ReducerEntry], closed_ms: int | None) -> None:
         """What was kept."""
         self.closed_ms = closed_ms
         for start, key, acc in entries:
@@ -184,7 +184,7 @@ def kept_of(step: str) -> tuple[Packing, Packing]:
     """How moments and memories become plain data for keyed state, and back. The first raises TypeError."""
 
     def pack(found: Any) -> Any:
-        if not isinstance(found, Memory):
+        if not isinstance(found, KeyMemory):
             return list(found)
         try:
             return found.packed()
@@ -194,4 +194,4 @@ def kept_of(step: str) -> tuple[Packing, Packing]:
                 "of plain values: numbers, texts, lists, dicts, dataclasses"
             ) from error
 
-    return pack, lambda kept: Memory(*pickle.loads(kept)) if isinstance(kept, bytes) else list(kept)
+    return pack, lambda kept: KeyMemory(*pickle.loads(kept)) if isinstance(kept, bytes) else list(kept)

@@ -9,8 +9,8 @@ from typing import Any
 
 from heronry.api.metrics import CountMetric
 from heronry.streamlet.endpoints import ViewSink
-from heronry.streamlet.online.state import Entry, ReduceState
-from heronry.streamlet.online.view_files import ViewFiles
+from heronry.streamlet.online.state import ReducerEntry, WindowReducerState
+from heronry.streamlet.online.view_files import ViewBucketFiles
 from heronry.streamlet.online.writers import TaskOf
 from heronry.streamlet.program import ReduceStep
 
@@ -19,14 +19,14 @@ DEFAULT_VIEW_KEYS = 500_000  # accumulators of a view's buckets kept in memory, 
 FILES = "files"  # in the task's state: (index, of, up to where windows were closed) of whoever has written files
 
 
-class PublishedView:
+class ViewPublisher:
     """One task's. ``state`` is the task's own, ``table`` the reducer's."""
 
     def __init__(
         self, sink: ViewSink, step: ReduceStep, task: TaskOf, config: Mapping[str, Any],
-        state: MutableMapping[Any, Any], table: ReduceState, log: logging.Logger, unpublished: CountMetric,
+        state: MutableMapping[Any, Any], table: WindowReducerState, log: logging.Logger, unpublished: CountMetric,
     ) -> None:  # fmt: skip
-        self.files = ViewFiles(sink, step, task)
+        self.files = ViewBucketFiles(sink, step, task)
         self._step, self._task, self._state, self._table = step, task, state, table
         self._most = int(config.get(VIEW_KEYS, DEFAULT_VIEW_KEYS))
         self._log, self._unpublished = log, unpublished
@@ -42,7 +42,7 @@ class PublishedView:
         if found:
             state[FILES] = found
 
-    def publish(self, start: int, entries: list[Entry]) -> None:
+    def publish(self, start: int, entries: list[ReducerEntry]) -> None:
         """Replace a bucket at the next checkpoint."""
         self._written.add(start)
         try:
@@ -55,7 +55,7 @@ class PublishedView:
             )
             self._unpublished.incr()
 
-    def publish_changed(self, changed: list[Entry], watermark_ms: int | None) -> None:
+    def publish_changed(self, changed: list[ReducerEntry], watermark_ms: int | None) -> None:
         """What the checkpoint is to show."""
         table, before = self._table, self._before
         starts = {entry.start for entry in changed if entry.start is not None}

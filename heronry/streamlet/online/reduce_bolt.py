@@ -17,17 +17,17 @@ from heronry.streamlet.combine import emitted
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
-from heronry.streamlet.online.outlet import Outlet
-from heronry.streamlet.online.process_state import ProcessState, kept_of
-from heronry.streamlet.online.published import PublishedView
-from heronry.streamlet.online.session_state import SessionState, packing
+from heronry.streamlet.online.outlet import StageOutputs
+from heronry.streamlet.online.process_state import ProcessReducerState, kept_of
+from heronry.streamlet.online.published import ViewPublisher
+from heronry.streamlet.online.session_state import SessionReducerState, packing
 from heronry.streamlet.online.settings import latest_time
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.stages import view_of
-from heronry.streamlet.online.state import Entry, ReduceState, RowFailed
+from heronry.streamlet.online.state import ReducerEntry, RowFailed, WindowReducerState
 from heronry.streamlet.online.streams import MARKS
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
-from heronry.streamlet.process import Outcome
+from heronry.streamlet.process import MomentResult
 from heronry.streamlet.program import LATE, Program, ReduceStep, Ref, SinkStep
 
 UPDATE_SECONDS = 1.0
@@ -54,22 +54,24 @@ class ReduceBolt(StageBolt):
         self._shows = _is_read(program, step) or step.process is not None  # handlers may fail
         length_ms, wait_ms = (windowing.window.length_ms, windowing.wait_ms) if windowing else (None, 0)
         self._pack, self._unpack = packing(step)
-        table = ReduceState(step.monoid, length_ms, wait_ms, self._started and not self._windowed and self._shows)
-        self._state: ReduceState | SessionState | ProcessState = table
+        table = WindowReducerState(
+            step.monoid, length_ms, wait_ms, self._started and not self._windowed and self._shows
+        )
+        self._state: WindowReducerState | SessionReducerState | ProcessReducerState = table
         if step.process is not None:
-            self._state = ProcessState(step.name, step.process, wait_ms)
+            self._state = ProcessReducerState(step.name, step.process, wait_ms)
             self._pack, self._unpack = kept_of(step.name)
         elif step.merges:
-            self._state = SessionState(step.monoid, length_ms or 0, wait_ms)
+            self._state = SessionReducerState(step.monoid, length_ms or 0, wait_ms)
         self._state.restore(self._kept_entries(), self.state.get(CLOSED))
         self._overdue = True
         self.late_count = context.register_metric("late-count", CountMetric())
-        self.outlet = Outlet(self, stages, stage, self.sinks, [(self.task, self.task)], latest_time(config))
+        self.outlet = StageOutputs(self, stages, stage, self.sinks, [(self.task, self.task)], latest_time(config))
         self.outlet.restore(self.state.get(TARGETS, {}))
-        self._view: PublishedView | None = None
+        self._view: ViewPublisher | None = None
         if view is not None:
             count = context.register_metric("unpublished-count", CountMetric())
-            self._view = PublishedView(view, step, self.place, config, self.state, table, self.log, count)
+            self._view = ViewPublisher(view, step, self.place, config, self.state, table, self.log, count)
             self.writers.append(self._view.files)
         self._shown_at = self.clock()
         self._told_ms: int | None = None
@@ -82,7 +84,7 @@ class ReduceBolt(StageBolt):
         closed = [state[CLOSED] for state in states if state.get(CLOSED) is not None]
         if closed:
             self.state[CLOSED] = max(closed)
-        PublishedView.unite(self.state, states)
+        ViewPublisher.unite(self.state, states)
 
     # Input.
 
@@ -99,7 +101,7 @@ class ReduceBolt(StageBolt):
         if late:
             self.late_count.incr(len(late))
             rows = tuples.rows
-            self._emit([Entry(start, key, acc) for key, start, acc in (rows[place] for place in late)], LATE)
+            self._emit([ReducerEntry(start, key, acc) for key, start, acc in (rows[place] for place in late)], LATE)
 
     def _add(self, tuples: TupleBatch) -> list[int]:
         """Add every row; returns the places of those that are late. A row that cannot be added is put aside."""
@@ -138,7 +140,7 @@ class ReduceBolt(StageBolt):
         else:
             self._tell(mark)
 
-    def _closed(self, start: int, entries: list[Entry]) -> None:
+    def _closed(self, start: int, entries: list[ReducerEntry]) -> None:
         if self._view is not None:
             self._view.publish(start, entries)
         self._emit(entries)
@@ -194,7 +196,7 @@ class ReduceBolt(StageBolt):
             self._shown_at = self.clock()
             self._emit(self._state.take_shown())
 
-    def _emit(self, entries: list[Entry], output: int = 0) -> None:
+    def _emit(self, entries: list[ReducerEntry], output: int = 0) -> None:
         """Through the steps behind the reducer, into sinks, to other processes."""
         if not self._shows and not output:
             return
@@ -209,18 +211,18 @@ class ReduceBolt(StageBolt):
             if block.records:
                 self.letters.run(block, run)
 
-    def _block(self, entries: list[Entry], output: int) -> Block:
+    def _block(self, entries: list[ReducerEntry], output: int) -> Block:
         if self.step.process is None or output:
             results = self._finished(entries)
             return Block(results, [r.end - 1 for r in results] if self._windowed else None)
-        outcomes: list[Outcome] = [entry.acc for entry in entries]
+        outcomes: list[MomentResult] = [entry.acc for entry in entries]
         for outcome in outcomes:
             if outcome.error is not None:
                 self.letters.put(outcome.record, outcome.error)
         emitted = [outcome for outcome in outcomes if outcome.error is None]
         return Block([outcome.record for outcome in emitted], [outcome.time_ms for outcome in emitted])
 
-    def _finished(self, entries: list[Entry]) -> list[Any]:
+    def _finished(self, entries: list[ReducerEntry]) -> list[Any]:
         results: list[Any] = []
         for start, key, acc in entries:
             try:
@@ -246,7 +248,7 @@ class ReduceBolt(StageBolt):
         self.state[WATERMARK], self.state[CLOSED] = self._watermark.saved(), self._state.closed_ms
         self.state[TARGETS] = self.outlet.saved()
 
-    def _keep(self, dropped: list[tuple[int | None, Any]], changed: list[Entry]) -> None:
+    def _keep(self, dropped: list[tuple[int | None, Any]], changed: list[ReducerEntry]) -> None:
         keyed, pack = self.keyed, self._pack
         if not self._started:
             for _, key, acc in changed:
@@ -265,11 +267,11 @@ class ReduceBolt(StageBolt):
             else:
                 kept[start] = pack(acc)
 
-    def _kept_entries(self) -> list[Entry]:
+    def _kept_entries(self) -> list[ReducerEntry]:
         keyed, unpack = self.keyed, self._unpack
         if not self._started:
-            return [Entry(None, key, unpack(keyed.peek(key))) for key in keyed]
-        return [Entry(start, key, unpack(acc)) for key in keyed for start, acc in keyed.peek(key).items()]
+            return [ReducerEntry(None, key, unpack(keyed.peek(key))) for key in keyed]
+        return [ReducerEntry(start, key, unpack(acc)) for key in keyed for start, acc in keyed.peek(key).items()]
 
 
 def _is_read(program: Program, step: ReduceStep) -> bool:

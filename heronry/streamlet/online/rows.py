@@ -9,7 +9,7 @@ from typing import Any
 from heronry.connect.acked import Row
 from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.endpoints import FileSource, Source
-from heronry.streamlet.reading import Piece, Records
+from heronry.streamlet.reading import FilePiece, Records
 from heronry.streamlet.servers import ServerSource
 
 
@@ -24,7 +24,7 @@ class RowDecoder:
     def __init__(self, source: ServerSource) -> None:
         self._source = source
 
-    def decode(self, _: str, piece: Piece) -> Records:
+    def decode(self, _: str, piece: FilePiece) -> Records:
         """The rows of a piece, which are numbered within their split."""
         records = self._source.records(pickle.loads(piece.data))
         return Records(records, range(piece.first, piece.first + len(records)))

@@ -16,12 +16,12 @@ from itertools import pairwise
 from typing import Any
 
 from heronry.streamlet.monoid import Monoid
-from heronry.streamlet.online.state import Entry, RowFailed, Start, by_key, identity
+from heronry.streamlet.online.state import ReducerEntry, RowFailed, Start, by_key, identity
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.sessions import Session, ended, put, touching
 
 
-class SessionState:
+class SessionReducerState:
     """``gap_ms`` and ``wait_ms`` are the window's. Entries have (last, accumulator) as their accumulator."""
 
     def __init__(self, monoid: Monoid[Any, Any], gap_ms: int, wait_ms: int) -> None:
@@ -72,7 +72,7 @@ class SessionState:
                 raise RowFailed(place, late) from error
         return late
 
-    def close(self, watermark_ms: int) -> list[tuple[int, list[Entry]]]:
+    def close(self, watermark_ms: int) -> list[tuple[int, list[ReducerEntry]]]:
         """Close every session whose end and lateness the watermark has passed; all of them together, beside the start
         of the first."""
         closed_ms = watermark_ms - self._wait_ms
@@ -81,9 +81,9 @@ class SessionState:
         self.closed_ms = closed_ms
         return self.due()
 
-    def due(self) -> list[tuple[int, list[Entry]]]:
+    def due(self) -> list[tuple[int, list[ReducerEntry]]]:
         """Let go of sessions that are closed and still here."""
-        entries: list[Entry] = []
+        entries: list[ReducerEntry] = []
         while self.closed_ms is not None and self._heap and self._heap[0][0] <= self.closed_ms:
             end, _, name = heapq.heappop(self._heap)
             if self._due.get(name) == end:
@@ -92,7 +92,7 @@ class SessionState:
         entries.sort(key=by_key)
         return [(min(int(entry.start or 0) for entry in entries), entries)] if entries else []
 
-    def _let_go(self, name: Hashable, closed_ms: int) -> list[Entry]:
+    def _let_go(self, name: Hashable, closed_ms: int) -> list[ReducerEntry]:
         """The sessions of a key that are closed."""
         found, key = self._sessions[name], self._keys[name]
         number = ended(found, closed_ms - self._gap_ms)
@@ -115,11 +115,11 @@ class SessionState:
             self._pushed += 1
             heapq.heappush(self._heap, (end, self._pushed, name))
 
-    def take_shown(self) -> list[Entry]:
+    def take_shown(self) -> list[ReducerEntry]:
         """Of sessions nothing is shown before they are closed."""
         return []
 
-    def take_changed(self) -> tuple[list[tuple[Start, Any]], list[Entry]]:
+    def take_changed(self) -> tuple[list[tuple[Start, Any]], list[ReducerEntry]]:
         """Since the last call: starts and keys that are no more, and, to be kept after that, what was touched."""
         found = [
             _entry(self._keys[name], session)
@@ -130,7 +130,7 @@ class SessionState:
         dropped, self._dropped, self._changed = self._dropped, [], {}
         return dropped, found
 
-    def entries(self, start: Start) -> list[Entry]:
+    def entries(self, start: Start) -> list[ReducerEntry]:
         """All that begin there."""
         return [
             _entry(self._keys[name], session)
@@ -139,7 +139,7 @@ class SessionState:
             if session.start == start
         ]
 
-    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> None:
+    def restore(self, entries: Iterable[ReducerEntry], closed_ms: int | None) -> None:
         """What was kept."""
         self.closed_ms = closed_ms
         for start, key, (last, acc) in entries:
@@ -165,8 +165,8 @@ class SessionState:
         assert {(end, name) for name, end in self._due.items()} <= {(end, name) for end, _, name in self._heap}
 
 
-def _entry(key: Any, session: Session) -> Entry:
-    return Entry(session.start, key, (session.last, session.acc))
+def _entry(key: Any, session: Session) -> ReducerEntry:
+    return ReducerEntry(session.start, key, (session.last, session.acc))
 
 
 Packing = Callable[[Any], Any]

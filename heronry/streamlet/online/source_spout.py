@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heronry.api.component import Spout
-from heronry.streamlet.online.locate import STAGE, find
+from heronry.streamlet.online.locate import STAGE, load_submitted_program
 from heronry.streamlet.online.settings import IDLE, IDLE_SECONDS, problems
 from heronry.streamlet.online.streams import BLOCKS, MARKS
 from heronry.streamlet.online.watermark import Mark
@@ -32,7 +32,7 @@ class SourceSpout(Spout):
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Find the program, and where the splits of this task had come to."""
-        step = find(config).by_name[config[STAGE]]
+        step = load_submitted_program(config).by_name[config[STAGE]]
         assert isinstance(step, SourceStep)
         self.step = step
         self.task = context.get_task_id()

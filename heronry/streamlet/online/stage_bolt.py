@@ -16,13 +16,13 @@ from heronry.api.metrics import CountMetric
 from heronry.api.state import Checkpoint, TwoPhaseSink
 from heronry.api.tuples import Tuple
 from heronry.connect.seats import seat_of
-from heronry.streamlet.online.chain import Chain
-from heronry.streamlet.online.letters import PUT, Letters
-from heronry.streamlet.online.locate import STAGE, find
+from heronry.streamlet.online.chain import StepChain
+from heronry.streamlet.online.letters import PUT, FailedRecordWriter
+from heronry.streamlet.online.locate import STAGE, load_submitted_program
 from heronry.streamlet.online.server_writer import ServerWriter
 from heronry.streamlet.online.settings import BEGUN, keeps_state, own_folder
 from heronry.streamlet.online.sinks import SinkSet
-from heronry.streamlet.online.stages import Stage, Stages, stages_of
+from heronry.streamlet.online.stages import ProgramStage, StageGraph, plan_stages
 from heronry.streamlet.online.writers import Phased, StagedWriter, TaskOf
 from heronry.streamlet.program import Program
 
@@ -42,10 +42,10 @@ class StageBolt(TwoPhaseSink):
     clock = staticmethod(time.monotonic)
     _prepared_by_others: Mapping[str, tuple[int, list[int]]] = {}  # of tasks that went, perhaps
 
-    def begin_stage(self, config: dict[str, Any], context: Any) -> tuple[Program, Stages, Stage]:
+    def begin_stage(self, config: dict[str, Any], context: Any) -> tuple[Program, StageGraph, ProgramStage]:
         """Find the program and this stage of it."""
-        program = find(config)
-        stages = stages_of(program)
+        program = load_submitted_program(config)
+        stages = plan_stages(program)
         stage = stages.stage(config[STAGE])
         of = len(context.get_component_tasks(stage.name))
         self._alone = not keeps_state(config)
@@ -55,8 +55,8 @@ class StageBolt(TwoPhaseSink):
         self.task: int = context.get_task_id()
         self.sinks = SinkSet(program, stage.steps, self.place)
         count = context.register_metric("failed-record-count", CountMetric())
-        self.letters = Letters(self, config, stage.name, self.place, self.state, count)
-        self.chain = Chain(program, stage.steps, self.log)
+        self.letters = FailedRecordWriter(self, config, stage.name, self.place, self.state, count)
+        self.chain = StepChain(program, stage.steps, self.log)
         self.writers: list[Phased] = [*self.sinks.writers, self.letters]
         self.final = False  # nothing more will come
         self._prepared_at = self.clock()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet.cut import Exchange, Segment, at_reducers, cut
+from heronry.streamlet.cut import Exchange, Segment, at_reducers, split_into_segments
 from heronry.streamlet.endpoints import ArchiveSink, ViewSink
 from heronry.streamlet.program import (
     Program,
@@ -37,7 +37,7 @@ class StageKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ProgramStage:
     """One component. ``steps`` in order; ``exchanges`` go to chains, as blocks; ``combines``: reducers whose map side
     runs here."""
 
@@ -51,13 +51,13 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Stages:
+class StageGraph:
     """All of a program, inputs first."""
 
     program: Program
-    stages: tuple[Stage, ...]
+    stages: tuple[ProgramStage, ...]
 
-    def stage(self, name: str) -> Stage:
+    def stage(self, name: str) -> ProgramStage:
         """By component name. Raises KeyError."""
         for stage in self.stages:
             if stage.name == name:
@@ -76,10 +76,10 @@ class Stages:
         return {before: found[before] for before in self.stage(name).inputs}
 
 
-def stages_of(program: Program) -> Stages:
+def plan_stages(program: Program) -> StageGraph:
     """The stages of a program. Raises TopologyError for what cannot run online."""
     tasks = _Tasks(program)
-    segments = cut(program, tasks.begins)
+    segments = split_into_segments(program, tasks.begins)
     order = {step.name: place for place, step in enumerate(program.steps)}
     stages = [stage for segment in segments.values() for stage in _stages_of(program, segment, tasks[segment.entry])]
     stages.sort(key=lambda s: min(order[name] for name in (*s.steps, *s.combines)))  # a map side of its own comes first
@@ -91,7 +91,7 @@ def stages_of(program: Program) -> Stages:
             if stage.name in before.combines or any(exchange.reader == stage.name for exchange in before.exchanges)
         ]
         wired.append(replace(stage, inputs=tuple(inputs)))
-    return Stages(program, tuple(wired))
+    return StageGraph(program, tuple(wired))
 
 
 class _Tasks(dict[str, int]):
@@ -118,24 +118,24 @@ class _Tasks(dict[str, int]):
         return False
 
 
-def _stages_of(program: Program, segment: Segment, tasks: int) -> list[Stage]:
+def _stages_of(program: Program, segment: Segment, tasks: int) -> list[ProgramStage]:
     entry = program.by_name[segment.entry]
     combines = tuple(e.reader for e in segment.exchanges if isinstance(program.by_name[e.reader], ReduceStep))
     exchanges = tuple(e for e in segment.exchanges if e.reader not in combines)
     if not isinstance(entry, SourceStep):
         kind = StageKind.REDUCER if isinstance(entry, ReduceStep) else StageKind.CHAIN
-        return [Stage(entry.name, kind, tasks, segment.steps, exchanges, combines)]
+        return [ProgramStage(entry.name, kind, tasks, segment.steps, exchanges, combines)]
     # The stage of a source, and the chain right behind it, named by its first step.
     own, fused = Ref(entry.name), segment.steps[1:]
     first = next((step.name for step in program.steps if step.name in fused or step.name in combines), None)
     if first is None:
-        return [Stage(entry.name, StageKind.SOURCE, tasks, segment.steps[:1], exchanges)]
+        return [ProgramStage(entry.name, StageKind.SOURCE, tasks, segment.steps[:1], exchanges)]
     chain = first if first in fused else f"{first}-combine"
     from_source = (Exchange(own, chain), *(e for e in exchanges if e.ref == own))
     from_chain = tuple(e for e in exchanges if e.ref != own)
     return [
-        Stage(entry.name, StageKind.SOURCE, tasks, segment.steps[:1], from_source),
-        Stage(chain, StageKind.CHAIN, tasks, fused, from_chain, combines),
+        ProgramStage(entry.name, StageKind.SOURCE, tasks, segment.steps[:1], from_source),
+        ProgramStage(chain, StageKind.CHAIN, tasks, fused, from_chain, combines),
     ]
 
 

@@ -24,7 +24,7 @@ from heron_runtime.files import sync_folder
 from heronry.connect.marks import MARK, TOKEN, Marks, OutputIsGone
 
 
-class Staging:
+class StagingFolder:
     """Below ``root``, of task ``index`` of ``of`` in this ``life`` of the topology. Everything raises OSError."""
 
     def __init__(self, root: Path, step: str, index: int, of: int, life: int) -> None:

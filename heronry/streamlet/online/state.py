@@ -31,7 +31,7 @@ class RowFailed(Exception):
         self.place, self.late = place, late
 
 
-class Entry(NamedTuple):
+class ReducerEntry(NamedTuple):
     """One accumulator."""
 
     start: Start
@@ -47,7 +47,7 @@ def identity(key: Any) -> Hashable:
     return encode(key)
 
 
-class ReduceState:
+class WindowReducerState:
     """``length_ms`` and ``wait_ms`` are the window's; without windows nothing is ever closed."""
 
     def __init__(
@@ -136,7 +136,7 @@ class ReduceState:
         """The key behind an identity."""
         return self._keys[name] if name.__class__ is bytes else name
 
-    def close(self, watermark_ms: int) -> list[tuple[int, list[Entry]]]:
+    def close(self, watermark_ms: int) -> list[tuple[int, list[ReducerEntry]]]:
         """Close every window whose end and lateness the watermark has reached; their entries, in order."""
         if self._length_ms is None:
             return []
@@ -146,19 +146,19 @@ class ReduceState:
         self.closed_ms = closed_ms
         return self.due()
 
-    def due(self) -> list[tuple[int, list[Entry]]]:
+    def due(self) -> list[tuple[int, list[ReducerEntry]]]:
         """Let go of windows that are closed and still here: of a restore, another task had closed them."""
         length_ms, closed_ms = self._length_ms, self.closed_ms
         if length_ms is None or closed_ms is None:
             return []
         return [(start, self.drop(start)) for start in sorted(self.starts()) if start + length_ms <= closed_ms]
 
-    def drop(self, start: int) -> list[Entry]:
+    def drop(self, start: int) -> list[ReducerEntry]:
         """Let go of a window or bucket; what it was, in order of keys."""
         accs = self._accs.pop(start)
         self._changed.pop(start, None)
         self._unsaved.pop(start, None)
-        entries = [Entry(start, self.key_of(name), acc) for name, acc in accs.items()]
+        entries = [ReducerEntry(start, self.key_of(name), acc) for name, acc in accs.items()]
         self._dropped += [(start, entry.key) for entry in entries]
         self._forget(accs)
         return sorted(entries, key=by_key)
@@ -170,37 +170,37 @@ class ReduceState:
                 if name in self._keys and not any(name in accs for accs in self._accs.values()):
                     del self._keys[name]
 
-    def take_shown(self) -> list[Entry]:
+    def take_shown(self) -> list[ReducerEntry]:
         """What was touched since the last call, outside of windows and buckets."""
         for start, names in self._changed.items():
             if names:
                 self._unsaved.setdefault(start, set()).update(names)
         names = self._changed.get(None, set())
         accs = self._accs.get(None, {})
-        found = [Entry(None, self.key_of(name), accs[name]) for name in names]
+        found = [ReducerEntry(None, self.key_of(name), accs[name]) for name in names]
         self._changed = {start: set() for start in self._accs}
         return found
 
-    def take_changed(self) -> tuple[list[tuple[Start, Any]], list[Entry]]:
+    def take_changed(self) -> tuple[list[tuple[Start, Any]], list[ReducerEntry]]:
         """Since the last call: windows and keys that were let go of, and, to be kept after that, what was touched."""
         self.take_shown()
         found = []
         for start, names in self._unsaved.items():
             accs = self._accs[start]
-            found += [Entry(start, self.key_of(name), accs[name]) for name in names]
+            found += [ReducerEntry(start, self.key_of(name), accs[name]) for name in names]
         dropped, self._dropped = self._dropped, []
         self._unsaved = {}
         return dropped, found
 
-    def entries(self, start: Start) -> list[Entry]:
+    def entries(self, start: Start) -> list[ReducerEntry]:
         """All of one window or bucket."""
-        return [Entry(start, self.key_of(name), acc) for name, acc in self._accs.get(start, {}).items()]
+        return [ReducerEntry(start, self.key_of(name), acc) for name, acc in self._accs.get(start, {}).items()]
 
     def starts(self) -> list[int]:
         """Of the windows or buckets that are open, oldest begun first."""
         return [start for start in self._accs if start is not None]
 
-    def restore(self, entries: Iterable[Entry], closed_ms: int | None) -> None:
+    def restore(self, entries: Iterable[ReducerEntry], closed_ms: int | None) -> None:
         """What was kept."""
         self.closed_ms = closed_ms
         for start, key, acc in entries:
@@ -215,6 +215,6 @@ class ReduceState:
             assert names <= self._accs.get(start, {}).keys(), "what was let go of has changed"
 
 
-def by_key(entry: Entry) -> bytes:
+def by_key(entry: ReducerEntry) -> bytes:
     """In what order a window's results are shown."""
     return canonical(entry.key)

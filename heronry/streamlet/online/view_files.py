@@ -16,7 +16,7 @@ from typing import Any
 from heron_runtime.files import replace_file
 from heronry.api.state import Checkpoint
 from heronry.streamlet.endpoints import ViewSink
-from heronry.streamlet.online.state import Entry
+from heronry.streamlet.online.state import ReducerEntry
 from heronry.streamlet.online.writers import StagedWriter, TaskOf
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.records import pack
@@ -25,7 +25,7 @@ ONLINE, PROGRESS, SETTLED = "online", "progress", "settled"
 SUFFIX = ".msgpack"
 
 
-class ViewFiles(StagedWriter):
+class ViewBucketFiles(StagedWriter):
     """One task's. Closed windows stay: it is the reader, or the batch that owns their time, who drops them."""
 
     def __init__(self, sink: ViewSink, step: ReduceStep, task: TaskOf) -> None:
@@ -49,7 +49,7 @@ class ViewFiles(StagedWriter):
         progress.parent.mkdir(parents=True, exist_ok=True)
         replace_file(progress, json.dumps({"watermark_ms": None, "of": self._task.of}))
 
-    def write(self, bucket: int, entries: list[Entry], index: int | None = None) -> None:
+    def write(self, bucket: int, entries: list[ReducerEntry], index: int | None = None) -> None:
         """Replace one bucket. Raises TypeError for keys or accumulators that are no plain data."""
         plain = self._step.monoid.pack
         rows: list[Any] = [[entry.key, entry.start, plain(entry.acc)] for entry in entries]

@@ -18,7 +18,7 @@ from heronry.api.state import Checkpoint
 from heronry.connect.seats import Seat
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.lines import Lines
-from heronry.streamlet.online.staging import Staging
+from heronry.streamlet.online.staging import StagingFolder
 
 
 class TaskOf(NamedTuple):
@@ -74,7 +74,7 @@ class StagedWriter:
         self._name = step
         self._task = task
         self.root = root
-        self._staging = Staging(root, step, task.number, task.of, task.life)
+        self._staging = StagingFolder(root, step, task.number, task.of, task.life)
 
     def prepare(self, checkpoint: Checkpoint, final: bool) -> bool:
         """All files of this checkpoint; ``_final-STEP-TASK-of-N``, an empty one, at the end. Raises OSError."""

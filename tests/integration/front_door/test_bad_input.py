@@ -187,7 +187,7 @@ def test_ends_of_the_graph_that_are_no_safe_sinks_are_warned_of_and_refused_if_s
     file = program(tmp_path)
     exact = ("--config-property", "topology.reliability.mode=EFFECTIVELY_ONCE")
     said = refused(file, "--strict", *exact, code=7).stderr
-    assert "bolt 'sink': nobody reads it and it is no TwoPhaseSink" in said
+    assert "bolt 'sink': it has no readers and is not a TwoPhaseSink" in said
     assert 'output_effect = "idempotent", or "at_least_once"' in said
     said = door.heron("submit", "local", str(file), "--dry-run", *exact).stderr
     assert "warning: bolt 'sink': nobody reads it" in said

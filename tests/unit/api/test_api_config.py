@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.settings import ALL_SETTINGS, GiB, Keys, MiB
 from heronry import Config
-from heronry.api.config import ConfigSettings, normalise, parse_property
-from heronry.api.config_values import BadValue, checked, parse_bytes, user_value
+from heronry.api.config import ConfigSettings, normalize_config, parse_property
+from heronry.api.config_values import BadValue, check_value, parse_bytes, user_value
 from heronry.api.errors import ConfigError, TopologyError
 
 
 def of_topology(values: Any) -> dict[str, Any]:
-    return normalise(values, where="topology 'T'", component=False, operator=False)
+    return normalize_config(values, where="topology 'T'", component=False, operator=False)
 
 
 def test_keyword_arguments_are_all_keys_of_topologies() -> None:
@@ -48,7 +48,7 @@ def test_keyword_arguments_are_checked() -> None:
 
 def refusal(values: Any, component: bool = False) -> str:
     with pytest.raises(ConfigError) as caught:
-        normalise(values, where="here", component=component, operator=False)
+        normalize_config(values, where="here", component=component, operator=False)
     assert isinstance(caught.value, TopologyError)
     assert str(caught.value).startswith("here")
     return str(caught.value)
@@ -66,7 +66,7 @@ def test_there_is_a_constant_for_every_key_and_for_nothing_else() -> None:
 def test_every_default_passes_its_own_check(name: str) -> None:
     row = ALL_SETTINGS[name]
     if row.default is not None:
-        assert checked(row, row.default) == row.default
+        assert check_value(row, row.default) == row.default
 
 
 def test_values_come_out_plain() -> None:
@@ -222,7 +222,7 @@ def test_sizes_are_read_as_binary(value: int) -> None:
 )
 def test_properties_of_the_command_line(text: str, key: str, value: Any) -> None:
     assert parse_property(text) == (key, value)
-    assert normalise({key: value}, where="x", component=False) == {key: value}
+    assert normalize_config({key: value}, where="x", component=False) == {key: value}
 
 
 @pytest.mark.parametrize(
@@ -321,4 +321,4 @@ def test_a_value_of_another_type_is_refused(text: str, like: Any) -> None:
 @given(st.text())
 def test_any_text_is_a_value(text: str) -> None:
     assert user_value(text, "text") == text
-    normalise({"user.x": user_value(text)}, where="x", component=False)
+    normalize_config({"user.x": user_value(text)}, where="x", component=False)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from heronry import BasicBolt, BatchBolt, Config, DeadLetter, Grouping, Spout, TopologyError, Tuple
-from heronry.api.assemble import Draft, check
+from heronry.api.assemble import TopologyDraft, check_draft
 from heronry.api.stream import Stream
 
 EXACTLY = {Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE}
@@ -38,7 +38,7 @@ def topology(cls: Any, read: bool = True, config: dict[str, Any] | None = None) 
     parts = [("numbers", numbers), ("count", count)]
     if read:
         parts.append(("letters", Letters.spec(inputs={("count", "bad"): Grouping.SHUFFLE})))
-    return check(Draft("T", parts, EXACTLY if config is None else config))
+    return check_draft(TopologyDraft("T", parts, EXACTLY if config is None else config))
 
 
 def problem_of(cls: Any, **kw: Any) -> str:
@@ -58,7 +58,7 @@ def test_the_declaration_makes_the_stream() -> None:
 
 def test_letters_that_nobody_reads_are_refused() -> None:
     assert problem_of(Count, read=False) == (
-        "component 'count': declares dead_letters = 'bad', and nobody reads that stream, so letters would be lost; "
+        "component 'count': declares dead_letters = 'bad', and no bolt reads that stream, so letters would be lost; "
         "give a bolt inputs={('count', 'bad'): Grouping.SHUFFLE}"
     )
 
@@ -91,4 +91,4 @@ def test_what_cannot_have_letters_is_refused() -> None:
     assert "write the name of a stream" in problem_of(Odd, read=False)
     assert "does not carry: use auto" in problem_of(Count, config={**EXACTLY, Config.TOPOLOGY_SERIALIZER: "msgpack"})
     with pytest.raises(TopologyError, match="only what a bolt's process raises on becomes a dead letter"):
-        check(Draft("T", [("s", Source.spec()), ("l", Letters.spec(inputs=[("s", "bad")]))], EXACTLY))
+        check_draft(TopologyDraft("T", [("s", Source.spec()), ("l", Letters.spec(inputs=[("s", "bad")]))], EXACTLY))

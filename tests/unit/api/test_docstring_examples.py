@@ -7,7 +7,13 @@ import importlib
 
 import pytest
 
-MODULES = ("heronry.api.config", "heronry.streamlet.builder", "heronry.streamlet.monoid", "heronry.streamlet.stream")
+MODULES = (
+    "heronry.api.config",
+    "heronry.api.topology",
+    "heronry.streamlet.builder",
+    "heronry.streamlet.monoid",
+    "heronry.streamlet.stream",
+)
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heronry import BasicBolt, BatchBolt, Bolt, Spout
-from heronry.api.assemble import Draft, check
+from heronry.api.assemble import TopologyDraft, check_draft
 from heronry.api.errors import TopologyError
 from heronry.api.signatures import signature_problems
 
@@ -94,7 +94,7 @@ def test_a_topology_names_the_component() -> None:
 
     source = Source.spec()
     with pytest.raises(TopologyError) as caught:
-        check(Draft("T", [("words", source), ("count", Wrong.spec(inputs=[source]))], {}))
+        check_draft(TopologyDraft("T", [("words", source), ("count", Wrong.spec(inputs=[source]))], {}))
     assert caught.value.problems == (
         "component 'count': Wrong.process(self) cannot be called; write process(self, tup)",
     )

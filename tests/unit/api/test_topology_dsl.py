@@ -16,7 +16,7 @@ import heronry
 from heron_runtime.model.topology import ComponentKind, GroupingKind, StreamSchema
 from heron_runtime.wire.message_codecs import TOPOLOGY
 from heronry import Config, Grouping, Spout, Stream, Topology, TopologyBuilder, TopologyError
-from heronry.api.assemble import Draft, check
+from heronry.api.assemble import TopologyDraft, check_draft
 from heronry.api.spec import ComponentDeclaration
 
 
@@ -30,7 +30,7 @@ class WordCount(Topology):
 def problems(config: dict[str, Any] | None = None, **components: ComponentDeclaration) -> list[str]:
     """The faults of a topology with these components."""
     with pytest.raises(TopologyError) as caught:
-        check(Draft("T", list(components.items()), config or {}))
+        check_draft(TopologyDraft("T", list(components.items()), config or {}))
     return list(caught.value.problems)
 
 
@@ -113,7 +113,9 @@ def test_a_builder_needs_a_name_somewhere() -> None:
 
 def test_a_list_of_inputs_is_shuffled() -> None:
     words = Words.spec()
-    definition = check(Draft("T", [("words", words), ("count", Count.spec(inputs=[words, words["errors"]]))]))
+    definition = check_draft(
+        TopologyDraft("T", [("words", words), ("count", Count.spec(inputs=[words, words["errors"]]))])
+    )
     assert [(i.stream, i.grouping.kind) for i in definition.component("count").inputs] == [
         ("default", GroupingKind.SHUFFLE), ("errors", GroupingKind.SHUFFLE),
     ]  # fmt: skip
@@ -121,7 +123,7 @@ def test_a_list_of_inputs_is_shuffled() -> None:
 
 def test_optional_outputs_are_added() -> None:
     spec = Count.spec(name="c", inputs=["words"], optional_outputs=["extra", Stream(["x"], "side")])
-    definition = check(Draft("T", [("words", Words.spec()), ("c", spec)]))
+    definition = check_draft(TopologyDraft("T", [("words", Words.spec()), ("c", spec)]))
     assert definition.component("c").outputs == (
         StreamSchema("default", ("word", "count", "extra")), StreamSchema("side", ("x",)),
     )  # fmt: skip
@@ -132,14 +134,14 @@ def test_parallelism_has_defaults() -> None:
         ("words", Words.spec()),
         ("count", Count.spec(inputs=["words"], config={"topology.component.parallelism": 4})),
     ]
-    definition = check(Draft("T", components, {"topology.component.parallelism": 2}))
+    definition = check_draft(TopologyDraft("T", components, {"topology.component.parallelism": 2}))
     assert [c.parallelism for c in definition.components] == [2, 4]
 
 
 def test_a_component_s_own_tick_wins_in_whichever_unit() -> None:
-    draft = Draft("T", [("w", Words.spec()), ("t", Ticking.spec(inputs=["w"], config={"user.depth": 4}))])
+    draft = TopologyDraft("T", [("w", Words.spec()), ("t", Ticking.spec(inputs=["w"], config={"user.depth": 4}))])
     draft.config = {"topology.tick.tuple.freq.secs": 9}
-    definition = check(draft)
+    definition = check_draft(draft)
     assert definition.component("t").config["user.depth"] == 4
     merged = definition.component_config("t")
     assert (merged["topology.tick.tuple.freq.ms"], merged["topology.tick.tuple.freq.secs"]) == (500, None)
@@ -152,7 +154,7 @@ def test_custom_groupings_carry_class_and_arguments() -> None:
         Grouping.custom("dsl_parts:EvenOdd", modulus=3),
         Grouping.custom("dsl_parts.EvenOdd", modulus=3),
     ):
-        definition = check(Draft("T", [("w", words), ("c", Count.spec(inputs={words: custom}))]))
+        definition = check_draft(TopologyDraft("T", [("w", words), ("c", Count.spec(inputs={words: custom}))]))
         (edge,) = definition.component("c").inputs
         assert edge.grouping.python_class == "dsl_parts:EvenOdd"
         assert msgspec.msgpack.decode(edge.grouping.arguments) == {"modulus": 3}
@@ -163,7 +165,9 @@ def test_a_grouping_that_is_plugged_in_goes_by_its_name(tmp_path: Path, monkeypa
     monkeypatch.syspath_prepend(write_distribution(tmp_path, "my-groupings", offers))
     words = Words.spec()
     named = Grouping.custom("even-odd", modulus=3)
-    (edge,) = check(Draft("T", [("w", words), ("c", Count.spec(inputs={words: named}))])).component("c").inputs
+    (edge,) = (
+        check_draft(TopologyDraft("T", [("w", words), ("c", Count.spec(inputs={words: named}))])).component("c").inputs
+    )
     assert edge.grouping.python_class == "dsl_parts:EvenOdd", "instances import it like any other class"
     for wrong, text in (
         (Grouping.custom("even-od"), "there is no grouping 'even-od'; there are 'even-odd', 'half'; did you mean"),
@@ -244,7 +248,7 @@ W = Words.spec()
         ({"a b": W}, "the component name 'a b' cannot stand in file names"),
         ({"a/../b": W}, "cannot stand in file names"),
         ({"__stmgr__": W}, "begins with '__'"),
-        ({"w": ComponentDeclaration(int)}, "<class 'int'> is no Spout or Bolt class"),
+        ({"w": ComponentDeclaration(int)}, "<class 'int'> is not a Spout or Bolt class"),
         ({"w": Words.spec(optional_outputs=["word"])}, "has 2 fields named 'word'"),
         ({"w": Words.spec(optional_outputs=[Stream(["x"], "errors")])}, "declares stream 'errors' 2 times"),
         ({"w": Words.spec(optional_outputs=[Stream(["x"], "a b")])}, "the stream name 'a b'"),

@@ -19,7 +19,7 @@ from heron_runtime.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heronry.api.validate import find_cycles, problems_of
+from heronry.api.validate import find_cycles, validate_definition
 
 STREAMS = (StreamSchema("default", ("a", "b")), StreamSchema("direct", ("c",), direct=True))
 
@@ -58,7 +58,7 @@ def with_input(definition: TopologyDefinition, name: str, edge: InputSpec) -> To
 
 @given(dags())
 def test_every_dag_is_valid(definition: TopologyDefinition) -> None:
-    assert problems_of(definition) == []
+    assert validate_definition(definition) == []
 
 
 @given(dags(), st.data())
@@ -66,7 +66,7 @@ def test_an_edge_back_is_refused_and_the_cycle_is_shown(definition: TopologyDefi
     start = data.draw(st.sampled_from([c.name for c in definition.components]))
     end = data.draw(st.sampled_from(sorted({start, *definition.reachable_from(start)})))
     broken = with_input(definition, start, InputSpec(end, "default", GroupingSpec(GroupingKind.SHUFFLE)))
-    (problem,) = [p for p in problems_of(broken) if "form a cycle" in p]
+    (problem,) = [p for p in validate_definition(broken) if "form a cycle" in p]
     path = problem.split(": ", 1)[1].split(";")[0].split(" -> ")
     edges = {(edge.source, edge.destination) for edge in broken.edges()}
     assert path[0] == path[-1]
@@ -109,14 +109,14 @@ def test_a_wrong_reference_is_refused(definition: TopologyDefinition, data: st.D
             ]
         )
     )
-    assert any(repr(reader) in problem for problem in problems_of(with_input(definition, reader, edge)))
+    assert any(repr(reader) in problem for problem in validate_definition(with_input(definition, reader, edge)))
 
 
 @given(dags(), st.data())
 def test_two_of_one_name_are_refused(definition: TopologyDefinition, data: st.DataObject) -> None:
     twin = data.draw(st.sampled_from(definition.components))
     doubled = replace(definition, components=(*definition.components, twin))
-    assert any(f"2 components are named {twin.name!r}" in problem for problem in problems_of(doubled))
+    assert any(f"2 components are named {twin.name!r}" in problem for problem in validate_definition(doubled))
 
 
 def test_what_stands_in_the_way_of_state_that_is_kept() -> None:
@@ -129,10 +129,10 @@ def test_what_stands_in_the_way_of_state_that_is_kept() -> None:
         bolt = ComponentSpec("b", ComponentKind.BOLT, "m:C", 1, (), inputs)
         return TopologyDefinition("T", "T-1", (*spouts, bolt), exactly)
 
-    assert problems_of(topology(one, one)) == []
-    (problem,) = problems_of(topology(one, two))
+    assert validate_definition(topology(one, one)) == []
+    (problem,) = validate_definition(topology(one, two))
     assert "keys of different length" in problem
-    assert problems_of(replace(topology(one, two), config={})) == []
+    assert validate_definition(replace(topology(one, two), config={})) == []
 
 
 def test_a_chain_longer_than_python_s_stack() -> None:

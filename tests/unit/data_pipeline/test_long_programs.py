@@ -12,7 +12,7 @@ from data_pipeline.core.plan import Unit
 from data_pipeline.core.planner import plan
 from data_pipeline.core.runner import Runner
 from heronry.streamlet import Builder, collect, sequence
-from heronry.streamlet.online.stages import needs_ids, needs_times, stages_of
+from heronry.streamlet.online.stages import needs_ids, needs_times, plan_stages
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 
@@ -56,7 +56,7 @@ def test_a_long_program_runs(make: Callable[[int], Program], count: int) -> None
     assert scan.unit is not None
     assert ran(scan.unit) == run(program)["out"]
     assert len(described(plan(program)).splitlines()) < 6 * len(program.steps)
-    stages = stages_of(program)
+    stages = plan_stages(program)
     assert len(stages.stages) <= len(program.steps)
     assert not needs_times(program, program.by_name["numbers"])
     assert not needs_ids(program, program.by_name["numbers"])

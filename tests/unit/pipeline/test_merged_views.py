@@ -27,8 +27,8 @@ from heronry.streamlet.compare import close
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.extract import WHOLE
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, sum_, top_k
-from heronry.streamlet.online.state import Entry
-from heronry.streamlet.online.view_files import ViewFiles
+from heronry.streamlet.online.state import ReducerEntry
+from heronry.streamlet.online.view_files import ViewBucketFiles
 from heronry.streamlet.online.writers import TaskOf
 from heronry.streamlet.program import ReduceStep, Ref
 
@@ -55,9 +55,9 @@ def test_batch_before_t_and_online_behind_it_are_the_truth(
         assert close(view.totals(key, from_ms=0, to_ms=50).get(key), _total(events, key, monoid))
 
 
-def show(folder: Path, monoid: Monoid, bucket: int, entries: list[Entry]) -> None:
+def show(folder: Path, monoid: Monoid, bucket: int, entries: list[ReducerEntry]) -> None:
     """As an online task does, with a checkpoint."""
-    files = ViewFiles(ViewSink("v", str(folder), BUCKET), reduced(monoid), TaskOf(0, 1, 1, folder))
+    files = ViewBucketFiles(ViewSink("v", str(folder), BUCKET), reduced(monoid), TaskOf(0, 1, 1, folder))
     files.write(bucket, entries)
     files.prepare(Checkpoint(1, 1, "1-1-1-a"), False)
     files.commit("1-1-1-a")
@@ -158,7 +158,7 @@ def reduced(monoid: Monoid) -> ReduceStep:
     ["a", 1, 1.5, None, True, ("a", 1), dt.date(2026, 1, 2), dt.datetime(2026, 1, 2, 3), Decimal("0.10"), b"x"],
 )
 def test_a_key_is_one_key_in_both_layers(tmp_path: Path, key: Any) -> None:
-    show(tmp_path, count(), 0, [Entry(0, key, 1)])
+    show(tmp_path, count(), 0, [ReducerEntry(0, key, 1)])
     (row,) = read_online(tmp_path / "online" / "0" / "0.msgpack").rows
     assert row.key == key_bytes(key)
     assert key_bytes(decode_key(row.key)) == row.key
@@ -172,7 +172,7 @@ def test_decimals_add_up_as_numbers_in_both_layers(tmp_path: Path, monoid: Monoi
     work = tmp_path / "batch" / "000001"
     write_rows(work / "rows" / "part-0.parquet", [row_of("k", 0, BUCKET, accs[0], monoid)])
     (work / "_heronry.json").write_text(json.dumps({"to_ms": BUCKET}))
-    show(tmp_path, monoid, BUCKET, [Entry(BUCKET, "k", accs[1])])
+    show(tmp_path, monoid, BUCKET, [ReducerEntry(BUCKET, "k", accs[1])])
     assert close(read_view(tmp_path).totals()["k"], monoid.finish(monoid.folded(map(float, early + late))))
 
 

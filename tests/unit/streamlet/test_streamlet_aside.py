@@ -11,7 +11,7 @@ from online_world import OnlineWorld, definition_of, importable
 
 from heron_runtime.failures import UsageError
 from heronry.streamlet import Builder, collect, files, to_files
-from heronry.streamlet.aside import Policy, policy_of
+from heronry.streamlet.aside import FailurePolicy, policy_of
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
@@ -108,8 +108,8 @@ def test_bad_records_among_good_ones_are_put_aside_however_many(tmp_path: Path) 
 
 
 def test_a_policy_is_checked_when_it_is_submitted(tmp_path: Path) -> None:
-    assert policy_of({}) == Policy(True, 10_000)
-    assert policy_of({"user.streamlet.on.error": "fail", "user.streamlet.aside.most": "7"}) == Policy(False, 7)
+    assert policy_of({}) == FailurePolicy(True, 10_000)
+    assert policy_of({"user.streamlet.on.error": "fail", "user.streamlet.aside.most": "7"}) == FailurePolicy(False, 7)
     for key, value in (("on.error", "asid"), ("aside.most", -1)):
         builder = Builder("p", {f"user.streamlet.{key}": value})
         builder.source([1]).sink(collect())

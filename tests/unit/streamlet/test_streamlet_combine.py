@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heron_runtime.model.keys import encode
 from heronry.streamlet import Builder, collect, count, mean, monoid, sequence, sliding, sum_, tumbling
 from heronry.streamlet.combine import Combiner, emitted
-from heronry.streamlet.cut import Exchange, cut
+from heronry.streamlet.cut import Exchange, split_into_segments
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.program import Program, ReduceStep, Ref
 from heronry.streamlet.reference import run
@@ -96,12 +96,12 @@ def test_a_program_is_cut_where_it_reduces_and_where_an_engine_says() -> None:
     both = a.map(abs, name="m").union(b, name="u")
     both.key_by().count_by_key(name="r").filter(bool, name="f").sink(collect(), name="s")
     program = builder.build()
-    found = cut(program)
+    found = split_into_segments(program)
     assert {entry: segment.steps for entry, segment in found.items()} == {
         "a": ("a", "m", "u"), "b": ("b", "u"), "r": ("r", "f", "s"),
     }  # fmt: skip
     assert [found[entry].exchanges for entry in "abr"] == [(Exchange(Ref("u"), "r"),)] * 2 + [()]
-    apart = cut(program, lambda step, entries: not entries or step.name in ("u", "r"))
+    apart = split_into_segments(program, lambda step, entries: not entries or step.name in ("u", "r"))
     assert {entry: segment.steps for entry, segment in apart.items()} == {
         "a": ("a", "m"), "b": ("b",), "u": ("u",), "r": ("r", "f", "s"),
     }  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heronry import TopologyError
 from heronry.streamlet import Builder, Joined, Window, collect, session, sliding, tumbling
-from heronry.streamlet.joins import BOTH_SIDES, KINDS, Sided
+from heronry.streamlet.joins import JOIN_MONOID, KINDS, Sided
 from heronry.streamlet.monoid import check_laws
 from heronry.streamlet.reference import run
 
@@ -71,19 +71,19 @@ def test_both_sides_may_have_event_times_of_their_own() -> None:
 
 @given(st.lists(st.integers(0, 1), max_size=5))
 def test_lists_of_both_sides_are_a_monoid(sides: list[int]) -> None:
-    counted = BOTH_SIDES.__class__(
-        "counted", BOTH_SIDES.zero, BOTH_SIDES.add, lambda acc: tuple(map(Counter, acc)), BOTH_SIDES.lift
+    counted = JOIN_MONOID.__class__(
+        "counted", JOIN_MONOID.zero, JOIN_MONOID.add, lambda acc: tuple(map(Counter, acc)), JOIN_MONOID.lift
     )
     check_laws(counted, [Sided(side, "k", None, n) for n, side in enumerate(sides)])
 
 
 def test_what_is_kept_of_both_sides_does_not_grow_with_them() -> None:
-    lists = BOTH_SIDES.folded([Sided(side, "k", None, n) for n, side in enumerate([0, 1, 1])])
-    kept = BOTH_SIDES.pack(lists)
-    BOTH_SIDES.add(lists, BOTH_SIDES.lift(Sided(0, "k", None, 9)))
+    lists = JOIN_MONOID.folded([Sided(side, "k", None, n) for n, side in enumerate([0, 1, 1])])
+    kept = JOIN_MONOID.pack(lists)
+    JOIN_MONOID.add(lists, JOIN_MONOID.lift(Sided(0, "k", None, 9)))
     assert kept == [[0], [1, 2]]
-    restored = BOTH_SIDES.unpack(kept)
-    BOTH_SIDES.add(restored, BOTH_SIDES.lift(Sided(1, "k", None, 9)))
+    restored = JOIN_MONOID.unpack(kept)
+    JOIN_MONOID.add(restored, JOIN_MONOID.lift(Sided(1, "k", None, 9)))
     assert kept == [[0], [1, 2]]
 
 

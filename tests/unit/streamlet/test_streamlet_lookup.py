@@ -13,7 +13,7 @@ from data_pipeline.core.planner import plan
 from heronry import TopologyError
 from heronry.streamlet import Builder, Matched, collect, files, sequence, to_files
 from heronry.streamlet.errors import StepFailed
-from heronry.streamlet.lookup import Lookup, TableFailed
+from heronry.streamlet.lookup import LookupTable, LookupTableError
 from heronry.streamlet.program import LookupStep
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
@@ -59,7 +59,7 @@ def test_a_bad_table_fails_the_program_and_no_record(tmp_path: Path) -> None:
     letters: list[dict[str, Any]] = []
     builder = Builder("p")
     builder.source([{"k": 1}]).lookup([{"k": 1}, {}], on="k", name="prices").log()
-    with pytest.raises(TableFailed, match=r"step 'prices': the row \{\} of its table has no key"):
+    with pytest.raises(LookupTableError, match=r"step 'prices': the row \{\} of its table has no key"):
         run(builder.build(), failed=letters)
     assert letters == []
     with pytest.raises(FileNotFoundError, match="nowhere"):
@@ -94,7 +94,7 @@ def test_rows_do_not_travel() -> None:
     step = program.by_name["l"]
     assert isinstance(step, LookupStep)
     plan(program)  # each worker reads it, wherever it is
-    lookup = Lookup(LookupStep("l", step.input, sequence(1000), step.table_key, step.on))
+    lookup = LookupTable(LookupStep("l", step.input, sequence(1000), step.table_key, step.on))
     lookup.load()
     assert len(pickle.dumps(lookup)) < 1000
     assert pickle.loads(pickle.dumps(lookup))(7) == [(7, 7)]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from heronry.streamlet import Monoid, count, distinct, max_, mean, min_, monoid, sliding, sum_, top_k, tumbling
 from heronry.streamlet.compare import close
-from heronry.streamlet.monoid import by_name, check_laws, semigroup
+from heronry.streamlet.monoid import builtin_monoid, check_laws, monoid_of_function
 from heronry.streamlet.sketch import DistinctSketch
 from heronry.streamlet.windows import EventTimeError, hour_folder, to_ms
 
@@ -47,7 +47,7 @@ def test_what_is_no_monoid_is_found_out() -> None:
     with pytest.raises(AssertionError, match="zero \\+ a differs"):
         check_laws(monoid(1, operator.add), [1, 2])
     check_laws(monoid(Counter, operator.add, lift=lambda v: Counter([v])), ["a", "b", "a"])
-    check_laws(semigroup(max), [3, 1, 2])
+    check_laws(monoid_of_function(max), [3, 1, 2])
     with pytest.raises(TypeError, match="write dict without brackets"):
         monoid({}, operator.or_)
 
@@ -66,7 +66,7 @@ def test_top_k_breaks_ties_by_canonical_key() -> None:
 
 def test_built_in_ones_are_found_by_name() -> None:
     for tried in BUILTIN:
-        again = by_name(str(tried.builtin), dict(tried.parameters))
+        again = builtin_monoid(str(tried.builtin), dict(tried.parameters))
         packed = tried.pack(tried.folded([3, 1, 2]))
         assert close(again.finish(again.unpack(packed)), tried.finish(tried.folded([3, 1, 2])))
 

@@ -32,11 +32,11 @@ from heronry.streamlet import (
     view,
 )
 from heronry.streamlet.decoding import read_all
-from heronry.streamlet.monoid import by_name
+from heronry.streamlet.monoid import builtin_monoid
 from heronry.streamlet.online.compile import compile_program
-from heronry.streamlet.online.locate import PATHS, find
-from heronry.streamlet.online.stages import StageKind, stages_of
-from heronry.streamlet.online.state import Entry, ReduceState, identity
+from heronry.streamlet.online.locate import PATHS, load_submitted_program
+from heronry.streamlet.online.stages import StageKind, plan_stages
+from heronry.streamlet.online.state import ReducerEntry, WindowReducerState, identity
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
@@ -45,7 +45,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NOVEL = ROOT / "examples" / "data" / "northanger_abbey.txt"
 
 
-def all_entries(state: ReduceState) -> list[Entry]:
+def all_entries(state: WindowReducerState) -> list[ReducerEntry]:
     return [entry for start in (None, *state.starts()) for entry in state.entries(start)]
 
 
@@ -62,7 +62,7 @@ def test_stages_fuse_what_runs_together() -> None:
     counts.sink(collect(), name="out")
     lines.key_by().count_by_key(name="direct").log(name="log", parallelism=1)
     a.union(c, name="u").log(name="log2")
-    stages = stages_of(builder.build())
+    stages = plan_stages(builder.build())
     assert [(s.name, s.kind, s.parallelism, s.steps) for s in stages.stages] == [
         ("numbers", StageKind.SOURCE, 2, ("numbers",)),
         ("a", StageKind.CHAIN, 2, ("a", "b")),
@@ -90,9 +90,9 @@ def test_a_program_is_found_again_with_its_paths_and_no_other(monkeypatch: pytes
     with importable(builder):
         (config, *_) = [dict(spec.config) for spec in definition_of(builder).components]
         config[PATHS] = {"s": "/elsewhere"}
-        assert next(find(config).sources()).source.path == "/elsewhere"  # type: ignore[union-attr]
+        assert next(load_submitted_program(config).sources()).source.path == "/elsewhere"  # type: ignore[union-attr]
     with importable(other), pytest.raises(TopologyError, match="is not the program that was submitted"):
-        find(config)
+        load_submitted_program(config)
 
 
 def test_a_file_url_is_a_path() -> None:
@@ -239,7 +239,7 @@ def view_rows(folder: Path) -> tuple[dict[Any, Any], dict[str, Any]]:
     head: dict[str, Any] = {}
     for file in sorted(folder.glob("online/*/*.msgpack")):
         body = msgspec.msgpack.decode(file.read_bytes())
-        tried = by_name(body["monoid"], body["parameters"])
+        tried = builtin_monoid(body["monoid"], body["parameters"])
         for key, start, packed in body.pop("rows"):
             assert str(start) == file.parent.name
             assert (key, start) not in found, "a key stands in one task's file"
@@ -308,8 +308,8 @@ KEYS = st.one_of(st.integers(), st.floats(), st.text(), st.none(), st.booleans()
 
 @given(rows=st.lists(st.tuples(st.sampled_from([0, 10, 20]), KEYS, st.integers())), data=st.data())
 def test_what_has_changed_makes_the_same_state_elsewhere(rows: list[Any], data: st.DataObject) -> None:
-    state = ReduceState(sum_(), 10)
-    kept: dict[Any, Entry] = {}
+    state = WindowReducerState(sum_(), 10)
+    kept: dict[Any, ReducerEntry] = {}
 
     def keep() -> None:
         dropped, changed = state.take_changed()
@@ -328,7 +328,7 @@ def test_what_has_changed_makes_the_same_state_elsewhere(rows: list[Any], data: 
             state.close(data.draw(st.integers(0, 20)))
         state.check()
     keep()
-    restored = ReduceState(sum_(), 10)
+    restored = WindowReducerState(sum_(), 10)
     restored.restore(kept.values(), state.closed_ms)
     assert restored.due() == []
     entries = [{(e.start, identity(e.key)): e.acc for e in all_entries(s)} for s in (state, restored)]
@@ -336,7 +336,7 @@ def test_what_has_changed_makes_the_same_state_elsewhere(rows: list[Any], data: 
 
 
 def test_keys_of_closed_windows_are_forgotten() -> None:
-    state = ReduceState(sum_(), 10)
+    state = WindowReducerState(sum_(), 10)
     for start in range(0, 1000, 10):
         state.add(start, ("k", start), 1)
         state.add(start, ("all",), 1)
@@ -347,11 +347,11 @@ def test_keys_of_closed_windows_are_forgotten() -> None:
 
 
 def test_closed_windows_take_nothing_more() -> None:
-    state = ReduceState(sum_(), 10, 5)
+    state = WindowReducerState(sum_(), 10, 5)
     assert state.add(0, "a", 1)
     assert state.close(14) == []
     assert state.add(0, "a", 1)
-    assert state.close(15) == [(0, [Entry(0, "a", 2)])]
+    assert state.close(15) == [(0, [ReducerEntry(0, "a", 2)])]
     assert not state.add(0, "a", 1)
     assert state.add(1, "a", 1)
     assert state.close(12) == []

@@ -13,10 +13,10 @@ from heron_runtime.model.keys import encode
 from heronry import TopologyError
 from heronry.streamlet import Builder, Context, Process, collect, tumbling, view
 from heronry.streamlet.errors import StepFailed
-from heronry.streamlet.online.process_state import ProcessState, kept_of
-from heronry.streamlet.online.state import Entry
+from heronry.streamlet.online.process_state import ProcessReducerState, kept_of
+from heronry.streamlet.online.state import ReducerEntry
 from heronry.streamlet.online.watermark import FOREVER
-from heronry.streamlet.process import MOST_ALONE, Memory, handlers_of
+from heronry.streamlet.process import MOST_ALONE, KeyMemory, handlers_of
 from heronry.streamlet.reference import run
 
 Record = tuple[str, int, int]  # key, ms, value
@@ -71,10 +71,10 @@ def test_online_state_comes_to_what_the_reference_says() -> None:
         records = drawn(draw)
         records.sort(key=lambda record: record[1] + draw.randrange(12))
         handlers, pack, unpack = handlers_of(Visits), *kept_of("told")
-        state, kept = ProcessState("told", handlers, 12), dict[Any, dict[Any, Any]]()
+        state, kept = ProcessReducerState("told", handlers, 12), dict[Any, dict[Any, Any]]()
         out: list[Any] = []
 
-        def shown(closed: list[tuple[int, list[Entry]]], out: list[Any] = out) -> None:
+        def shown(closed: list[tuple[int, list[ReducerEntry]]], out: list[Any] = out) -> None:
             out += [entry.acc.record for _, entries in closed for entry in entries]
             assert all(entry.start == entry.acc.time_ms for _, entries in closed for entry in entries)
 
@@ -91,8 +91,10 @@ def test_online_state_comes_to_what_the_reference_says() -> None:
                 for entry in changed:
                     kept.setdefault(entry.key, {})[entry.start] = pack(entry.acc)
                 state.check()
-                closed_ms, state = state.closed_ms, ProcessState("told", handlers, 12)
-                rows = [Entry(start, name, unpack(acc)) for name, own in kept.items() for start, acc in own.items()]
+                closed_ms, state = state.closed_ms, ProcessReducerState("told", handlers, 12)
+                rows = [
+                    ReducerEntry(start, name, unpack(acc)) for name, own in kept.items() for start, acc in own.items()
+                ]
                 state.restore(rows, closed_ms)
                 state.check()
         shown(state.close(FOREVER))
@@ -202,7 +204,7 @@ def test_a_timer_without_a_handler_is_named() -> None:
 def test_a_state_that_pickle_does_not_take_is_named() -> None:
     pack, _ = kept_of("told")
     with pytest.raises(TypeError, match=r"step 'told': a state cannot be kept.*plain values"):
-        pack(Memory(lambda: None))
+        pack(KeyMemory(lambda: None))
 
 
 def yielding(context: Context, record: Any) -> Any:

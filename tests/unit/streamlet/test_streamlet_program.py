@@ -173,11 +173,11 @@ def test_every_fault_is_told_at_once() -> None:
 def test_cycles_and_missing_inputs_of_a_program_made_by_hand() -> None:
     source = SourceStep("s", SEQUENCE)
     loop = (MapStep("a", Ref("b"), abs), MapStep("b", Ref("a"), abs), SinkStep("out", Ref("b"), collect()))
-    from heronry.streamlet.check import problems_of
+    from heronry.streamlet.check import validate_program
 
-    (problem,) = (p for p in problems_of(Program("p", (source, *loop))) if "cycle" in p)
+    (problem,) = (p for p in validate_program(Program("p", (source, *loop))) if "cycle" in p)
     assert problem.startswith("step 'a' reads 'b', which comes behind it")
-    gone = problems_of(Program("p", (source, SinkStep("out", Ref("sss"), collect()))))
+    gone = validate_program(Program("p", (source, SinkStep("out", Ref("sss"), collect()))))
     assert "step 'out' reads 'sss', which is not there" in gone[0]
 
 

@@ -30,7 +30,7 @@ from data_pipeline.core.render import to_pickle
 from data_pipeline.core.runner import Runner
 from heronry import TopologyError
 from heronry.streamlet import Builder, collect, files, sequence, to_files
-from heronry.streamlet.conform import Conform, SchemaError
+from heronry.streamlet.conform import RecordConverter, SchemaError
 from heronry.streamlet.layout import cell
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
@@ -82,8 +82,8 @@ TRY = settings(
 )  # fmt: skip
 
 
-def of(kind: str, **more: Any) -> Conform:
-    return Conform(RecordSchema("one", (FieldType("v", kind, **more),)))
+def of(kind: str, **more: Any) -> RecordConverter:
+    return RecordConverter(RecordSchema("one", (FieldType("v", kind, **more),)))
 
 
 @TRY
@@ -189,7 +189,7 @@ def test_what_is_absent_is_the_default_or_none_or_refused(kind: str, optional: b
             assert "field 'v' is ''" in refusal(one, empty)
 
 
-def refusal(one: Conform, record: Any) -> str:
+def refusal(one: RecordConverter, record: Any) -> str:
     try:
         return f"made {one(record)}"
     except SchemaError as error:
@@ -285,15 +285,15 @@ class Pair(NamedTuple):
 def test_the_record_the_fields_and_the_reasons_are_named() -> None:
     schema = RecordSchema("Order", (FieldType("n", "int"), FieldType("price", "float", optional=True)))
     with pytest.raises(SchemaError) as refused:
-        Conform(schema)({"N": 1, "price": 2**53 + 1})
+        RecordConverter(schema)({"N": 1, "price": 2**53 + 1})
     assert str(refused.value) == (
         "the record does not fit Order: field 'n' is missing; did you mean 'N'?; field 'price' is 9007199254740993, an "
         "int that no float equals"
     )
-    assert Conform(schema)(Pair("7")) == {"n": 7, "price": None}
+    assert RecordConverter(schema)(Pair("7")) == {"n": 7, "price": None}
     for record in (7, "text", [1], None):
         with pytest.raises(SchemaError, match="has no named fields for Order"):
-            Conform(schema)(record)
+            RecordConverter(schema)(record)
 
 
 @dataclass

@@ -10,8 +10,8 @@ import pytest
 
 from heronry import TopologyError
 from heronry.streamlet import Builder, Windowed, collect, count, monoid, session, view
-from heronry.streamlet.online.session_state import SessionState
-from heronry.streamlet.online.state import Entry
+from heronry.streamlet.online.session_state import SessionReducerState
+from heronry.streamlet.online.state import ReducerEntry
 from heronry.streamlet.reference import run
 from heronry.streamlet.sessions import Session, SessionTable, put
 
@@ -54,11 +54,11 @@ class Task:
         self._wait_ms = wait_ms
         self.state = self.begin()
         self.kept: dict[tuple[Any, int], Any] = {}
-        self.shown: list[Entry] = []
+        self.shown: list[ReducerEntry] = []
         self.late: list[Any] = []
 
-    def begin(self) -> SessionState:
-        return SessionState(WORDS, GAP, self._wait_ms)
+    def begin(self) -> SessionReducerState:
+        return SessionReducerState(WORDS, GAP, self._wait_ms)
 
     def add(self, key: Any, times: list[int]) -> None:
         rows = [(key, first, (last, tuple(range(number)))) for first, last, number in truth(times)]
@@ -76,7 +76,7 @@ class Task:
     def restore(self) -> None:
         self.checkpoint()
         closed_ms, self.state = self.state.closed_ms, self.begin()
-        self.state.restore([Entry(start, key, acc) for (key, start), acc in self.kept.items()], closed_ms)
+        self.state.restore([ReducerEntry(start, key, acc) for (key, start), acc in self.kept.items()], closed_ms)
         assert self.state.due() == []
 
 

@@ -15,7 +15,7 @@ from online_world import OnlineWorld, definition_of, importable
 from heronry.connect.marks import Marks, OutputIsGone
 from heronry.streamlet import Builder, sequence, to_files
 from heronry.streamlet.online.stage_bolt import StageBolt
-from heronry.streamlet.online.staging import Staging
+from heronry.streamlet.online.staging import StagingFolder
 
 LIFE = 1_700_000_000_000
 # What happens to one task's output: a checkpoint that writes something or nothing, a commit that dies on its way (after
@@ -23,7 +23,7 @@ LIFE = 1_700_000_000_000
 STEPS = st.lists(st.sampled_from(["write", "nothing", "half", "marked", "again", "restart"]), max_size=20)
 
 
-def prepared(staging: Staging, number: int, task: int = 7) -> str:
+def prepared(staging: StagingFolder, number: int, task: int = 7) -> str:
     staging.file(f"{task}-{number}.json").write_text("[]")
     token = f"1-{number}-{task}-ab"
     assert staging.prepare(token)
@@ -36,21 +36,21 @@ def test_a_commit_that_comes_again_finds_its_mark_and_one_whose_output_is_gone_d
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        staging = Staging(root, "out", 0, 1, LIFE)
+        staging = StagingFolder(root, "out", 0, 1, LIFE)
         done: list[str] = []
         for number, step in enumerate(steps, 1):
             if step == "restart":
-                staging = Staging(root, "out", 0, 1, LIFE)
+                staging = StagingFolder(root, "out", 0, 1, LIFE)
             elif step == "again" and done:
                 staging.commit(done[-1], certain=True)
             elif step != "nothing":
                 token = prepared(staging, number)
                 if step == "half":  # its files are there, the folder waits
                     (root / f".out-{token}" / f"7-{number}.json").rename(root / f"7-{number}.json")
-                    staging = Staging(root, "out", 0, 1, LIFE)
+                    staging = StagingFolder(root, "out", 0, 1, LIFE)
                 staging.commit(token, certain=True)
                 if step == "marked":  # the process dies before anybody hears of it
-                    staging = Staging(root, "out", 0, 1, LIFE)
+                    staging = StagingFolder(root, "out", 0, 1, LIFE)
                 done.append(token)
                 staging.commit(token, certain=True)
         assert sorted(root.glob("*.json")) == sorted(root / f"7-{token.split('-')[1]}.json" for token in done)
@@ -58,7 +58,7 @@ def test_a_commit_that_comes_again_finds_its_mark_and_one_whose_output_is_gone_d
         assert staging.prepared() == []
         token = prepared(staging, len(steps) + 1)
         if elsewhere:
-            staging = Staging(root / "of another host", "out", 0, 1, LIFE)
+            staging = StagingFolder(root / "of another host", "out", 0, 1, LIFE)
         else:
             shutil.rmtree(root / f".out-{token}")
         with pytest.raises(OutputIsGone, match=rf"'out': what task 7 has written for checkpoint {len(steps) + 1}"):
@@ -66,21 +66,21 @@ def test_a_commit_that_comes_again_finds_its_mark_and_one_whose_output_is_gone_d
 
 
 def test_marks_are_of_a_task_and_of_one_life(tmp_path: Path) -> None:
-    first = Staging(tmp_path, "out", 0, 2, LIFE)
+    first = StagingFolder(tmp_path, "out", 0, 2, LIFE)
     first.commit(prepared(first, 9), certain=True)
     with pytest.raises(OutputIsGone):
-        Staging(tmp_path, "out", 1, 2, LIFE).commit("1-9-8-ab", certain=True)
+        StagingFolder(tmp_path, "out", 1, 2, LIFE).commit("1-9-8-ab", certain=True)
     with pytest.raises(OutputIsGone):
-        Staging(tmp_path, "out-x", 0, 2, LIFE).commit("1-9-7-ab", certain=True)
+        StagingFolder(tmp_path, "out-x", 0, 2, LIFE).commit("1-9-7-ab", certain=True)
     first.commit("1-8-7-ab", certain=True)
-    second = Staging(tmp_path, "out", 0, 2, LIFE + 1)  # a namesake begins
+    second = StagingFolder(tmp_path, "out", 0, 2, LIFE + 1)  # a namesake begins
     with pytest.raises(OutputIsGone):
         second.commit("1-8-7-ab", certain=True)
     assert list(tmp_path.glob(".out-done-*")) == []
 
 
 def test_a_mark_that_was_followed_by_another_one_goes_and_no_newer_one(tmp_path: Path) -> None:
-    first = Staging(tmp_path, "out", 0, 2, LIFE)
+    first = StagingFolder(tmp_path, "out", 0, 2, LIFE)
     first.commit(prepared(first, 8), certain=True)
     (older,) = tmp_path.glob(".out-done-*")
     kept = older.with_name("aside")
@@ -97,7 +97,7 @@ def test_a_mark_that_was_followed_by_another_one_goes_and_no_newer_one(tmp_path:
     (tmp_path / "later").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Marks, "middles", and_another_task_commits)
-        Staging(tmp_path, "out", 1, 2, LIFE)
+        StagingFolder(tmp_path, "out", 1, 2, LIFE)
     left = sorted(path.name for path in tmp_path.glob(".out-done-*"))
     assert left == [f".out-done-{LIFE}-1-10-7-ab", f".out-done-{LIFE}-1-9-7-ab"]
 

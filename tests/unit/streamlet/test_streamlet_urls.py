@@ -26,7 +26,7 @@ from heronry.streamlet import Builder, files, to_files
 from heronry.streamlet.decoding import Decoder, read_all
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.packed import ReadError
-from heronry.streamlet.reading import Piece, list_files, listing_of, missing, open_reader
+from heronry.streamlet.reading import FilePiece, list_files, listing_of, missing, open_reader
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from heronry.streamlet.trees import tree_of
@@ -75,7 +75,7 @@ def lines(draw: random.Random, form: str) -> bytes:
     return (f"n{ends}{body}" if form == "csv" else body + draw.choice(["", "not whole"])).encode()
 
 
-def pieces(source: FileSource, size: int) -> list[tuple[str, Piece]]:
+def pieces(source: FileSource, size: int) -> list[tuple[str, FilePiece]]:
     """Each by a reader of its own, which begins where the one before has ended, as after a restore."""
     found = []
     with closing(tree_of(source)) as tree:

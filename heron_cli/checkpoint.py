@@ -115,7 +115,7 @@ def restore(
 ) -> None:
     """Restore all tasks of a topology from its last complete checkpoint or an older one, also after it has failed.
 
-    Checkpoints behind an older one are struck off.
+    Checkpoints newer than the chosen one are deleted.
     """
     cluster, address = cluster_at(place)
     with cluster.session(), spinner(f"asking the topology master of {name}") as progress:

@@ -157,7 +157,7 @@ def move(
         int, typer.Argument(metavar="CONTAINER", min=1, help="Number of the container in `heron status`.")
     ],
     host: Annotated[
-        str | None, typer.Argument(metavar="[HOST]", help="Target host, on clusters that place by host.")
+        str | None, typer.Argument(metavar="[HOST]", help="Not supported: the scheduler chooses the host.")
     ] = None,
     dry_run: DryRun = False,
     timeout: Timeout = 120.0,

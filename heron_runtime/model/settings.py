@@ -78,7 +78,7 @@ class Keys:
         "with EFFECTIVELY_ONCE, to find mistakes: a checkpoint fails where a value of self.keyed was changed by a "
         "reference kept beyond its call; costs a pickle of all values at each checkpoint")
     TOPOLOGY_UPDATE_DRAIN_SECS = _row("topology.update.drain.secs", float, 10.0,
-        "without EFFECTIVELY_ONCE: spouts are silent at most so long before an update that takes tasks away, until "
+        "without EFFECTIVELY_ONCE: longest pause of spouts before an update that removes tasks, until "
         "nothing is on its way to them; 0: not at all", "s", 0, 600)
     TOPOLOGY_MAX_SPOUT_PENDING = _row("topology.max.spout.pending", int, 20_000,
         "tracked tuples a spout task may have in flight", "tuples", 1, 10_000_000, component=True)
@@ -167,15 +167,15 @@ class Keys:
     HERON_LIVENESS_KILL_ALWAYS_SECS = _row("heron.liveness.kill.always.secs", float, 120.0,
         "without heartbeat this long: killed in any case", "s", 0.1)
     HERON_RESTART_BACKOFF_MIN_MS = _row("heron.restart.backoff.min.ms", int, 100,
-        "the first restart is at once; delay before the second in a row", "ms", 0)
+        "delay before the second restart in a row; the first restart is immediate", "ms", 0)
     HERON_RESTART_BACKOFF_MAX_MS = _row("heron.restart.backoff.max.ms", int, 10_000,
         "longest delay between restarts", "ms", 0)
     HERON_RESTART_RESET_SECS = _row("heron.restart.reset.secs", float, 60.0,
-        "a process that lived this long starts afresh with the shortest delay", "s", 0)
+        "a process that lived this long starts again with the shortest delay", "s", 0)
     HERON_MASTER_LEASE_SECS = _row("heron.master.lease.secs", float, 10.0,
         "a stream manager silent this long is lost to the master", "s", 0.2)
     HERON_STREAMMGR_PARTITION_LEASE_SECS = _row("heron.streammgr.partition.lease.secs", float, 30.0,
-        "without master and peers this long: spouts pause", "s", 0.2)
+        "spouts pause if their container hears neither topology master nor peers for so long", "s", 0.2)
     HERON_STREAMMGR_ACK_BUCKETS = _row("heron.streammgr.ack.buckets", int, 3,
         "buckets of the rotating map; expiry lies in T to T(1+1/(n-1))", "", 2, 100)
     HERON_STREAMMGR_UPLOAD_WINDOW_BYTES = _row("heron.streammgr.upload.window.bytes", int, 4 * MiB,
@@ -196,14 +196,14 @@ class Keys:
     HERON_HISTORY_ENABLED = _row("heron.history.enabled", bool, False,
         "keep metrics and what happened as Parquet, also after the kill (wants pyarrow where the containers run)")
     HERON_HISTORY_FOLDER = _row("heron.history.folder", str, None,
-        "where the history is kept, a folder that all containers see (default: history/ of the home; clusters docker "
-        "and swarm have none)")
+        "where the history is kept, a folder that all containers see (default: history/ of the home on clusters local "
+        "and slurm; required on others)")
     HERON_HISTORY_FILE_SECS = _row("heron.history.file.secs", float, 300.0,
-        "each container adds a file so often, and sooner at first", "s", 1, 86_400)
+        "interval of new files of a container; shorter at the start", "s", 1, 86_400)
     HERON_HISTORY_MAX_BYTES = _row("heron.history.max.bytes", int, 256 * MiB,
-        "rows of ten seconds a container keeps; the oldest files go", "bytes", 1024)
+        "limit of the raw rows (10 s) of a container; the oldest files are removed", "bytes", 1024)
     HERON_HISTORY_KEEP_DAYS = _row("heron.history.keep.days", int, 14,
-        "rows of ten seconds are kept so long", "days", 1, 10_000)
+        "age at which raw rows (10 s) are removed", "days", 1, 10_000)
     HERON_LOGGING_MAXIMUM_SIZE_MB = _row("heron.logging.maximum.size.mb", int, 100,
         "size at which a log file is rotated", "MiB", 1)
     HERON_LOGGING_MAXIMUM_FILES = _row("heron.logging.maximum.files", int, 5, "rotated log files kept", "files", 1)
@@ -215,8 +215,8 @@ class Keys:
     HERON_INSTANCE_FORK = _row("heron.instance.fork", bool, True,
         "fork instances from a prepared process instead of starting each from nothing")
     HERON_USER_CODE_USER = _row("heron.user.code.user", str, None,
-        "run instances as this user, who cannot read the topology's key; wants a Heronry that is root (clusters docker "
-        "and swarm: heronry-code, always)")
+        "run instances as this user, who cannot read the topology's key; requires Heronry to run as root (clusters "
+        "docker and swarm: heronry-code, always)")
     HERON_VOLUME_FOLDER = _row("heron.volume.folder", str, None,
         "folder that containers share and whose size they watch (cluster docker: the topology's volume, always)")
     HERON_SCHEDULER = _row("heron.scheduler", str, "local",

@@ -125,7 +125,7 @@ def _not_believed(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in _OTHER_NAME:
         return f"shows a certificate for another name ({error.verify_message}): write its own in the store's URL"
     return (
-        f"shows a certificate that nobody vouches for ({error.verify_message}): it is not the cluster's server, "
+        f"shows a certificate signed by an unknown authority ({error.verify_message}): it is not the cluster's server, "
         "or `ca-file` in the credential file does not hold the authority that signed its certificate"
     )
 

@@ -183,7 +183,7 @@ def test_a_topology_believes_whom_its_operator_believes(secure: TlsServer, root:
 def test_who_is_not_the_server_hears_no_password(start: Start, root: str, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     for shows, said in (
-        (OTHERS.issue(HERE), "nobody vouches for .*`ca-file`"),
+        (OTHERS.issue(HERE), "signed by an unknown authority .*`ca-file`"),
         (OURS.issue(HERE, days=-1), "has expired: give the server a new one"),
         (OURS.issue("127.0.0.2"), "certificate for another name .*write its own in the store's URL"),
     ):

@@ -196,8 +196,8 @@ class Keys:
     HERON_HISTORY_ENABLED = _row("heron.history.enabled", bool, False,
         "keep metrics and what happened as Parquet, also after the kill (wants pyarrow where the containers run)")
     HERON_HISTORY_FOLDER = _row("heron.history.folder", str, None,
-        "where the history is kept, a folder that all containers see (default: history/ of the home; clusters docker "
-        "and swarm have none)")
+        "where the history is kept, a folder that all containers see (default: history/ of the home; "
+        "required on the clusters docker and swarm)")
     HERON_HISTORY_FILE_SECS = _row("heron.history.file.secs", float, 300.0,
         "each container adds a file so often, and sooner at first", "s", 1, 86_400)
     HERON_HISTORY_MAX_BYTES = _row("heron.history.max.bytes", int, 256 * MiB,

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.task import ExecutorSetup
 from heron_runtime.model.ids import KEY_GROUPS, root_base
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -40,7 +40,7 @@ from heron_runtime.model.topology import (
     StreamSchema,
     TopologyDefinition,
 )
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.data import Frame, Verdict
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.hooks import TaskHook
@@ -222,10 +222,10 @@ def make_plan(tracked: bool, sinks: int, emits: bool) -> PhysicalPlan:
     return PhysicalPlan(PlanVersion(1, 1), 1, topology, packing, (), tables)
 
 
-def make_setup(component: Any, plan: PhysicalPlan, task: int) -> Setup:
+def make_setup(component: Any, plan: PhysicalPlan, task: int) -> ExecutorSetup:
     """A production set-up without a shell."""
     telemetry = Telemetry(plan.component_of(task), "x", 1, task, 1)
-    return Setup(component, plan, task, 1, np.random.default_rng(1), telemetry, time.monotonic, time.time)
+    return ExecutorSetup(component, plan, task, 1, np.random.default_rng(1), telemetry, time.monotonic, time.time)
 
 
 def spout_round(spout: type[Spout], tracked: bool) -> Callable[[int], None]:

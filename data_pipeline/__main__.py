@@ -26,8 +26,7 @@ from typing import TextIO
 import psutil
 
 from data_pipeline.shell.spoken import heard
-from heron_runtime.failures import Failure, Unavailable
-from heron_runtime.net.foreign import translate
+from heron_runtime.failures import Failure, Unavailable, to_failure
 from heron_runtime.process import EXIT_PARENT_GONE
 
 TEMPORARY = "heronry-spark-"  # how folders of jobs begin
@@ -166,7 +165,7 @@ def _known(error: Exception) -> Failure:
         return Failure(str(found), "Mend the function, or leave such records out.", [found.traceback])
     if "JAVA_GATEWAY_EXITED" in str(error):
         return Unavailable("Java did not start", "Install Java 17 or newer (deploy/java-setup), or set JAVA_HOME.")
-    known = translate(error)
+    known = to_failure(error)
     if known is not None:
         return known
     if _is_sparks(error):

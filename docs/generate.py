@@ -16,23 +16,23 @@ from typing import Any, cast
 
 import typer.main
 
-from heron_apiserver.shell.api import Api
-from heron_apiserver.shell.app import make_app as make_apiserver
-from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_home
-from heron_apiserver.shell.tokens import TokenBook
-from heron_cli.main import make_app as make_command
+from heron_apiserver.api_server import ApiServer
+from heron_apiserver.application import make_app as make_apiserver
+from heron_apiserver.server import ApiServerOptions, cluster_config, prepare_home, store_and_scheduler
+from heron_apiserver.tokens import TokenBook
+from heron_cli.application import make_app as make_command
 from heron_runtime import failures
-from heron_runtime.model.metrics import SECTIONS, Key, Metric
+from heron_runtime.model.metrics import SECTIONS, MetricDefinition, MetricKey
 from heron_runtime.model.settings import ALL_SETTINGS, Setting
-from heron_tracker.shell.app import make_app as make_tracker
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.application import make_app as make_tracker
+from heron_tracker.tracker import Tracker
 
 _METRIC_KEYS = {
-    Key.NONE: "",
-    Key.STREAM: "/STREAM",
-    Key.SOURCE: "/COMPONENT/STREAM",
-    Key.INSTANCE: "/INSTANCE",
-    Key.OTHER: "/…",
+    MetricKey.NONE: "",
+    MetricKey.STREAM: "/STREAM",
+    MetricKey.SOURCE: "/COMPONENT/STREAM",
+    MetricKey.INSTANCE: "/INSTANCE",
+    MetricKey.OTHER: "/…",
 }
 _SCALES = {1e-3: "ms", 1e-6: "µs", 1e-9: "ns"}
 
@@ -61,6 +61,9 @@ Every configuration key. Keys that begin with `topology.` belong to the author o
 the `config` of the topology. Where the table says *component*, a component's own `config` may set them.
 Keys that begin with `heron.` belong to the operator: set them with `--config-property KEY=VALUE`.
 Names that begin with `user.` are free for your own keys.
+
+`heronry.Config` accepts the `topology.*` keys as arguments, with underscores for dots:
+`Config(topology_stmgrs=2)`. Editors complete these names, and type checkers check their values.
 """
 
 _EXIT_CODES = """# Exit codes
@@ -73,17 +76,44 @@ server and the tracker answer for the same kind of error.
 |---|---|---|---|
 """
 
-# Base classes and classes that users meet without importing them from ``heronry``.
+_MORE_EXIT_CODES = """
+The API server also answers 401 (token missing or wrong), 408 (the request came too slowly), 413 (too
+large), 429 (too many wrong tokens) and 507 (no space). `heron` ends with 5 after 401, with 7 after 413,
+with 6 after 408 and 429, and with 1 after 507.
+
+## Servers
+
+| Exit code | Server | Meaning |
+|---|---|---|
+| 0 | API server, tracker | SIGTERM or Ctrl-C |
+| 6 | API server with `--elect` | It can no longer lead. Start it again |
+| other | API server, tracker | It did not start; the codes are those of `heron` |
+
+## Containers and their processes
+
+`heron status` shows these codes as the last error of a process.
+
+| Exit code | Meaning |
+|---|---|
+| 1 | An exception; the log has the traceback |
+| 65 | The container cannot start, for example since its package is refused |
+| 120 | The parent process is gone |
+| 121 | Another process has replaced this one |
+| 122 | The task starts again with new settings, after `heron update` |
+| 137 | SIGKILL: `docker kill`, or the memory limit (OOM). The error names the limit if it was the cause |
+| 128 + N | Signal N |
+"""
+
+# Classes that users meet without importing them from ``heronry``.
 _MORE_API = (
-    "heronry.api.tuples.TupleBatch",
+    "heronry.api.component.KeyedMapping",
+    "heronry.api.spec.ComponentDeclaration",
     "heronry.api.grouping.CustomGrouping",
-    "heronry.api.context.TopologyContext",
     "heronry.api.metrics.CountMetric",
     "heronry.api.metrics.MultiCountMetric",
     "heronry.api.metrics.GaugeMetric",
     "heronry.api.metrics.MeanMetric",
     "heronry.api.metrics.LatencyMetric",
-    "heronry.api.hooks.TaskHook",
     "heronry.api.serializer.Serializer",
 )
 
@@ -244,7 +274,7 @@ def exit_codes_page() -> str:
         for kind in kinds
         if kind.__module__ == failures.__name__
     ]
-    return _EXIT_CODES + "\n".join(rows) + "\n"
+    return _EXIT_CODES + "\n".join(rows) + "\n" + _MORE_EXIT_CODES
 
 
 def metrics_page() -> str:
@@ -261,7 +291,7 @@ def metrics_page() -> str:
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
-def _unit(metric: Metric) -> str:
+def _unit(metric: MetricDefinition) -> str:
     if metric.scale in _SCALES:
         return _SCALES[metric.scale]
     words = metric.prometheus.removesuffix("_total").split("_")
@@ -272,10 +302,10 @@ def apiserver_schema() -> dict[str, Any]:
     """Return the OpenAPI description of an API server that is never started."""
     with tempfile.TemporaryDirectory() as folder:
         home = prepare_home(Path(folder, "home"))
-        options = Options(home, cluster="local")
-        place = config_for(options, home)
-        store, scheduler = parts_of(options, place)
-        api = Api(place, store, cast(Any, scheduler), "local", TokenBook(home))
+        options = ApiServerOptions(home, cluster="local")
+        place = cluster_config(options, home)
+        store, scheduler = store_and_scheduler(options, place)
+        api = ApiServer(place, store, cast(Any, scheduler), "local", TokenBook(home))
         return make_apiserver(api).openapi()
 
 

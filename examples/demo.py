@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 import psutil
 
-from heron_cli.clusters import cluster_at
+from heron_cli.clusters import connect_cluster
 from heron_control.inspection.inspector import SINCE_THE_START
 from heron_runtime.failures import Unavailable
 from heron_runtime.launch import Launch
@@ -45,7 +45,7 @@ def metrics() -> dict[str, Any] | None:
     Asked for in this process: a new command each time would take its turn behind a topology that uses every core.
     """
     try:
-        cluster, address = cluster_at("local")
+        cluster, address = connect_cluster("local")
         found = cluster.metrics(address, NAME, "", SINCE_THE_START, ())
     except (Unavailable, grpc.RpcError):
         return None

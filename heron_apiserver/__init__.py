@@ -1,1 +1,1 @@
-"""Accepts submissions for a cluster, keeps the uploads, and drives the scheduler that runs the containers."""
+"""API server of one cluster: accepts topologies over HTTP and drives the scheduler that runs their containers."""

@@ -1,4 +1,4 @@
-"""``python -m heron_apiserver``: takes topologies in and runs them until it is asked to stop."""
+"""Entry point of ``python -m heron_apiserver``: parse the options and serve until a signal arrives."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from heron_apiserver.shell.api import Bounds
-from heron_apiserver.shell.server import LOCAL, Options, serve
+from heron_apiserver.api_server import UploadLimits
+from heron_apiserver.server import LOCAL, ApiServerOptions, serve
 from heron_control.packaging.shipping import LIMITS
 from heron_control.schedulers.grants import Quota
 from heron_control.web.serving import exit_code, port
@@ -23,59 +23,61 @@ def _positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return value
 
 
-def parse(arguments: Sequence[str] | None = None) -> Options:
-    """The options of a command line. Ends the process on a mistake (exit code 2)."""
+def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
+    """Return the options of a command line. Exits with code 2 on a mistake."""
     parser = argparse.ArgumentParser(
-        prog="python -m heron_apiserver", description="Takes topologies in, packs them, and drives their scheduler."
+        prog="python -m heron_apiserver", description="Accept topologies, pack them and drive their scheduler."
     )
-    parser.add_argument("--home", type=Path, required=True, help="a folder of its own: tokens, packages, topologies")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=port, default=9000, help="0 picks a free one (default 9000)")
-    parser.add_argument("--public", action="store_true", help="allow a --host that other machines reach (no TLS here)")
+    parser.add_argument("--home", type=Path, required=True, help="exclusive folder for tokens, packages and topologies")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=port, default=9000, help="port, 0 for a free one (default: 9000)")
+    parser.add_argument("--public", action="store_true", help="allow a --host that other machines reach (without TLS)")
     parser.add_argument(
         "--scheduler",
         default=LOCAL,
         metavar="NAME",
-        help="what runs the containers: local, docker, swarm, k8s, or plugged in",
+        help="scheduler of the containers: local, docker, swarm, k8s or a plug-in (default: local)",
     )
-    parser.add_argument("--cluster", default="", help="name of the cluster (default: that of the scheduler)")
-    parser.add_argument("--state-url", default="", help="the state store (default: files in the home)")
+    parser.add_argument("--cluster", default="", help="name of the cluster (default: name of the scheduler)")
+    parser.add_argument("--state-url", default="", help="URL of the state store (default: files in the home)")
     parser.add_argument("--state-credential", default="", metavar="FILE", help="file with the store's credential")
     parser.add_argument(
         "--packages", default="", metavar="PLACE",
-        help="where packages are kept: a folder, or a URL as s3://bucket/prefix (default: the home)",
+        help="location of packages: a folder, or a URL such as s3://bucket/prefix (default: the home)",
     )  # fmt: skip
     parser.add_argument(
         "--packages-options",
         default="",
         metavar="FILE",
-        help="file with credentials and options of that URL (JSON)",
+        help="JSON file with credentials and options for the URL of --packages",
     )
-    parser.add_argument("--advertise", default="", metavar="HOST", help="where trackers reach this process")
+    parser.add_argument("--advertise", default="", metavar="HOST", help="host under which trackers reach this process")
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
-        help="a host name that requests may use beside localhost and 127.0.0.1, may be repeated",
+        help="host name that requests may use besides localhost and 127.0.0.1; may be repeated",
     )  # fmt: skip
     parser.add_argument("--max-package-mb", type=_positive, default=512, help="largest package, compressed (MiB)")
-    parser.add_argument("--max-unpacked-mb", type=_positive, default=2048, help="what a package may unpack to (MiB)")
-    parser.add_argument("--upload-seconds", type=_positive, default=900, help="longest time for a request's body")
-    parser.add_argument("--idle-seconds", type=_positive, default=30, help="longest pause within a request's body")
-    parser.add_argument("--quota-cores", type=_positive, help="cores that all topologies together may ask for")
-    parser.add_argument("--quota-ram-mb", type=_positive, help="memory that they may ask for (MiB)")
-    parser.add_argument("--quota-containers", type=_positive, help="containers they may have, with those of masters")
-    parser.add_argument("--quota-disk-mb", type=_positive, help="what they may keep in their volumes (MiB)")
+    parser.add_argument("--max-unpacked-mb", type=_positive, default=2048, help="largest package, unpacked (MiB)")
+    parser.add_argument("--upload-seconds", type=_positive, default=900, help="longest duration of a request body")
+    parser.add_argument("--idle-seconds", type=_positive, default=30, help="longest pause within a request body")
+    parser.add_argument("--quota-cores", type=_positive, help="cores that all topologies together may request")
+    parser.add_argument("--quota-ram-mb", type=_positive, help="memory that all topologies together may request (MiB)")
+    parser.add_argument(
+        "--quota-containers", type=_positive, help="containers of all topologies, including those of topology masters"
+    )
+    parser.add_argument("--quota-disk-mb", type=_positive, help="size of the volumes of all topologies (MiB)")
     parser.add_argument(
         "--elect", action="store_true",
-        help="one of several api servers with the same home and state store: stand by until elected",
+        help="run as one of several API servers with the same home and state store: stand by until elected",
     )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="log requests")
     given = parser.parse_args(arguments)
     unpacked = int(given.max_unpacked_mb * MiB)
-    bounds = Bounds(
+    upload_limits = UploadLimits(
         package_bytes=int(given.max_package_mb * MiB),
         unpacked=replace(LIMITS, total_bytes=unpacked, file_bytes=min(unpacked, LIMITS.file_bytes)),
         upload_seconds=given.upload_seconds, idle_seconds=given.idle_seconds,
@@ -86,15 +88,15 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         None if given.quota_containers is None else int(given.quota_containers),
         None if given.quota_disk_mb is None else int(given.quota_disk_mb * MiB),
     )
-    return Options(
+    return ApiServerOptions(
         given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,
-        given.public, tuple(given.allow_host), given.advertise, bounds, quota, given.elect,
+        given.public, tuple(given.allow_host), given.advertise, upload_limits, quota, given.elect,
         given.packages, given.packages_options, given.verbose,
     )  # fmt: skip
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the API server and exit with its code."""
     sys.exit(exit_code(lambda: serve(parse()), "heron_apiserver"))
 
 

@@ -1,8 +1,7 @@
-"""Requests to an api server, and what its answers mean for the command: results, or the errors of
-``heron_runtime.failures``.
+"""HTTP client of an API server, which turns responses into results or the errors of ``heron_runtime.failures``.
 
-The token goes in the Authorization header, to the server that was logged in to and nowhere else: redirects are not
-followed, and no proxy is asked for this machine's own addresses.
+The token is sent in the Authorization header to the server of the login only: redirects are not followed, and
+addresses of this machine are not requested through a proxy.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from heron_cli.console import say
-from heron_cli.credentials import Login
+from heron_cli.console import print_message
+from heron_cli.home import SavedLogin
 from heron_control.web.names import UNDONE_HEADER, is_loopback
 from heron_runtime.failures import (
     ExistsAlready,
@@ -31,9 +30,9 @@ from heronry.version import VERSION
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-LONG_SECONDS = 300.0  # what waits for containers: submit, kill, restart
-AGAIN_SECONDS = 0.5
-LEADER_SECONDS = 45.0  # until another api server leads, and has settled what the one before left
+LONG_SECONDS = 300.0  # for requests that wait for containers: submit, kill, restart
+RETRY_SECONDS = 0.5
+LEADER_SECONDS = 45.0  # longest wait until another API server leads and has recovered
 _KINDS: Mapping[int, type[Failure]] = {
     401: NotAllowed, 403: NotAllowed, 404: NotFound, 408: Unavailable, 409: ExistsAlready, 413: InvalidTopology,
     421: UsageError, 422: InvalidTopology, 429: Unavailable, 502: Unavailable, 503: Unavailable, 504: Unavailable,
@@ -41,9 +40,9 @@ _KINDS: Mapping[int, type[Failure]] = {
 
 
 class ApiClient:
-    """One server. Use it in a ``with`` block: what is asked within shares connections."""
+    """Client of one server. Requests within its ``with`` block share connections."""
 
-    def __init__(self, login: Login, name: str) -> None:
+    def __init__(self, login: SavedLogin, name: str) -> None:
         self.login = login
         self._name = name
         host = urlsplit(login.api).hostname or ""
@@ -65,61 +64,69 @@ class ApiClient:
         self._client.close()
 
     def json(self, method: str, path: str, **options: Any) -> Any:
-        """The JSON of an answer that is a success. Raises Failure."""
-        response = self.ask(method, path, **options)
+        """Send a request and return the JSON of a successful response. Raises Failure."""
+        response = self.request(method, path, **options)
         try:
             return response.json()
         except ValueError:
-            raise self._stranger(f"its answer to {path} is no JSON") from None
+            raise self._not_heronry(f"the response to {path} is not JSON") from None
 
-    def ask(self, method: str, path: str, *, again: int = 0, **options: Any) -> httpx.Response:
-        """An answer that is a success. ``again``: how often to send it anew if the connection breaks.
+    def request(self, method: str, path: str, *, retry_count: int = 0, **options: Any) -> httpx.Response:
+        """Send a request and return a successful response.
 
-        While no api server leads, nothing is done, so whatever was asked is asked again until one does. Raises Failure.
+        Without a leading API server a request has no effect, so it is sent again until one leads.
+
+        Args:
+            method: HTTP method.
+            path: Path of the URL.
+            retry_count: How often to send the request again if the connection breaks.
+            options: Further arguments of ``httpx.Client.request``.
+
+        Raises:
+            Failure: The server cannot be reached, or responds with an error.
         """
         deadline = 0.0
         while True:
             try:
                 response = self._client.request(method, path, **options)
             except httpx.TransportError as error:
-                if again > 0 and not isinstance(error, httpx.ConnectError):
-                    again -= 1
-                    time.sleep(AGAIN_SECONDS)
+                if retry_count > 0 and not isinstance(error, httpx.ConnectError):
+                    retry_count -= 1
+                    time.sleep(RETRY_SECONDS)
                     continue
-                raise self._no_answer(error) from error
+                raise self._unreachable(error) from error
             if response.is_success:
                 return response
             if response.status_code == 503 and UNDONE_HEADER in response.headers:
                 if not deadline:
-                    say("note: no api server leads at this moment; waiting until one does")
+                    print_message("note: waiting for an API server to become the leader")
                 deadline = deadline or time.monotonic() + LEADER_SECONDS
                 if time.monotonic() < deadline:
-                    time.sleep(AGAIN_SECONDS)
+                    time.sleep(RETRY_SECONDS)
                     continue
-            if again > 0 and response.headers.get("retry-after") and response.status_code in (409, 502, 503, 504):
-                again -= 1
-                time.sleep(2 * AGAIN_SECONDS)
+            if retry_count > 0 and response.headers.get("retry-after") and response.status_code in (409, 502, 503, 504):
+                retry_count -= 1
+                time.sleep(2 * RETRY_SECONDS)
                 continue
-            raise self._failure(response)
+            raise self._error_of(response)
 
-    def _no_answer(self, error: httpx.TransportError) -> Failure:
+    def _unreachable(self, error: httpx.TransportError) -> Failure:
         late = isinstance(error, httpx.TimeoutException)
-        why = "it did not answer in time" if late else str(error) or "no connection"
+        why = "no answer in time" if late else str(error) or "no connection"
         return Unavailable(
-            f"the api server {self.login.api} of {self._name} cannot be reached: {why}",
-            f"Does it run? `heron login {self._name} --api URL` changes the address.",
+            f"{self.login.api}: the API server of {self._name} cannot be reached: {why}",
+            f"Check that it runs. `heron login {self._name} --api URL` changes the address.",
         )
 
-    def _failure(self, response: httpx.Response) -> Failure:
+    def _error_of(self, response: httpx.Response) -> Failure:
         try:
-            found = response.json()
-            message, cure = str(found["message"]), str(found.get("cure") or "")
-            details, usage = [str(text) for text in found.get("details") or ()], found.get("usage") is True
+            body = response.json()
+            message, cure = str(body["message"]), str(body.get("cure") or "")
+            details, usage = [str(text) for text in body.get("details") or ()], body.get("usage") is True
         except (ValueError, KeyError, TypeError, AttributeError):
-            return self._stranger(f"it answered {response.status_code} {response.reason_phrase}")
+            return self._not_heronry(f"it responded {response.status_code} {response.reason_phrase}")
         kind = UsageError if usage else _KINDS.get(response.status_code, Failure)
         return kind(message, cure, details if len(details) > 1 else ())
 
-    def _stranger(self, why: str) -> Failure:
-        text = f"{self.login.api} is no api server of Heronry: {why}"
-        return Unavailable(text, "Is the address right, and the port?")
+    def _not_heronry(self, why: str) -> Failure:
+        return Unavailable(f"{self.login.api}: not a Heronry API server ({why})", "Check the address and the port.")

@@ -1,5 +1,5 @@
-"""``python -m heron_container``: the first process of a container."""
+"""Entry point of the first process of a container."""
 
-from heron_container.birth import main
+from heron_container.startup import main
 
 main()

@@ -1,1 +1,1 @@
-"""What decides what runs where: packaging, packing, schedulers, submission, inspection, and the web foundation."""
+"""Control plane: packages, packs, submits, updates, kills and inspects topologies."""

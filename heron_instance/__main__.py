@@ -10,7 +10,7 @@ from heron_runtime.process import parse_arguments
 
 
 def main() -> None:
-    """The process, when it is exec'ed instead of forked."""
+    """Run the instance process, when it is executed instead of forked."""
     parser = argparse.ArgumentParser(prog="python -m heron_instance")
     parser.add_argument("--component", required=True, help="name of the component")
     parser.add_argument("--task", required=True, type=int, help="task id")

@@ -113,7 +113,7 @@ def leave() -> None:
         log.warning("still in the control group of who started this process: %s", error)
 
 
-def groups_of(launch: Launch) -> dict[int, Group]:
+def groups_of(launch: Launch) -> dict[int, ControlGroup]:
     """Container to group, of those that were ever made for this submission."""
     found = {}
     for path in entries(Path(launch.runtime_dir)):
@@ -124,14 +124,14 @@ def groups_of(launch: Launch) -> dict[int, Group]:
     return found
 
 
-def group_of(launch: Launch, container: int) -> Group | None:
+def group_of(launch: Launch, container: int) -> ControlGroup | None:
     """The group of one container; None if it has none."""
     try:
         folder = Path(_record(launch, container).read_text())
     except (OSError, ValueError):
         return None
     named = folder.name == f"{PREFIX}{Path(launch.runtime_dir).name}-{container}" and _NAME.fullmatch(folder.name)
-    return Group(folder) if named and folder.is_absolute() else None
+    return ControlGroup(folder) if named and folder.is_absolute() else None
 
 
 def _record(launch: Launch, container: int) -> Path:
@@ -139,7 +139,7 @@ def _record(launch: Launch, container: int) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """A control group that may be gone already."""
 
     folder: Path

@@ -2,7 +2,7 @@
 
 Whoever runs as another user, without capabilities, cannot read files of mode 0400, signal, trace or look into processes
 of ours: neither secret, key nor credential of its topology is within its reach. Heronry needs the right to change users
-for it: it is root, or has CAP_SETUID, CAP_SETGID and CAP_KILL (``heron_runtime.kernel``).
+for it: it is root, or has CAP_SETUID, CAP_SETGID and CAP_KILL (``heron_runtime.linux``).
 
 What both sides use belongs to us and to the group of that user: folders that instances pass through, their heartbeat
 files, the stream manager's socket, the folders that user code may write to. Those have the sticky bit, so that nobody
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from heron_runtime.failures import NotAllowed, UsageError
-from heron_runtime.kernel import CHANGE_USER, capabilities
+from heron_runtime.linux import CHANGE_USER, capabilities
 from heron_runtime.model.settings import Keys, setting
 
 PASSED_THROUGH = 0o710

@@ -107,8 +107,8 @@ PACKING = ExtensionPoint(
     "heronry.packing",
     "where `heron submit` runs and, for a cluster behind an api server, there, too",
     {
-        "round_robin": "heron_control.packing.round_robin:pack_round_robin",
-        "first_fit_decreasing": "heron_control.packing.first_fit_decreasing:pack_first_fit_decreasing",
+        "round_robin": "heron_control.packing.algorithms:pack_round_robin",
+        "first_fit_decreasing": "heron_control.packing.algorithms:pack_first_fit_decreasing",
     },
 )
 

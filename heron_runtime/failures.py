@@ -1,14 +1,15 @@
-"""What a command can end with, or a server answer: one exception for each exit code; every error of Heronry carries its
-own, and the HTTP status.
+"""Failures: exceptions with an exit code and an HTTP status, and the translation of foreign errors into them.
 
-A failure has a message (what is wrong), perhaps a cure (what to do) and details (a traceback of the user's code, the
-last lines of a log). No Python traceback is shown unless ``--verbose`` asks for it. The errors of other parts derive
-from the kind that they are; ``heron_runtime.net.foreign`` says what those mean that are not ours.
+A failure has a message (what is wrong), perhaps a cure (what to do) and details (a traceback of user code, the last
+lines of a log). A Python traceback is shown only with `--verbose`. Errors of other packages derive from the kind that
+they are.
 """
 
 from __future__ import annotations
 
 import difflib
+import errno
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 
@@ -116,3 +117,41 @@ def users_traceback(error: BaseException, is_own: Callable[[str], bool]) -> str:
         part.stack = traceback.StackSummary.from_list([frame for frame in part.stack if not is_own(frame.filename)])
         part = part.__cause__ or (None if part.__suppress_context__ else part.__context__)
     return "".join(whole.format())
+
+
+def to_failure(error: BaseException) -> Failure | None:
+    """Return `error` as a Failure, or None if its kind is unknown. Knows failures, gRPC and the operating system."""
+    if isinstance(error, Failure):
+        return error
+    if "grpc" in sys.modules and (failure := _from_rpc(error)) is not None:
+        return failure
+    return _from_os(error) if isinstance(error, OSError) else None
+
+
+def _from_rpc(error: BaseException) -> Failure | None:
+    grpc = sys.modules["grpc"]  # not imported: instances import this module and do without gRPC
+    if not isinstance(error, grpc.RpcError):
+        return None
+    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    detail = (error.details() if isinstance(error, grpc.Call) else "") or code.name
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return Unavailable(f"no answer: {detail}", "Look at `heron status`; try again in a few seconds.")
+    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return NotAllowed(f"refused: {detail}")
+    if code is grpc.StatusCode.NOT_FOUND:
+        return NotFound(detail)
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return UsageError(detail)
+    return Failure(f"{code.name.lower().replace('_', ' ')}: {detail}")
+
+
+def _from_os(error: OSError) -> Failure:
+    name = f"{error.filename}: " if error.filename else ""
+    text = f"{name}{error.strerror or error}"
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return NotAllowed(text, "Make it writable, or set HERONRY_HOME to another folder.")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Failure(text, "The disk is full or the quota used up: free some space.")
+    if isinstance(error, FileNotFoundError):
+        return NotFound(text)
+    return Failure(text)

@@ -15,8 +15,8 @@ from heron_runtime.model.history import (
     RAW,
     SUFFIX,
     TAKEN,
-    About,
-    Place,
+    SubmissionPath,
+    TopologySummary,
     covering,
     date_of,
     day_folder,
@@ -27,22 +27,22 @@ _DAY = day_folder("")
 FAR_MS = 4_102_444_800_000  # the year 2100
 
 
-def read_about(folder: Path) -> About | None:
+def read_about(folder: Path) -> TopologySummary | None:
     """What is known of the topology; None where nothing is yet, or the file is damaged."""
     try:
-        return About.from_json((folder / ABOUT).read_text())
+        return TopologySummary.from_json((folder / ABOUT).read_text())
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def places(root: Path) -> Iterator[Place]:
+def places(root: Path) -> Iterator[SubmissionPath]:
     """Every submission that has a history below ``root``, in order of their names."""
     found = [root]
     for _ in range(5):
         found = [below for folder in found for below in entries(folder) if not below.name.startswith(".")]
     for folder in found:
         if folder.is_dir():
-            yield Place(*folder.parts[-5:])
+            yield SubmissionPath(*folder.parts[-5:])
 
 
 def dates(folder: Path) -> list[str]:

@@ -27,7 +27,7 @@ _DOING = _BEAT.size + _LENGTH.size  # where the words begin
 DOING_BYTES = SLOT_BYTES - _DOING
 
 
-class Phase(IntEnum):
+class ProcessPhase(IntEnum):
     """What the process says of itself."""
 
     NONE = 0
@@ -35,10 +35,10 @@ class Phase(IntEnum):
     RUNNING = 2
 
 
-_PHASES = frozenset(Phase)
+_PHASES = frozenset(ProcessPhase)
 
 
-class Slots:
+class HeartbeatReader:
     """The container's view: makes the files in ``folder``, which is its own, and reads them."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,13 +56,13 @@ class Slots:
         os.ftruncate(self._open[slot], SLOT_BYTES)
         return path
 
-    def read(self, slot: int) -> tuple[int, Phase]:
+    def read(self, slot: int) -> tuple[int, ProcessPhase]:
         """(beat number, phase) of a slot; no beat where there is no file."""
         data = self._read(slot)
         if len(data) < SLOT_BYTES:
-            return 0, Phase.NONE
+            return 0, ProcessPhase.NONE
         beat, phase = _BEAT.unpack_from(data)
-        return beat, Phase(phase) if phase in _PHASES else Phase.NONE
+        return beat, ProcessPhase(phase) if phase in _PHASES else ProcessPhase.NONE
 
     def doing(self, slot: int) -> str:
         """What the process of this slot has been doing for long; "" if there is nothing to say."""
@@ -88,7 +88,7 @@ class Slots:
             os.close(descriptor)
 
 
-class Beat:
+class HeartbeatWriter:
     """A process's own file. Raises OSError when it is not there."""
 
     def __init__(self, path: Path) -> None:
@@ -99,7 +99,7 @@ class Beat:
             os.close(descriptor)
         self._number = 0
 
-    def beat(self, phase: Phase, doing: str = "") -> None:
+    def beat(self, phase: ProcessPhase, doing: str = "") -> None:
         """I am alive, this is my phase, and this is what I have been doing for long."""
         self._number += 1
         words = doing.encode()[:DOING_BYTES]

@@ -2,7 +2,7 @@
 
 User code may start others, and these may daemonise: fork twice, begin a session, close every descriptor, change the
 folder, become another program with an empty environment. One thing they cannot leave is their descent. Whoever called
-``heron_runtime.kernel.adopt_orphans`` becomes their parent when their own one ends:
+``heron_runtime.linux.become_subreaper`` becomes their parent when their own one ends:
 
 * an instance, of what it has started: a daemon lives as long as the instance that wanted it;
 * the zygote, of what an instance left; then heron_container, when the zygote has died; then heron_scheduler.

@@ -15,16 +15,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import setproctitle
 
-from heron_runtime.kernel import hide
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import Beat, Phase
+from heron_runtime.linux import set_hidden
+from heron_runtime.liveness import HeartbeatWriter, ProcessPhase
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.handshake import KEY_BYTES
 from heron_runtime.process_stats import LoopLag
@@ -76,9 +76,9 @@ class OneLine(logging.Formatter):
 def set_up_process(title: str, level: str = "INFO", *, hidden: bool = True) -> None:
     """Title for ``ps``, logging to stderr, tracebacks on fatal signals and on SIGUSR1.
 
-    ``hidden``: other processes of this user cannot look into it (``heron_runtime.kernel.hide``).
+    ``hidden``: other processes of this user cannot look into it (``heron_runtime.linux.set_hidden``).
     """
-    hide(hidden)
+    set_hidden(hidden)
     setproctitle.setproctitle(title)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())
@@ -138,7 +138,7 @@ def watch_lifeline(lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
 
 async def beat_forever(
     arguments: ProcessArguments,
-    phase: Callable[[], Phase],
+    phase: Callable[[], ProcessPhase],
     lag: LoopLag | None = None,
     doing: Callable[[], str] = str,
 ) -> None:
@@ -149,14 +149,14 @@ async def beat_forever(
             lag.start()
         return
     lag = lag or LoopLag()
-    beat = Beat(arguments.launch.heartbeat_file(arguments.container, arguments.slot))
+    beat = HeartbeatWriter(arguments.launch.heartbeat_file(arguments.container, arguments.slot))
     interval = setting(arguments.launch.settings, Keys.HERON_HEARTBEAT_INTERVAL_MS) / 1000
     last = None
     while True:
         now = phase()
         beat.beat(now, doing())
         # A change of phase is told sooner, since `submit --wait` waits for it.
-        pause = interval if now is Phase.RUNNING and now is last else min(interval, 0.05)
+        pause = interval if now is ProcessPhase.RUNNING and now is last else min(interval, 0.05)
         lag.expect(pause)
         await asyncio.sleep(pause)
         lag.came()
@@ -169,7 +169,7 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -
         loop.add_signal_handler(number, stop)
 
 
-class Service(Protocol):
+class ServiceProcess(Protocol):
     """What a process serves. ``start`` may fail half way; ``stop`` is idempotent and ends what there is."""
 
     @property
@@ -177,7 +177,7 @@ class Service(Protocol):
         """Set when the process should end."""
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ProcessPhase:
         """For the heartbeat."""
 
     async def start(self) -> None:
@@ -187,7 +187,7 @@ class Service(Protocol):
         """End."""
 
 
-async def run_until_stopped(service: Service, arguments: ProcessArguments) -> None:
+async def run_until_stopped(service: ServiceProcess, arguments: ProcessArguments) -> None:
     """Serve until the service is stopped, by itself or by a signal. Raises what its ``start`` raises."""
     loop = asyncio.get_running_loop()
     watch_lifeline(arguments.lifeline, loop)
@@ -199,3 +199,20 @@ async def run_until_stopped(service: Service, arguments: ProcessArguments) -> No
     finally:
         await service.stop()
         beat.cancel()
+
+
+T = TypeVar("T")
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` on a uvloop event loop, which costs a fifth less per message, and return its result.
+
+    Like `asyncio.run`, but on any thread.
+
+    Raises:
+        Exception: `main` raised it.
+    """
+    import uvloop  # here, since most processes that import this module run no loop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)

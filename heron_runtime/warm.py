@@ -2,7 +2,7 @@
 
 It imports what the module will need, then waits for one line of JSON on its standard input: ``{arguments, folder,
 output}``. From then on it is ``python -m MODULE arguments…`` in that folder, with its output in that file and no input.
-End of file means that it is not needed. ``heron_runtime.commands`` has the other end.
+End of file means that it is not needed. ``heron_runtime.spawn`` has the other end.
 
 While it imports there is no garbage collection, and what was imported is left out of every later one: all of it stays.
 """

@@ -1,5 +1,5 @@
-"""``python -m heron_scheduler``: the scheduler of one topology on the local cluster."""
+"""Entry point of the scheduler of one topology on the local cluster or in a Slurm job."""
 
-from heron_scheduler.shell.main import main
+from heron_scheduler.process import main
 
 main()

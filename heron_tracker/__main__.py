@@ -1,4 +1,4 @@
-"""``python -m heron_tracker``: serves REST and the web page until it is asked to stop."""
+"""Entry point of ``python -m heron_tracker``: serve REST and the web page until a signal arrives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app.command()(tracker)
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the tracker and exit with its code."""
     sys.exit(exit_code(app, "heron_tracker"))
 
 

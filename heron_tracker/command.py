@@ -1,6 +1,6 @@
-"""The tracker's command line, one for ``python -m heron_tracker`` and ``heron tracker``.
+"""Command line of the tracker, shared by ``python -m heron_tracker`` and ``heron tracker``.
 
-FastAPI takes a moment to import, so that is left to the moment in which the tracker runs: no other command needs it.
+The server is imported only when it runs, because FastAPI takes long to import.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heron_runtime.model.ids import is_safe_name
 
 
 def tracker(
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 picks a free one.")] = 8888,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen on, 0 for a free one.")] = 8888,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     cluster: Annotated[
         list[str] | None,
@@ -26,38 +26,44 @@ def tracker(
         list[str] | None,
         typer.Option(
             "--store-credential", metavar="NAME=FILE",
-            help="A file of mode 0400 with the credential of that cluster's store; a reader's is enough.",
+            help="File of mode 0400 with a credential to read that cluster's store.",
         ),
     ] = None,
     home: Annotated[
-        Path | None, typer.Option("--home", help="Where topologies have their folders, and the local cluster is.")
+        Path | None, typer.Option("--home", help="Folder of the topologies and of the local cluster.")
     ] = None,
     history: Annotated[
-        Path | None, typer.Option("--history", help="Where histories are kept. Default: history/ of the home.")
+        Path | None, typer.Option("--history", help="Folder of histories (default: history/ in the home).")
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="Answer to this host name, too; may be repeated."),
+        typer.Option("--allow-host", metavar="NAME", help="Answer to this host name as well; may be repeated."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", metavar="FILE", help="Answer only to whoever shows a token in it.")
+        Path | None, typer.Option("--token-file", metavar="FILE", help="Require a token of this file.")
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show more, and log requests.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log requests.")] = False,
 ) -> None:  # fmt: skip
     """Serve the REST interface and the web page until Ctrl-C."""
-    from heron_tracker.shell.server import Options, serve
+    from heron_tracker.server import TrackerOptions, serve
 
-    clusters = _pairs(cluster or (), "no cluster", "Write NAME=STORE_URL, as local=files:///home/me/heronry/state.")
-    credentials = _pairs(store_credential or (), "no credential", "Write NAME=FILE, as docker=/run/secrets/reader.")
-    serve(Options(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose, token_file, history))
+    clusters = _pairs(
+        cluster or (), "not a cluster", "Write NAME=STORE_URL, such as local=files:///home/me/heronry/state."
+    )
+    credentials = _pairs(
+        store_credential or (), "not a credential", "Write NAME=FILE, such as docker=/run/secrets/reader."
+    )
+    serve(
+        TrackerOptions(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose, token_file, history)
+    )
 
 
 def _pairs(texts: Iterable[str], fault: str, cure: str) -> tuple[tuple[str, str], ...]:
-    """NAME=VALUE of each. Raises UsageError."""
-    found = []
+    """Split NAME=VALUE texts. Raises UsageError."""
+    pairs = []
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not value or not is_safe_name(name):
             raise UsageError(f"{text!r} is {fault}", cure)
-        found.append((name, value))
-    return tuple(found)
+        pairs.append((name, value))
+    return tuple(pairs)

@@ -1,6 +1,6 @@
-"""Heronry: stream processing in the design of Twitter Heron, in Python. What users import is here.
+"""Heronry: stream processing in the design of Twitter Heron, in Python. This package exports the topology API.
 
-Names are loaded when first used, so that ``import heronry`` costs nothing in the service's own processes.
+Names are loaded on first use, so that ``import heronry`` is cheap in the processes of the service.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from heronry.api.builder import TopologyBuilder
     from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
     from heronry.api.config import Config
+    from heronry.api.context import TopologyContext
     from heronry.api.dead_letters import DeadLetter
     from heronry.api.errors import TopologyError
     from heronry.api.grouping import Grouping
+    from heronry.api.hooks import TaskHook
     from heronry.api.state import Checkpoint, StatefulComponent, TwoPhaseSink
     from heronry.api.stream import Stream
     from heronry.api.topology import Topology
-    from heronry.api.tuples import Tuple
+    from heronry.api.tuples import Tuple, TupleBatch
 
 __all__ = [
     "BasicBolt",
@@ -33,10 +35,13 @@ __all__ = [
     "Spout",
     "StatefulComponent",
     "Stream",
+    "TaskHook",
     "Topology",
     "TopologyBuilder",
+    "TopologyContext",
     "TopologyError",
     "Tuple",
+    "TupleBatch",
     "TwoPhaseSink",
 ]
 
@@ -52,10 +57,13 @@ _HOME = {
     "Spout": "heronry.api.component",
     "StatefulComponent": "heronry.api.state",
     "Stream": "heronry.api.stream",
+    "TaskHook": "heronry.api.hooks",
     "Topology": "heronry.api.topology",
     "TopologyBuilder": "heronry.api.builder",
+    "TopologyContext": "heronry.api.context",
     "TopologyError": "heronry.api.errors",
     "Tuple": "heronry.api.tuples",
+    "TupleBatch": "heronry.api.tuples",
     "TwoPhaseSink": "heronry.api.state",
 }
 

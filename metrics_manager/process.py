@@ -11,13 +11,13 @@ from typing import Any
 import grpc.aio
 
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import Phase
+from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import METRICS_SERVICE
 from heron_runtime.process_stats import LoopLag
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import MetricsAck, Reports
 from metrics_manager.collection import Collection
 from metrics_manager.runner import SinkRunner, find_sinks
@@ -37,7 +37,7 @@ class MetricsManager:
     def __init__(self, launch: Launch, container: int) -> None:
         self.launch = launch
         self.container = container
-        self.phase = Phase.STARTING
+        self.phase = ProcessPhase.STARTING
         self.stopped = asyncio.Event()
         self.collection = Collection()
         self.telemetry = Telemetry("__metricsmgr__", f"metrics_manager-{container}", container, 0, time.time_ns())
@@ -71,7 +71,7 @@ class MetricsManager:
         self._sinks = [SinkRunner(name, factory, context) for name, factory in find_sinks(names).items()]
         self._lag.start()
         self._beats = asyncio.create_task(self._beat(), name="beats")
-        self.phase = Phase.RUNNING
+        self.phase = ProcessPhase.RUNNING
 
     async def stop(self) -> None:
         """Read pending reports, flush the sinks a last time, and save. Idempotent."""

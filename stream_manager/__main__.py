@@ -5,8 +5,14 @@ from __future__ import annotations
 import sys
 
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.net.loop import run_loop
-from heron_runtime.process import EXIT_REPLACED, parse_arguments, run_until_stopped, set_scheduling, set_up_process
+from heron_runtime.process import (
+    EXIT_REPLACED,
+    parse_arguments,
+    run_loop,
+    run_until_stopped,
+    set_scheduling,
+    set_up_process,
+)
 from stream_manager.shell.process import StreamManagerProcess
 
 

@@ -82,7 +82,7 @@ class World:
         write_secrets(self.place)
         self.identity = identity_in(self.place, f"{NAME}-abc")
         root.chmod(0o700)
-        self.store = open_store(self.home.store.url)
+        self.store = open_store(self.home.state_store("local").url)
         self.store.open()
         topologies.submit(self.store, definition(), packing(), execution(str(self.place)))
         self.loop = asyncio.new_event_loop()

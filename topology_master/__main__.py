@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.net.loop import run_loop
-from heron_runtime.process import parse_arguments, run_until_stopped, set_up_process
+from heron_runtime.process import parse_arguments, run_loop, run_until_stopped, set_up_process
 from heron_runtime.state import store_of
 from topology_master.shell.process import TopologyMasterProcess
 

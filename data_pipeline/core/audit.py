@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from heron_runtime.model.history import AUDIT, Event, date_of
+from heron_runtime.model.history import AUDIT, HistoryEvent, date_of
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """A line, itself the ``event.detail``. ``topology``: CLUSTER/ROLE/ENV/NAME, empty where it is about none."""
 
-    event: Event
+    event: HistoryEvent
     topology: str
 
 
@@ -40,7 +40,7 @@ def read_line(line: str) -> Written | None:
     about = f" {topology}" if topology else ""
     message = f": {found['message']}" if found.get("message") else ""
     text = f"{what}{about} by {who}{place}: {result}{message}"
-    return Written(Event(time_ms, AUDIT, 0, "", who, count, text, line), topology)
+    return Written(HistoryEvent(time_ms, AUDIT, 0, "", who, count, text, line), topology)
 
 
 def by_day(lines: Iterable[str]) -> tuple[dict[str, Counter[str]], int]:

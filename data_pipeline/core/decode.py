@@ -38,7 +38,7 @@ class Decoding:
     """How rows of one source become records. ``wants_time``: event times are needed behind it, or for the range."""
 
     step: str
-    source: Source
+    source: Source[Any]
     event_time: EventTime | None
     wants_time: bool
     from_ms: int | None = None

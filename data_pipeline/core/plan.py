@@ -108,7 +108,7 @@ class Scan:
     """A source and the unit behind it (None if only SQL reads it). Times outside [from, to) are left out."""
 
     step: str
-    source: Source
+    source: Source[Any]
     event_time: EventTime | None
     unit: Unit | None
     from_ms: int | None = None

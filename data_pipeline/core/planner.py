@@ -44,8 +44,8 @@ class Choice:
     of the step an archive sink reads. Event times outside [from_ms, to_ms) are left out.
     """
 
-    inputs: Mapping[str, FileSource] = field(default_factory=dict)
-    archive: FileSource | None = None
+    inputs: Mapping[str, FileSource[Any]] = field(default_factory=dict)
+    archive: FileSource[Any] | None = None
     from_ms: int | None = None
     to_ms: int | None = None
     sinks: frozenset[str] | None = None  # only these sinks; None: all
@@ -95,7 +95,7 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
     return replace(program, steps=tuple(_needed(_buckets(kept)))), tuple(notes)
 
 
-def _from_archive(program: Program, steps: list[Step], source: FileSource) -> list[Step]:
+def _from_archive(program: Program, steps: list[Step], source: FileSource[Any]) -> list[Step]:
     """The archived stream takes the place of the step that made it."""
     sinks = [step for step in program.sinks() if isinstance(step.sink, ArchiveSink)]
     if len(sinks) == 1:

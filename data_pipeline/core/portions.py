@@ -134,7 +134,7 @@ def former_identity(plan: Plan) -> str:
     return hashlib.blake2b(described(plan).encode(), digest_size=8).hexdigest()
 
 
-def _source(source: Source) -> list[Any]:
+def _source(source: Source[Any]) -> list[Any]:
     if isinstance(source, FileSource):
         return ["files", source.path, source.format]
     return ["server", str(source), source.fields] if isinstance(source, ServerSource) else [source.kind]

@@ -79,7 +79,7 @@ class ToAccumulator:
     """The packed accumulator of a view's row."""
 
     step: str
-    monoid: Monoid
+    monoid: Monoid[Any, Any]
 
     def __call__(self, found: Merged) -> bytes:
         """MessagePack of ``pack(accumulator)``. Raises RecordFailed."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from data_pipeline.core import stream_sinks
 from data_pipeline.core.plan import CannotPlan, Plan, Scan
@@ -80,8 +81,8 @@ def _views(program: Program) -> list[str]:
 
 def _chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | None, to_ms: int | None) -> Choice:
     """``--input-path [STEP=]URL …`` and ``--input-format`` as a choice. Raises UsageError, CannotPlan."""
-    inputs: dict[str, FileSource] = {}
-    archive: FileSource | None = None
+    inputs: dict[str, FileSource[Any]] = {}
+    archive: FileSource[Any] | None = None
     by_step = {step.name: step for step in program.sources()}
     for given in paths:
         step, url = _split(given, by_step)
@@ -152,7 +153,7 @@ def _split(given: str, by_step: Mapping[str, SourceStep]) -> tuple[str | None, s
     return None, given
 
 
-def _replaced(step: SourceStep, url: str, form: str) -> FileSource:
+def _replaced(step: SourceStep, url: str, form: str) -> FileSource[Any]:
     own = step.source
     if isinstance(own, FileSource):
         if own.partitions and form in ("text", ARCHIVE):

@@ -4,7 +4,7 @@ Theory of operation. A raw file has five minutes of a container, a rolled-up one
 one row mostly stands near each other. So files are read here, piece by piece, and each piece is added up by Arrow and
 numpy, column by column. Six rows become one before they cross to the JVM, and memory is bounded by a piece. What is
 left (rows of one key in several pieces, files, containers' lives) Spark adds up: rows are a monoid, so it does not
-matter where (``heron_runtime.model.history.Row.add``).
+matter where (``heron_runtime.model.history.MetricRow.add``).
 
 The functions travel by value, since executors on a cluster need not have Heronry for this; so they import pyarrow and
 numpy alone, where they are used.

@@ -101,7 +101,7 @@ class JoinedTask:
         """The pairs alone."""
         return [pair for batch in batches for pair in self._pairs(batch)]
 
-    def _pairs(self, batch: Any) -> list[Joined]:
+    def _pairs(self, batch: Any) -> list[Joined[Any, Any, Any]]:
         join, windowing = self.reduction.join, self.reduction.step.windowing
         assert join is not None
         assert windowing is not None

@@ -22,8 +22,8 @@ import heronry
 from data_pipeline.core.failure import user_traceback
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.shell.session import is_local
-from heron_control.packaging.find import Found, find_topology
 from heron_control.packaging.package import REQUIREMENTS, stage_package
+from heron_control.packaging.topology_lookup import LocatedTopology, find_topology
 from heronry.api.errors import PackageError, TopologyError, TopologyNotFound, UserCodeError
 from heronry.streamlet.program import Program
 
@@ -67,7 +67,7 @@ def load(file: Path, name: str | None, arguments: Sequence[str], master: str, fo
     return Loaded(program, (own, *(() if is_local(master) else (_heronry(folder, package) for package in SHIPPED))))
 
 
-def _found(entry: Path, name: str | None) -> Found:
+def _found(entry: Path, name: str | None) -> LocatedTopology:
     try:
         return find_topology(entry, name)
     except (TopologyError, TopologyNotFound, PackageError, KeyboardInterrupt):

@@ -63,7 +63,7 @@ class Tables:
         self.made, self.parts = made or {}, parts or {}
         self._numbered = numbered
         self._only = only
-        self._found: dict[tuple[FileSource, int | None, int | None] | str, _Table | None] = {}
+        self._found: dict[tuple[FileSource[Any], int | None, int | None] | str, _Table | None] = {}
 
     def read(self, scan: Scan, *, named: bool = False) -> DataFrame:
         """The raw rows of a source. ``named``: with the file of each line, or row of columns. Raises InputNotFound."""
@@ -115,7 +115,7 @@ class Tables:
             table.columns = table.rows.schema
         return {field.name: field.dataType.simpleString() for field in table.columns.fields}
 
-    def _table(self, scan: Scan, source: FileSource) -> _Table | None:
+    def _table(self, scan: Scan, source: FileSource[Any]) -> _Table | None:
         place = (source, scan.from_ms, scan.to_ms) if self._only is None else scan.step
         if place not in self._found:
             if self._only is None and is_foreign(self._spark, source):
@@ -138,14 +138,14 @@ class _Table:
     packed: Sequence[Part] = ()
 
 
-def _parts(scan: Scan, source: FileSource) -> list[Part]:
+def _parts(scan: Scan, source: FileSource[Any]) -> list[Part]:
     try:
         return parts_of(scan.step, source)
     except FileNotFoundError:
         raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {source.path}") from None
 
 
-def _open(spark: SparkSession, scan: Scan, source: FileSource, paths: list[str], numbered: bool) -> _Table | None:
+def _open(spark: SparkSession, scan: Scan, source: FileSource[Any], paths: list[str], numbered: bool) -> _Table | None:
     """The files of a source at these paths; None if there are none."""
     if not paths:
         return None
@@ -182,7 +182,7 @@ def _leaves_of(kind: Any) -> Leaves:
     return ["nested", *(leaf for part in parts for leaf in _leaves_of(part))] if parts else [kind.simpleString()]
 
 
-def _lines(spark: SparkSession, step: str, source: FileSource, paths: list[str], numbered: bool) -> _Table:
+def _lines(spark: SparkSession, step: str, source: FileSource[Any], paths: list[str], numbered: bool) -> _Table:
     """Spark's own reader for plain files whose lines need no numbers. Raises ReadError for those nobody can unpack."""
     places = [place for path in paths if (place := place_of(path)) is not None]
     if len(places) < len(paths):
@@ -219,7 +219,7 @@ def literal(path: str) -> str:
     return _PATTERN.sub(r"\\\g<0>", path)
 
 
-def _shaped(rows: DataFrame, source: FileSource, named: bool) -> DataFrame:
+def _shaped(rows: DataFrame, source: FileSource[Any], named: bool) -> DataFrame:
     file = "_metadata.file_path AS file"
     if source.format == "archive":
         return rows.selectExpr(*ARCHIVE_COLUMNS, file).dropDuplicates(["message_id", "index"])
@@ -232,14 +232,14 @@ def _shaped(rows: DataFrame, source: FileSource, named: bool) -> DataFrame:
     return rows.selectExpr("value", file)
 
 
-def _nothing(spark: SparkSession, source: FileSource) -> DataFrame:
+def _nothing(spark: SparkSession, source: FileSource[Any]) -> DataFrame:
     """No rows, in the shape of the source's."""
     names = {"archive": "message_id string, index string, event_time long, value string, file string"}
     shape = names.get(source.format, "value string, file string, block_start long")
     return spark.createDataFrame([], f"{FILE_COLUMN} string" if source.format in COLUMNAR else shape)
 
 
-def _paths(spark: SparkSession, source: FileSource, scan: Scan) -> list[str]:
+def _paths(spark: SparkSession, source: FileSource[Any], scan: Scan) -> list[str]:
     """The source's path, or those of its hour folders that a range of event time needs."""
     root, local = spark_url(source.path), local_path(source.path)
     if local is not None:
@@ -254,7 +254,7 @@ def _paths(spark: SparkSession, source: FileSource, scan: Scan) -> list[str]:
     return [root] if wanted is None else wanted
 
 
-def seen_files(source: FileSource, paths: Sequence[str]) -> list[str]:
+def seen_files(source: FileSource[Any], paths: Sequence[str]) -> list[str]:
     """Return those of the files that Spark has listed below a source's path which every engine reads."""
     root = place_of(spark_url(source.path))
     if root is None:
@@ -273,11 +273,11 @@ def _has_link(root: Path, below: tuple[str, ...]) -> bool:
     return any(root.joinpath(*below[:depth]).is_symlink() for depth in range(1, len(below)))
 
 
-def _is_bounded(source: FileSource, scan: Scan) -> bool:
+def _is_bounded(source: FileSource[Any], scan: Scan) -> bool:
     return source.by_hour and not (scan.from_ms is None and scan.to_ms is None)
 
 
-def _hours(source: FileSource, scan: Scan, folders: list[str]) -> list[str] | None:
+def _hours(source: FileSource[Any], scan: Scan, folders: list[str]) -> list[str] | None:
     """Those of the folders that a range of event time needs; None: all, and the range is applied record by record."""
     found = [(_hour_ms(folder), folder) for folder in folders if _HOUR.search(folder)]
     if not found or not _is_bounded(source, scan):

@@ -146,7 +146,7 @@ class _Late:
         return found.to_pylist() if isinstance(place, slice) else found.as_py()
 
 
-def columns_of(step: str, source: Source, batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
+def columns_of(step: str, source: Source[Any], batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
     """Arrow batches of a source step's raw rows as lists, empty ones left out."""
     form = source.format if source.kind == "files" else ""
     seen: set[str] = set()

@@ -32,7 +32,7 @@ TASKS_PER_CORE = 4
 class Part:
     """A file of a source, of this version, where there are versions."""
 
-    source: FileSource
+    source: FileSource[Any]
     name: str
     size: int
     version: str = ""

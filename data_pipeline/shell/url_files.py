@@ -22,7 +22,7 @@ from heronry.streamlet.reading import LINES, listing_of
 from heronry.streamlet.trees import tree_of
 
 
-def is_foreign(spark: SparkSession, source: FileSource) -> bool:
+def is_foreign(spark: SparkSession, source: FileSource[Any]) -> bool:
     """True for a URL that Spark does not read."""
     if not is_url(source.path):
         return False
@@ -41,7 +41,7 @@ def _knows(spark: SparkSession, scheme: str) -> bool:
     return True
 
 
-def refuse_stream(step: str, source: FileSource) -> None:
+def refuse_stream(step: str, source: FileSource[Any]) -> None:
     """Raises CannotPlan."""
     raise CannotPlan(
         f"step {step!r}: micro-batches are made of files that Spark lists, and it cannot list {source.path}: run it as "
@@ -49,7 +49,7 @@ def refuse_stream(step: str, source: FileSource) -> None:
     )
 
 
-def parts_of(step: str, source: FileSource) -> list[Part]:
+def parts_of(step: str, source: FileSource[Any]) -> list[Part]:
     """The files there are. Raises CannotPlan, FileNotFoundError, ReadError, ConnectError."""
     if source.format not in LINES:
         raise CannotPlan(

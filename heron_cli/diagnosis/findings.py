@@ -1,6 +1,7 @@
-"""What ``heron doctor`` says: one finding for each thing that it looked at.
+"""Findings of ``heron doctor``: the result of one check, and helpers that word it.
 
-The modules ``judge_*`` make findings of facts and touch nothing; the modules ``look_*`` gather the facts.
+The functions ``judge_*`` of this package turn facts into findings and touch nothing else. The functions ``collect_*``
+gather the facts.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
-class Health(StrEnum):
-    """What one check says of this machine. A NOTE is about something that can be done without, or could be better; what
-    is BAD is missing."""
+class CheckStatus(StrEnum):
+    """Result of a check: NOTE is for what is optional or could be better, BAD for what is missing."""
 
     GOOD = "good"
     NOTE = "note"
@@ -22,54 +22,54 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found, and the cure if there is need of one."""
+    """Result of one check, with a remedy where one is needed."""
 
     check: str
-    verdict: Health
+    verdict: CheckStatus
     found: str
     cure: str = ""
 
 
 def good(check: str, found: str) -> Finding:
-    """It is as it should be."""
-    return Finding(check, Health.GOOD, found)
+    """Return the finding that nothing is wrong."""
+    return Finding(check, CheckStatus.GOOD, found)
 
 
 def note(check: str, found: str, cure: str) -> Finding:
-    """It can be lived with."""
-    return Finding(check, Health.NOTE, found, cure)
+    """Return a finding that needs no action."""
+    return Finding(check, CheckStatus.NOTE, found, cure)
 
 
 def bad(check: str, found: str, cure: str) -> Finding:
-    """It is missing."""
-    return Finding(check, Health.BAD, found, cure)
+    """Return the finding that something is missing or broken."""
+    return Finding(check, CheckStatus.BAD, found, cure)
 
 
-def optional(finding: Finding, who: str) -> Finding:
-    """The finding where only ``who`` needs it: nothing is missing then."""
-    if finding.verdict is not Health.BAD:
+def optional(finding: Finding, user: str) -> Finding:
+    """Return the finding as a note if it is bad, since only `user` needs what is missing."""
+    if finding.verdict is not CheckStatus.BAD:
         return finding
-    return replace(finding, verdict=Health.NOTE, cure=f"Only {who} needs it: {finding.cure}")
+    return replace(finding, verdict=CheckStatus.NOTE, cure=f"Only {user} needs it: {finding.cure}")
 
 
 def missing(findings: Iterable[Finding]) -> list[str]:
-    """The names of the checks that are bad, each once."""
-    return list(dict.fromkeys(finding.check for finding in findings if finding.verdict is Health.BAD))
+    """Return the names of the bad checks, without repetition."""
+    return list(dict.fromkeys(finding.check for finding in findings if finding.verdict is CheckStatus.BAD))
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, as (20, 10, 24) of ``20.10.24+dfsg1``; () if it has none."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    return tuple(int(part) for part in found[1].split(".")) if found else ()
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (20, 10, 24) of ``20.10.24+dfsg1``; () if it has none."""
+    match = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
 def cure_for(trouble: str, cures: Mapping[str, str], otherwise: str) -> str:
-    """The cure whose sign stands in what was said."""
+    """Return the first remedy whose key is part of the error text."""
     return next((cure for sign, cure in cures.items() if sign in trouble.lower()), otherwise)
 
 
-def some(names: Iterable[str], most: int = 5) -> str:
-    """The first few of them, and how many more there are."""
+def shorten(names: Iterable[str], limit: int = 5) -> str:
+    """Return the first names and the number of the others."""
     every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    more = f" and {len(every) - limit} more" if len(every) > limit else ""
+    return ", ".join(every[:limit]) + more

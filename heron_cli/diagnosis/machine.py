@@ -1,4 +1,4 @@
-"""What every engine and the command line need of this machine: looks that are too small to be judged apart."""
+"""Requirements of the command line and of all engines on this machine, and of the clusters that it knows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from heron_cli.address import LOCAL
-from heron_cli.credentials import Login, read_credentials
-from heron_cli.diagnosis.asking import ANSWER_SECONDS
+from heron_cli.clusters import LOCAL
 from heron_cli.diagnosis.findings import Finding, bad, good, note
-from heron_cli.home import Home
+from heron_cli.diagnosis.probe import COMMAND_SECONDS
+from heron_cli.home import Home, SavedLogin, read_credentials
 from heron_control.schedulers.local_processes import processes_of
 from heron_control.schedulers.runtime import make_runtime_dir, runtime_base
 from heron_control.schedulers.topology_folder import Homes, load_launch
@@ -31,17 +30,17 @@ DISK_NEEDED_BYTES = 1 << 30
 FILES_NEEDED = 1024
 
 
-def python(_: Home) -> Iterator[Finding]:
-    """The interpreter's version."""
+def check_python(_: Home) -> Iterator[Finding]:
+    """Check the version of the interpreter."""
     text = f"{'.'.join(str(part) for part in sys.version_info[:3])} at {sys.executable}"
     if sys.version_info[:2] >= PYTHON_NEEDED:
         yield good("Python", text)
     else:
-        yield bad("Python", text, "Install Python 3.11 or newer and make the environment anew.")
+        yield bad("Python", text, "Install Python 3.11 or newer, and create the environment again.")
 
 
-def packages(_: Home) -> Iterator[Finding]:
-    """What Heronry itself imports."""
+def check_packages(_: Home) -> Iterator[Finding]:
+    """Check that the packages Heronry depends on are installed."""
     names = [re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0] for text in requires("heronry") or () if ";" not in text]
     missing = []
     for name in names:
@@ -50,21 +49,21 @@ def packages(_: Home) -> Iterator[Finding]:
         except PackageNotFoundError:
             missing.append(name)
     if missing:
-        yield bad("packages", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}")
+        yield bad("packages", f"missing: {', '.join(missing)}", f"Run pip install {' '.join(missing)}")
     else:
         yield good("packages", f"all {len(names)} are installed")
 
 
-def folder(home: Home) -> Iterator[Finding]:
-    """The home and what is set in it."""
+def check_home(home: Home) -> Iterator[Finding]:
+    """Check that the home folder is writable and its settings are readable."""
     home.prepare()
     with tempfile.TemporaryFile(dir=home.root):
         yield good("home", f"{home.root} is writable")
     home.read_config()
 
 
-def disk(home: Home) -> Iterator[Finding]:
-    """The space that is left where the home is."""
+def check_disk(home: Home) -> Iterator[Finding]:
+    """Check the free space of the home folder."""
     free = shutil.disk_usage(home.root).free
     text = f"{free / (1 << 30):.1f} GiB free"
     if free >= DISK_NEEDED_BYTES:
@@ -73,28 +72,28 @@ def disk(home: Home) -> Iterator[Finding]:
         yield bad("disk", text, "Free some space, or set HERONRY_HOME to a larger disk.")
 
 
-def store(home: Home, cluster: str = LOCAL) -> Iterator[Finding]:
-    """The state store of a cluster of the home; of the local one also what stands in it and does not run."""
-    address = home.store_of(cluster)
+def check_store(home: Home, cluster: str = LOCAL) -> Iterator[Finding]:
+    """Check the state store of a cluster of the home; for `local` also report topologies that do not run."""
+    address = home.state_store(cluster)
     store = open_address(address)
     store.open()
     try:
         is_files = isinstance(store, FilesStore)
-        place = home.root / FOLDERS[cluster]
+        folder = home.root / FOLDERS[cluster]
         damage = store.damage() if isinstance(store, FilesStore) else []
         if damage:
-            yield bad("state store", damage[0], f"Stop what runs, move {place} away and submit again.")
+            yield bad("state store", damage[0], f"Stop all topologies, move {folder} away, and submit them again.")
             return
-        yield good("state store", f"{place} is sound" if is_files else f"{address.url} answers")
-        for name, where in _stale(home, store) if cluster == LOCAL else ():
-            found = f"{name} stands in the store, but nothing of it runs"
-            yield bad("stale topology", found, f"heron kill local/{where} {name}")
+        yield good("state store", f"{folder} is intact" if is_files else f"{address.url} answers")
+        for name, where in _stale_topologies(home, store) if cluster == LOCAL else ():
+            found = f"{name} is in the store, but none of its processes runs"
+            yield bad("stale topology", found, f"Run heron kill local/{where} {name}")
     finally:
         store.close()
 
 
-def _stale(home: Home, store: StateStore) -> Iterator[tuple[str, str]]:
-    """(name, role/environ) of topologies that stand in the store while nothing of them lives."""
+def _stale_topologies(home: Home, store: StateStore) -> Iterator[tuple[str, str]]:
+    """Yield name and role/environment of topologies in the store without a running process."""
     homes = Homes(home.root, LOCAL, shared=True)
     for state in topologies.list_topologies(store):
         try:
@@ -108,8 +107,8 @@ def _stale(home: Home, store: StateStore) -> Iterator[tuple[str, str]]:
             yield state.topology, f"{state.role}/{state.environ}"
 
 
-def runtime(_: Home) -> Iterator[Finding]:
-    """The folder of the Unix sockets between processes of a container."""
+def check_runtime_folder(_: Home) -> Iterator[Finding]:
+    """Check the folder of the Unix sockets between the processes of a container."""
     base = runtime_base()
     probe = base / f"probe-{os.getpid()}"
     make_runtime_dir(probe)
@@ -118,62 +117,62 @@ def runtime(_: Home) -> Iterator[Finding]:
             listener.bind(str(probe / "mm4096.sock"))
     finally:
         shutil.rmtree(probe, ignore_errors=True)
-    yield good("runtime folder", f"{base} takes Unix sockets")
+    yield good("runtime folder", f"{base} accepts Unix sockets")
 
 
-def control_groups(_: Home) -> Iterator[Finding]:
-    """Whether containers of ``local`` get one each."""
+def check_control_groups(_: Home) -> Iterator[Finding]:
+    """Check that each container of ``local`` can have a control group."""
     above = cgroups.place()
     if above is not None:
         probe = above / f"{cgroups.PREFIX}probe-{os.getpid()}"
         probe.mkdir()
         probe.rmdir()
-        yield good("control groups", f"each container of a topology gets one, in {above}")
+        yield good("control groups", f"available in {above}, one per container of a topology")
         return
     yield note(
         "control groups",
-        "none may be made here: what user code leaves behind is found by its descent and its marks alone",
-        "Submit from a unit that may: systemd-run --user --scope -p Delegate=yes heron submit …",
+        "not available: leftover processes of user code are found by parent process and environment only",
+        "Submit from a unit with delegation: systemd-run --user --scope -p Delegate=yes heron submit …",
     )
 
 
-def network(_: Home) -> Iterator[Finding]:
-    """The way between processes of one machine."""
+def check_network(_: Home) -> Iterator[Finding]:
+    """Check connections between processes of this machine."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
-        with socket.create_connection(address, timeout=ANSWER_SECONDS):
-            yield good("network", "127.0.0.1 can be reached")
+        with socket.create_connection(address, timeout=COMMAND_SECONDS):
+            yield good("network", "127.0.0.1 is reachable")
 
 
-def clusters(home: Home) -> Iterator[Finding]:
-    """Every cluster that this user has logged in to."""
+def check_clusters(home: Home) -> Iterator[Finding]:
+    """Check each cluster that the user is logged in to."""
     for name, login in read_credentials(home).items():
-        yield cluster(name, login)
+        yield check_cluster(name, login)
 
 
-def cluster(name: str, login: Login) -> Finding:
-    """Does its api server answer, and take the token?"""
-    # Here, since without a login nothing needs httpx, which takes a moment.
+def check_cluster(name: str, login: SavedLogin) -> Finding:
+    """Check that the API server of a cluster answers and accepts the token."""
+    # Imported here, since httpx is slow to import and only logins need it.
     from heron_cli.api_client import ApiClient
 
     check = f"cluster {name}"
     try:
         with ApiClient(login, name) as client:
-            found = client.json("GET", "/api/v1/whoami")
+            caller = client.json("GET", "/api/v1/whoami")
             ready = client.json("GET", "/readyz")
     except Failure as error:
-        return bad(check, error.message, error.cure or f"heron login {name} --api {login.api}")
-    until = f" until {found['expires_at']}" if found.get("expires_at") else ""
-    return good(check, f"{login.api} answers, role {found['role']}{until}, {ready['topologies']} topologies")
+        return bad(check, error.message, error.cure or f"Run heron login {name} --api {login.api}")
+    until = f" until {caller['expires_at']}" if caller.get("expires_at") else ""
+    return good(check, f"{login.api} answers, role {caller['role']}{until}, {ready['topologies']} topologies")
 
 
-def open_files(_: Home) -> Iterator[Finding]:
-    """How many files and sockets a process may have open."""
+def check_open_files(_: Home) -> Iterator[Finding]:
+    """Check the limit of open files and sockets of a process."""
     import resource
 
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    text = f"at most {soft} a process"
+    text = f"at most {soft} per process"
     if soft == resource.RLIM_INFINITY or soft >= FILES_NEEDED:
         yield good("open files", text)
     else:
-        yield note("open files", text, f"ulimit -n {FILES_NEEDED}")
+        yield note("open files", text, f"Run ulimit -n {FILES_NEEDED}.")

@@ -1,13 +1,13 @@
-"""The logs of the children: heron_container owns the read end of each child's stdout and stderr.
+"""Logs of the children: heron_container owns the read end of each child's stdout and stderr.
 
-Two parts, so that neither a slow nor a full disk ever blocks a child. ``LogPipe`` reads on the event loop whatever a
+Two parts, so that neither a slow nor a full disk ever blocks a child. A ``LogPipe`` reads on the event loop what a
 child has written, at most ``READ_BYTES`` at a time, keeps the last lines for ``Status`` and hands the bytes to the
-``LogWriter``, a thread with a bounded queue that writes and rotates the files. When the queue is full or the disk
-takes nothing, lines are dropped and counted, and the log says how many once it can.
+``LogWriter``. That is a thread with a bounded queue that writes and rotates the files. If the queue is full or the disk
+rejects a write, lines are dropped and counted. The log reports how many as soon as it can be written.
 
-Memory, whatever children print: ``QUEUE_BYTES`` in the queue, what each chunk costs beside its bytes included (a child
-may write them one by one), some chunks on their way, and for each process ``LINES_BYTES``. ``memory_bound`` is this
-formula; kernel pipes (64 KiB each) are beside it.
+Memory, whatever children print: ``QUEUE_BYTES`` in the queue, including the overhead of each chunk (a child may write
+single bytes), some chunks in transit, and ``LINES_BYTES`` for each process. ``memory_bound`` is this formula; kernel
+pipes (64 KiB each) come on top.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ READ_BYTES = 64 * 1024
 QUEUE_BYTES = 8 * 1024 * 1024
 LAST_LINES = 50
 LINE_BYTES = 2000
-CHUNK_BYTES = 128  # what a chunk takes in the queue beside its bytes
+CHUNK_BYTES = 128  # overhead of a chunk in the queue
 LINES_BYTES = (LAST_LINES + 1) * (LINE_BYTES + 64) + 1024
 
 
 def memory_bound(processes: int, queue_bytes: int = QUEUE_BYTES) -> int:
-    """The most bytes that the output of so many processes can hold here (see above)."""
+    """Return the most bytes that the output of this many processes can occupy here."""
     return queue_bytes + 4 * READ_BYTES + processes * LINES_BYTES
 
 
 class LogWriter:
-    """One thread that writes all log files of the container. ``put`` is called on the event loop."""
+    """Thread that writes all log files of the container. ``put`` is called on the event loop."""
 
     def __init__(self, folder: Path, maximum_bytes: int, files: int, queue_bytes: int = QUEUE_BYTES) -> None:
         self._folder = folder
@@ -44,15 +44,15 @@ class LogWriter:
         self._files: dict[str, RotatingFile] = {}
         self._queue: deque[tuple[str, bytes]] = deque()
         self._queued = 0
-        self._dropped: dict[str, int] = {}  # since the last notice in that log
-        self.dropped_lines = 0  # in all
+        self._dropped: dict[str, int] = {}  # lines since the last notice in that log
+        self.dropped_lines = 0  # total
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
     def put(self, name: str, data: bytes) -> None:
-        """Write soon, or count the lines as dropped."""
+        """Queue the data for writing, or count its lines as dropped."""
         with self._changed:
             if self._queued + len(data) + CHUNK_BYTES > self._queue_bytes:
                 self._drop(name, data)
@@ -103,32 +103,32 @@ class LogWriter:
 
 
 class LastLines:
-    """The last lines a process wrote, over its restarts."""
+    """Last lines that a process wrote, kept over its restarts."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque(maxlen=LAST_LINES)
         self._rest = b""
 
     def add(self, data: bytes) -> None:
-        """Take in a chunk as it was read."""
+        """Add a chunk of output."""
         *lines, rest = (self._rest + data).rsplit(b"\n", LAST_LINES + 1)
         if len(lines) > LAST_LINES:
-            lines = lines[1:]  # what stands before the last fifty
+            lines = lines[1:]  # drop what precedes the last fifty
         self._lines.extend(line[:LINE_BYTES] for line in lines)
         self._rest = rest[:LINE_BYTES]
 
     def lines(self) -> tuple[str, ...]:
-        """Oldest first."""
+        """Return the lines, oldest first."""
         found = [*self._lines, self._rest] if self._rest else list(self._lines)
         return tuple(line.decode(errors="replace") for line in found)
 
     def last(self) -> str:
-        """The last line that is not empty, or ""."""
+        """Return the last line that is not empty, or ""."""
         return next((line.strip() for line in reversed(self.lines()) if line.strip()), "")
 
 
 class LogPipe:
-    """The read end of one child's output."""
+    """Read end of one child's output."""
 
     def __init__(self, name: str, last_lines: LastLines, writer: LogWriter) -> None:
         self._name = name
@@ -140,17 +140,17 @@ class LogPipe:
         self._loop.add_reader(self._read_end, self._readable)
 
     def close_write_end(self) -> None:
-        """Our copy of it, once the child has its own."""
+        """Close our copy of the write end, once the child has its own."""
         if self.write_end >= 0:
             os.close(self.write_end)
             self.write_end = -1
 
     def drain_and_close(self) -> None:
-        """The child has ended: read what it left behind. Its own children, if any, get SIGPIPE from now on."""
+        """Read what the ended child left. Its own children, if any, get SIGPIPE from now on."""
         self.close_write_end()
         if self._read_end < 0:
             return
-        for _ in range(64):  # a pipe holds far less; somebody else may still write into it
+        for _ in range(64):  # a pipe holds far less, but another process may still write into it
             if not self._readable():
                 break
         self._close()

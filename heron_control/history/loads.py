@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from heron_control.history.advice import ComponentLoad, TaskLoad
 from heron_control.history.reading import History, Point, Question
-from heron_runtime.model.history import LEVEL_MS, About
+from heron_runtime.model.history import LEVEL_MS, TopologySummary
 from heron_runtime.model.metrics import split_name
 
 EXECUTED, EMITTED = "__execute-count", "__emit-count"
@@ -17,7 +17,7 @@ MEMORY = "__py-physical-memory-byte"
 STEP_MS = LEVEL_MS["1m"]
 
 
-def loads(history: History, about: About, from_ms: int, to_ms: int) -> list[ComponentLoad]:
+def loads(history: History, about: TopologySummary, from_ms: int, to_ms: int) -> list[ComponentLoad]:
     """Of each component as it is now, within a span of time. Raises as ``History.points``."""
     names = (EXECUTED, EMITTED, BUSY, IDLE, HELD, CAUSED, *CPU, MEMORY)
     asked = Question(from_ms, to_ms, STEP_MS, metrics=names, by_instance=True)

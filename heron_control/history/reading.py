@@ -28,8 +28,8 @@ from heron_runtime.model.history import (
     METRICS,
     RAW,
     TOPOLOGY,
-    Event,
-    Place,
+    HistoryEvent,
+    SubmissionPath,
 )
 from heron_runtime.model.sketch import Sketch
 
@@ -85,7 +85,7 @@ class History:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.place = Place(*folder.parts[-5:])
+        self.place = SubmissionPath(*folder.parts[-5:])
 
     def span(self) -> tuple[int, int] | None:
         """From when to when there are rows, in whole days (ms); None where there are none."""
@@ -140,7 +140,7 @@ class History:
             for at, c, i, m, k, count, total, low, high, last in points
         ]
 
-    def events(self, asked: Events | None = None) -> list[Event]:
+    def events(self, asked: Events | None = None) -> list[HistoryEvent]:
         """The newest events, newest first, all that there may be by default; those of the api server's record that are
         about this submission are among them, where a roll-up has taken it in. Raises UsageError for a kind that there
         is not, Unavailable."""
@@ -165,7 +165,7 @@ class History:
             return [f"SELECT * FROM ({' UNION ALL '.join(parts)}) {page}"] if parts else []
 
         (rows,) = self._answers(queries) or ([],)
-        return [Event(*row) for row in rows]
+        return [HistoryEvent(*row) for row in rows]
 
     def _life(self) -> tuple[int, int]:
         """From its submit to that of the next submission of the name (ms)."""
@@ -212,7 +212,7 @@ def level_for(step_ms: int) -> str:
     return fits[-1]
 
 
-def find(root: Path, name: str, id_: str = "") -> Place:
+def find(root: Path, name: str, id_: str = "") -> SubmissionPath:
     """The newest submission of ``[CLUSTER/ROLE/ENV/]NAME`` below ``root``, or that of an id. Raises NotFound,
     UsageError."""
     every = list(places(root))
@@ -237,7 +237,7 @@ def find(root: Path, name: str, id_: str = "") -> Place:
     return max(found, key=lambda place: (_submitted_at(root / place.path), place.id))
 
 
-def newest_first(root: Path, found: Iterable[Place]) -> list[tuple[Place, float]]:
+def newest_first(root: Path, found: Iterable[SubmissionPath]) -> list[tuple[SubmissionPath, float]]:
     """Submissions with the time of their submit."""
     return sorted(((place, _submitted_at(root / place.path)) for place in found), key=lambda p: -p[1])
 

@@ -12,7 +12,7 @@ from heron_control.inspection.questions import DEADLINE_SECS, NoAnswer, Question
 from heron_control.inspection.topology_status import Answers
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.net.identity import Identity
-from heron_runtime.net.rpc import Service, make_blocking_channel
+from heron_runtime.net.rpc import RpcService, make_blocking_channel
 
 
 class Asker:
@@ -23,7 +23,7 @@ class Asker:
         self._metadata = identity.metadata()
         self._deadline_secs = deadline_secs
 
-    def call(self, location: Any, service: Service, method: str, request: object, wait_secs: float = 0.0) -> Any:
+    def call(self, location: Any, service: RpcService, method: str, request: object, wait_secs: float = 0.0) -> Any:
         """One call to whoever listens at ``location`` (with host and port), who may wait for so long before it answers.
         Raises grpc.RpcError."""
         with make_blocking_channel(f"{location.host}:{location.port}", self._identity) as channel:

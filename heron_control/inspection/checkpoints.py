@@ -18,8 +18,8 @@ from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, keeps_st
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.state import paths
-from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore
+from heron_runtime.state.topologies import decoded
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 

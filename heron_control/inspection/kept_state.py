@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.ids import instance_id
-from heron_runtime.model.plan import NO_CHECKPOINT, PackingPlan, Phase, Place, PlaceKind
+from heron_runtime.model.plan import NO_CHECKPOINT, GenerationPhase, PackingPlan, ParticipantId, ParticipantKind
 from heron_runtime.model.records import TopologyRecord
-from heron_runtime.wire.master import CheckpointSummary, MasterStatus, StateStatus
+from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary, MasterStatus
 
 CURE = "mend the cause, then `heron restore` begins again from the last complete checkpoint"
 NAMED = 5  # processes in one line
@@ -47,7 +47,7 @@ class KeptState:
     """As it is shown, in JSON, too. ``told``: by the master; else it is what the plan in the store says."""
 
     generation: int
-    phase: Phase
+    phase: GenerationPhase
     told: bool
     phase_seconds: float | None = None
     cause: str | None = None  # of the last restore, or of the failure
@@ -65,9 +65,9 @@ class KeptState:
     @property
     def trouble(self) -> str:
         """Why it does not run as it should; empty if it does."""
-        if self.phase is Phase.FAILED:
+        if self.phase is GenerationPhase.FAILED:
             return f"generation {self.generation} has failed: {self.cause}; {self.cure}"
-        if self.phase is Phase.RESTORING:
+        if self.phase is GenerationPhase.RESTORING:
             fault = f"; {self.storage_fault}" if self.storage_fault else ""
             return restoring_text(self) + fault
         return f"checkpoints cannot be read: {self.storage_fault}" if self.storage_fault else ""
@@ -97,7 +97,7 @@ def kept_state(record: TopologyRecord, master: MasterStatus | None) -> KeptState
     if master is not None and master.leading:
         return _told(record.packing, master.tasks_state)
     if record.physical is None:
-        return KeptState(0, Phase.RESTORING, told=False)
+        return KeptState(0, GenerationPhase.RESTORING, told=False)
     now = record.physical.generation
     return KeptState(
         now.number, now.phase, told=False, cause=now.cause or None, cure=_cure(now.phase), restore_from=now.restore_from
@@ -108,14 +108,14 @@ def state_word(word: str, found: KeptState | None) -> str:
     """The state of the whole in one word, where ``word`` is what its processes make of it."""
     if found is None or word in ("killed", "failing"):
         return word
-    if found.phase is Phase.FAILED:
+    if found.phase is GenerationPhase.FAILED:
         return "failing"
-    if found.phase is Phase.RESTORING:
+    if found.phase is GenerationPhase.RESTORING:
         return "starting" if word == "starting" or found.generation <= 1 else "restoring"
     return "degraded" if found.storage_fault and word in ("running", "paused", "finished") else word
 
 
-def _told(packing: PackingPlan, now: StateStatus) -> KeptState:
+def _told(packing: PackingPlan, now: CheckpointStatus) -> KeptState:
     processes = {
         instance.task: instance_id(plan.container, instance.component, instance.task)
         for plan in packing.containers
@@ -125,8 +125,8 @@ def _told(packing: PackingPlan, now: StateStatus) -> KeptState:
     def task(number: int) -> str:
         return processes.get(number, f"task {number}")
 
-    def process(place: Place) -> str:
-        return f"stream_manager-{place.number}" if place.kind is PlaceKind.STREAM_MANAGER else task(place.number)
+    def process(place: ParticipantId) -> str:
+        return f"stream_manager-{place.number}" if place.kind is ParticipantKind.STREAM_MANAGER else task(place.number)
 
     under = None
     if now.under:
@@ -157,5 +157,5 @@ def _last(found: CheckpointSummary, last_aligned: str) -> LastCheckpoint:
     return LastCheckpoint(found.number, found.bytes, when, found.duration_ms, found.bubble_ms, last_aligned)
 
 
-def _cure(phase: Phase) -> str | None:
-    return CURE if phase is Phase.FAILED else None
+def _cure(phase: GenerationPhase) -> str | None:
+    return CURE if phase is GenerationPhase.FAILED else None

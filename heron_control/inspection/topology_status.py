@@ -28,7 +28,7 @@ import msgspec
 
 from heron_control.inspection.failing_tuples import MANY, Counts, all_fail, failing_text, put_aside
 from heron_control.inspection.kept_state import KeptState, kept_state, state_word
-from heron_control.packing.standstill import update_text
+from heron_control.packing.describe import update_text
 from heron_runtime.model.containers import containers_of, processes_in
 from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.ids import container_name

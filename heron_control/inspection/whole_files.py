@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure
-from heron_runtime.model.checkpoints import Manifest, Part
-from heron_runtime.wire.checkpoint_formats import TASK_STATE, Damaged, checked_pieces, read_blocks, whose
+from heron_runtime.model.checkpoints import Manifest, StatePart
+from heron_runtime.wire.checkpoint_formats import TASK_STATE, DamagedPart, checked_pieces, read_blocks, whose
 
 HELD = ".held"  # the links, beside the folders of a copy
 
@@ -37,13 +37,13 @@ def damaged_parts(folder: CheckpointFolder, manifest: Manifest) -> list[str]:
     return [fault for part in needed(manifest) if (fault := _fault(folder, part))]
 
 
-def needed(manifest: Manifest) -> list[Part]:
+def needed(manifest: Manifest) -> list[StatePart]:
     """The parts whose files it needs, in order of names."""
     found = {part.name: part for parts in (manifest.parts, *manifest.layers.values()) for part in parts}
     return [found[name] for name in sorted(found)]
 
 
-def size_of(parts: Iterable[Part]) -> int:
+def size_of(parts: Iterable[StatePart]) -> int:
     """Return the bytes of these files together."""
     return sum(part.size for part in parts)
 
@@ -55,7 +55,7 @@ def contents(folder: CheckpointFolder, manifest: Manifest) -> Contents:
         try:
             with folder.open_part(part.name) as read:
                 groups = {block.group for block in read_blocks(part, read)}
-        except (Damaged, OSError) as error:
+        except (DamagedPart, OSError) as error:
             raise _damaged(part, error) from None
         if TASK_STATE in groups:
             own.add(part.name)
@@ -65,7 +65,7 @@ def contents(folder: CheckpointFolder, manifest: Manifest) -> Contents:
 
 
 def copy_checkpoint(
-    source: CheckpointFolder, target: CheckpointFolder, manifest: Manifest, files: Mapping[str, Part], mode: int
+    source: CheckpointFolder, target: CheckpointFolder, manifest: Manifest, files: Mapping[str, StatePart], mode: int
 ) -> None:
     """Copy these files, each with the name it has in ``target``, checking every byte; the manifest for ``target`` comes
     last. Raises DamagedCheckpoint, which names the file, and OSError of the target."""
@@ -76,14 +76,14 @@ def copy_checkpoint(
             folder = held if held.part_file(part.name).exists() else source
             try:
                 target.write_part(name, _pieces(folder, part), mode)
-            except (Damaged, _CannotRead) as error:
+            except (DamagedPart, _CannotRead) as error:
                 raise _damaged(part, error) from None
         target.write_manifest(manifest, mode)
     finally:
         shutil.rmtree(held.folder, ignore_errors=True)
 
 
-def _link(source: CheckpointFolder, held: CheckpointFolder, parts: Iterable[Part]) -> None:
+def _link(source: CheckpointFolder, held: CheckpointFolder, parts: Iterable[StatePart]) -> None:
     """Hold these files fast, where they can be linked: else they are copied as they are found."""
     held.part_file("").mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(OSError):  # another disk, files of another user; what is missing is told by who reads it
@@ -95,7 +95,7 @@ class _CannotRead(Exception):
     """What is to be copied cannot be read."""
 
 
-def _pieces(folder: CheckpointFolder, part: Part) -> Iterable[bytes]:
+def _pieces(folder: CheckpointFolder, part: StatePart) -> Iterable[bytes]:
     try:
         with folder.open_part(part.name) as read:
             yield from checked_pieces(part, read)
@@ -103,19 +103,19 @@ def _pieces(folder: CheckpointFolder, part: Part) -> Iterable[bytes]:
         raise _CannotRead(f"{whose(part)} cannot be read: {error.strerror}") from error
 
 
-def _damaged(part: Part, error: Exception) -> DamagedCheckpoint:
+def _damaged(part: StatePart, error: Exception) -> DamagedCheckpoint:
     why = str(error)
     if isinstance(error, OSError):
         why = f"{whose(part)} cannot be read: {error.strerror}"
     return DamagedCheckpoint(f"checkpoint {part.checkpoint} cannot be read: {why}", "Take another one, or a copy.")
 
 
-def _fault(folder: CheckpointFolder, part: Part) -> str:
+def _fault(folder: CheckpointFolder, part: StatePart) -> str:
     try:
         with folder.open_part(part.name) as read:
             for _ in checked_pieces(part, read):
                 pass
-    except Damaged as error:
+    except DamagedPart as error:
         return str(error)
     except OSError as error:
         return f"{whose(part)} cannot be read: {error.strerror}"

@@ -1,3 +1,1 @@
-"""From the user's file to what a cluster can run: find the topology, ask for its definition, stage and ship the
-code.
-"""
+"""Packaging: find the user's topology, ask for its definition, stage and ship its code."""

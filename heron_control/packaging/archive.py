@@ -1,26 +1,121 @@
-"""Unpacking an archive nobody vouches for.
+"""Unpacking of untrusted archives.
 
-What comes out goes through a ``Writer``. Refused here: links, devices, what is encrypted, what is damaged. What headers
-themselves may ask for stands in ``tar_headers``.
+The content is written by a ``PackageWriter``. Links, devices, encrypted and damaged entries are refused here.
+
+tarfile reads *extended headers* (long names, pax records) as a whole. It keeps those of an entry on its stack, one call
+for each, and those for all entries for as long as the archive is open. So their sizes, their number per entry and their
+total are limited here, on each block of 512 bytes as it is read.
 """
 
 from __future__ import annotations
 
 import errno
 import gzip
+import io
 import stat
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Self, cast
 
-from heron_control.packaging.tar_headers import BoundedReader, bounded_header
-from heron_control.packaging.writer import CHUNK, Writer
+from heron_control.packaging.writer import CHUNK, PackageWriter
 from heronry.api.errors import PackageError
 
+HEADER_BYTES = 64 * 1024  # limit of one extended header, and of those for all entries together
+HEADERS_OF_ENTRY = 8
+HEADERS_BYTES = 128 << 20  # limit of all headers with their blocks, and thereby of their number
+_EXTENDED = (
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+)  # fmt: skip
 
-def unpack_zip(source: Path, writer: Writer) -> None:
-    """Every entry of a .zip. Raises PackageError."""
+
+def bounded_header(source: str) -> type[tarfile.TarInfo]:
+    """Return the header class for one archive, whose name ``source`` stands in a PackageError."""
+    of_entry = of_all = in_all = 0
+
+    class Header(tarfile.TarInfo):
+        """Tar header that raises PackageError above a limit."""
+
+        __slots__ = ()
+
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+            """Parse a header block. tarfile calls this for every header."""
+            nonlocal of_entry, of_all, in_all
+            header = super().frombuf(buf, encoding, errors)
+            if header.type not in _EXTENDED:
+                of_entry = 0
+                return header
+            of_entry += 1
+            in_all += tarfile.BLOCKSIZE + header.size
+            of_all += header.size if header.type == tarfile.XGLTYPE else 0
+            if max(header.size, of_all) > HEADER_BYTES:
+                raise PackageError(
+                    f"{source} holds a header of {max(header.size, of_all)} bytes; {HEADER_BYTES} is the most"
+                )
+            if of_entry > HEADERS_OF_ENTRY:
+                raise PackageError(f"{source} holds an entry with more than {HEADERS_OF_ENTRY} headers")
+            if in_all > HEADERS_BYTES:
+                raise PackageError(f"the headers in {source} take more than {HEADERS_BYTES} bytes")
+            return header
+
+    return Header
+
+
+class BoundedReader(io.RawIOBase):
+    """Input of tarfile, with limits on a single read and on the total."""
+
+    def __init__(self, stream: IO[bytes], source: str, total_bytes: int, most_at_a_time: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._source = source
+        self._at_a_time = most_at_a_time
+        self._most = 2 * total_bytes + most_at_a_time
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to ``size`` bytes.
+
+        Raises:
+            PackageError: A limit is exceeded.
+        """
+        if size < 0 or size > self._at_a_time:
+            raise PackageError(f"{self._source} holds a header of {size} bytes")
+        self._check(self._stream.tell() + size)
+        return self._stream.read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move forward.
+
+        Raises:
+            PackageError: A limit is exceeded.
+        """
+        if whence == io.SEEK_SET:
+            self._check(offset)
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._stream.tell()
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def _check(self, position: int) -> None:
+        if not 0 <= position <= self._most:
+            raise PackageError(f"{self._source} unpacks to more than {self._most} bytes")
+
+
+def unpack_zip(source: Path, writer: PackageWriter) -> None:
+    """Unpack every entry of a .zip.
+
+    Raises:
+        PackageError: The archive is damaged or an entry is refused.
+    """
     try:
         with zipfile.ZipFile(source) as archive:
             entries = archive.infolist()
@@ -34,7 +129,7 @@ def unpack_zip(source: Path, writer: Writer) -> None:
         raise _damaged(source, error) from None
 
 
-def _zip_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, writer: Writer) -> None:
+def _zip_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, writer: PackageWriter) -> None:
     mode = entry.external_attr >> 16
     if entry.flag_bits & 1:
         raise writer.refused(entry.filename, "is encrypted")
@@ -49,8 +144,12 @@ def _zip_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, writer: Writer)
         writer.file(entry.filename, content, bool(mode & 0o100))
 
 
-def unpack_tar(source: Path, writer: Writer) -> None:
-    """Every entry of a .tar.gz. Raises PackageError."""
+def unpack_tar(source: Path, writer: PackageWriter) -> None:
+    """Unpack every entry of a .tar.gz.
+
+    Raises:
+        PackageError: The archive is damaged or an entry is refused.
+    """
     try:
         with gzip.open(source) as stream:
             bounded = BoundedReader(cast(IO[bytes], stream), source.name, writer.limits.total_bytes, CHUNK)
@@ -65,7 +164,7 @@ def unpack_tar(source: Path, writer: Writer) -> None:
         raise _damaged(source, error) from None
 
 
-def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: Writer) -> None:
+def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: PackageWriter) -> None:
     if entry.size < 0:
         raise writer.refused(entry.name, "has a negative size")
     if entry.isdir():
@@ -80,9 +179,9 @@ def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: Writer)
 
 
 def _damaged(source: Path, error: Exception) -> Exception:
-    """What to raise for ``error``: damage shows as any of a dozen; what the system refused stays as it is."""
+    """Return the exception to raise for ``error``. Damage has many types; system errors stay as they are."""
     if isinstance(error, MemoryError):
-        return PackageError(f"{source.name} takes more memory to look through than is allowed")
+        return PackageError(f"{source.name}: reading it takes more memory than allowed")
     if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-        return error  # the disk is full, a file cannot be read
-    return PackageError(f"{source.name} is not a sound archive: {error or type(error).__name__}")
+        return error  # for example a full disk or an unreadable file
+    return PackageError(f"{source.name}: damaged archive: {error or type(error).__name__}")

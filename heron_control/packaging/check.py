@@ -1,8 +1,8 @@
-"""``python -m heron_control.packaging.check FILE LIMITS``: goes through a package in a process of its own.
+"""Check of an untrusted package in a process with limited memory and CPU time.
 
-What nobody vouches for is looked at by a process that may take MEMORY_BYTES and CPU_SECONDS, no more: whatever an
-archive makes the libraries do that read it, the process that asked lives on. LIMITS is JSON, the fields of
-``ArchiveLimits``. Exit codes: 0 it is in order, 7 it is refused; stdout says why.
+``python -m heron_control.packaging.check FILE LIMITS``. The process may take MEMORY_BYTES and CPU_SECONDS, so the
+caller survives whatever an archive makes the libraries do that read it. LIMITS is JSON, the fields of
+``ArchiveLimits``. Exit codes: 0 accepted, 7 refused; stdout gives the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from heron_control.packaging.shipping import check_package
 from heron_control.packaging.writer import ArchiveLimits
-from heron_runtime.commands import child_environment, python_command
+from heron_runtime.spawn import child_environment, python_command
 from heronry.api.errors import PackageError
 
 MEMORY_BYTES = 512 << 20
@@ -26,9 +26,13 @@ WALL_SECONDS = 900.0
 MAX_SAID = 4000
 
 
-def check_apart(archive: Path, limits: ArchiveLimits) -> None:
-    """``check_package`` in a process of its own. Raises PackageError for what it refuses or cannot get through, OSError
-    if the check itself fails."""
+def check_package_apart(archive: Path, limits: ArchiveLimits) -> None:
+    """Run ``check_package`` in a process of its own.
+
+    Raises:
+        PackageError: The package is refused, or the check exceeds its limits.
+        OSError: The check itself fails.
+    """
     command = python_command(__spec__.name, str(archive), json.dumps(asdict(limits)))
     try:
         done = subprocess.run(
@@ -49,7 +53,7 @@ def check_apart(archive: Path, limits: ArchiveLimits) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check; returns the exit code."""
+    """Check a package and return the exit code."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     archive, limits = arguments

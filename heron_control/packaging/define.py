@@ -1,9 +1,10 @@
-"""``python -m heron_control.packaging.define FILE [TOPOLOGY] --output PATH [--name N] [-- ARGS]``: ask a file.
+"""Sub-process that imports the user's code and returns the definition of a topology.
 
-The sub-process of ``load``: the user's code is imported here and nowhere else on the submitting side. PATH gets the
-definition as msgpack (what is stored is protobuf, which this process does without), or JSON ``{kind, message, …}``
-about what went wrong; ``PATH.said`` beside it, as JSON, ``Said``. Exit codes: 0 definition, 7 invalid topology, 3 not
-found, 1 the user's code raised.
+``python -m heron_control.packaging.define FILE [TOPOLOGY] --output PATH [--name N] [-- ARGS]``. Started by
+``heron_control.packaging.definition``; on the submitting side the user's code is imported here only. PATH receives the
+definition as msgpack (it is stored as protobuf, which this process does not import), or JSON ``{kind, message, …}``
+after an error. ``PATH.said`` receives the ``TopologyTraits`` as JSON. Exit codes: 0 definition, 7 invalid topology, 3
+not found, 1 the user's code raised.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ import msgspec
 import heron_control
 import heron_runtime
 import heronry
-from heron_control.packaging.definer import INVALID, NOT_FOUND, OK, RAISED, Said, said_file
-from heron_control.packaging.find import find_topology
+from heron_control.packaging.definer import INVALID, NOT_FOUND, OK, RAISED, TopologyTraits, traits_file
+from heron_control.packaging.topology_lookup import find_topology
 from heron_runtime.failures import one_line, screenful, users_traceback
 from heron_runtime.files import replace_file
 from heron_runtime.model.settings import Keys, setting
@@ -47,7 +48,7 @@ _OWN_FRAMES = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer into ``--output``; returns the exit code."""
+    """Write the answer to ``--output`` and return the exit code."""
     options, user_arguments = _parse(arguments)
     file = Path(options.file)
     sys.dont_write_bytecode = True  # no compiled files beside the user's
@@ -64,13 +65,15 @@ def main(arguments: Sequence[str]) -> int:
         return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_traceback(error)))
     if user_arguments:  # tasks import the same modules, which may read them
         definition = replace(definition, config={**definition.config, Config.TOPOLOGY_ARGUMENTS: user_arguments})
-    replace_file(said_file(options.output), json.dumps(asdict(Said(_hearing(definition), _ends(definition), missing))))
+    replace_file(
+        traits_file(options.output),
+        json.dumps(asdict(TopologyTraits(_reliability_hooks(definition), _output_effects(definition), missing))),
+    )
     return _answer(options.output, OK, msgspec.msgpack.encode(definition))
 
 
-def _hearing(definition: TopologyDefinition) -> dict[str, list[str]]:
-    """Spout to the methods of its own that wait for what became of tuples, or to the ids that it gives for that. (Ours
-    come with what they need.)"""
+def _reliability_hooks(definition: TopologyDefinition) -> dict[str, list[str]]:
+    """Return the user's spouts with their own ``ack`` and ``fail``, or ``tup_id`` if they only emit ids."""
     found: dict[str, list[str]] = {}
     for spec in definition.components:
         cls = _import(spec.python_class)
@@ -82,7 +85,7 @@ def _hearing(definition: TopologyDefinition) -> dict[str, list[str]]:
 
 
 def _gives_ids(cls: type) -> bool:
-    """True if a method of the class, or of one that it is made from, emits with ``tup_id``, as far as can be read."""
+    """Return True if a method of the class or its bases emits with ``tup_id``, as far as the source shows."""
     for base in cls.__mro__:
         if base.__module__.startswith("heronry."):
             break
@@ -103,7 +106,7 @@ def _emits_with_id(call: ast.Call) -> bool:
 
 
 def _missing_input(topology: Any) -> list[str]:
-    """What a streamlet program is to read and is not there on this machine."""
+    """Return the inputs of a streamlet program that do not exist on this machine."""
     reading = sys.modules.get("heronry.streamlet.reading")  # no program has been made without it
     if reading is None or (not hasattr(topology, "steps") and not hasattr(topology, "build")):
         return []
@@ -111,8 +114,8 @@ def _missing_input(topology: Any) -> list[str]:
     return found
 
 
-def _ends(definition: TopologyDefinition) -> dict[str, str]:
-    """Bolt that nobody reads, to what a fault makes of its effect outside: "" if nothing is known."""
+def _output_effects(definition: TopologyDefinition) -> dict[str, str]:
+    """Return the bolts without readers and the delivery guarantee of their output, "" if unknown."""
     found: dict[str, str] = {}
     for spec in definition.components:
         cls = _import(spec.python_class)
@@ -125,7 +128,12 @@ def _ends(definition: TopologyDefinition) -> dict[str, str]:
 
 
 def _import(path: str) -> Any:
-    """What ``module:Class`` names. Raises ImportError, AttributeError."""
+    """Return the object that ``module:Class`` names.
+
+    Raises:
+        ImportError: The module cannot be imported.
+        AttributeError: The module lacks the name.
+    """
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
@@ -158,7 +166,7 @@ def _definition(file: Path, topology: str | None, name: str | None) -> tuple[Top
 
 
 def _missing_classes(definition: TopologyDefinition) -> Iterator[str]:
-    """Classes that stand in the definition by path only and that instances could not import."""
+    """Yield a problem for each class named by its path that instances could not import."""
     paths = [(f"{spec.kind} {spec.name!r}", spec.python_class) for spec in definition.components]
     paths += [
         (f"bolt {edge.destination!r}, custom grouping", edge.grouping.python_class)
@@ -185,7 +193,7 @@ def _answer(output: Path, code: int, content: bytes) -> int:
 
 
 def _blame(file: Path, error: BaseException) -> str:
-    """One or two sentences: what happened, and the cure where there is a usual one."""
+    """Return one or two sentences: what happened, and the remedy if there is a usual one."""
     if isinstance(error, SystemExit):
         return (
             f"{file.name} called sys.exit({one_line(repr(error.code), 100)}) while it was imported; "
@@ -205,7 +213,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _in_a_line(error: BaseException) -> str:
-    """``Class: message``."""
+    """Return ``Class: message``."""
     cls = type(error)
     name = cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
     try:
@@ -229,7 +237,7 @@ def _user_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _is_own(filename: str) -> bool:
-    """Of Heronry, or of importlib."""
+    """Return True for files of Heronry or importlib."""
     return filename.startswith(_OWN_FRAMES)
 
 

@@ -1,6 +1,6 @@
-"""The sub-process ``heron_control.packaging.define`` as ``load`` knows it: its name, what it says, its exit codes.
+"""Interface of the sub-process ``heron_control.packaging.define``: name, answer and exit codes.
 
-It imports little: the command starts the process before it imports anything else, and the process imports it, too.
+It imports little: the command starts the process before it imports other modules, and the process imports it as well.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MODULE = "heron_control.packaging.define"
-NEEDS = ("argparse", "heron_control.packaging.find", "heron_runtime.files", "heronry.api.validate")
+NEEDS = ("argparse", "heron_control.packaging.topology_lookup", "heron_runtime.files", "heronry.api.validate")
 OK, RAISED, NOT_FOUND, INVALID = 0, 1, 3, 7
 
 
 def warm_up() -> None:
-    """Start the sub-process that the next ``define_topology`` will need."""
-    from heron_runtime import commands  # here, since the sub-process starts none itself
+    """Start the sub-process that the next ``define_topology`` needs."""
+    from heron_runtime import spawn
 
-    commands.warm_up(MODULE, NEEDS)
+    spawn.warm_up(MODULE, NEEDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What classes say that a definition does not.
+class TopologyTraits:
+    """Properties of a topology's classes that are not part of its definition.
 
-    ``hearing``: spouts and which of ``ack`` and ``fail`` they define, or ``tup_id`` where they only give ids;
-    ``ends``: bolts that nobody reads and that are no two-phase sinks, with their ``output_effect``; ``missing``: what a
-    program is to read and is not on this machine.
+    ``hearing``: spouts with those of ``ack`` and ``fail`` that they define, or ``tup_id`` if they only emit ids.
+    ``ends``: bolts without readers that are not two-phase sinks, with their ``output_effect``. ``missing``: inputs of a
+    program that do not exist on this machine.
     """
 
     hearing: dict[str, list[str]] = field(default_factory=dict)
@@ -34,6 +34,6 @@ class Said:
     missing: list[str] = field(default_factory=list)
 
 
-def said_file(output: Path) -> Path:
-    """Beside the answer: what classes say."""
+def traits_file(output: Path) -> Path:
+    """Return the path of the traits, beside the answer."""
     return output.with_name(f"{output.name}.said")

@@ -1,13 +1,13 @@
-"""The user's package, made ready to ship: copied or unpacked into a folder that instances put on ``sys.path``.
+"""Staging of the user's package: copied or unpacked into a folder that instances put on ``sys.path``.
 
-What comes in may be a .py file, a folder, a .zip or a .tar.gz, and is treated as hostile: an archive may have been
-fetched from anywhere. The checks are ours (``writer`` writes what ``archive`` unpacks), the work is done in a new
-folder beside the destination, and only a whole package gets the destination's name. Layout of the result::
+The source is a .py file, a folder, a .zip or a .tar.gz, and is treated as hostile, because an archive may come from
+anywhere. The content is checked while it is written (``writer``, ``archive``), in a new folder beside the destination.
+Only a complete package is renamed to the destination. Layout of the result::
 
     FOLDER/word_count.py        a file
     FOLDER/wordcount/…          a package (a folder with __init__.py)
     FOLDER/…                    the content of any other folder
-    FOLDER/requirements/        what requirements.txt asks for, linked from the cache
+    FOLDER/requirements/        installed requirements.txt, linked from the cache
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heron_control.packaging.writer import ArchiveLimits, Writer
+from heron_control.packaging.writer import ArchiveLimits, PackageWriter
 from heronry.api.errors import PackageError
 
 REQUIREMENTS = "requirements"
@@ -30,10 +30,10 @@ _NEVER_SHIPPED = ("__pycache__", ".git", ".hg", ".svn", ".venv", ".mypy_cache", 
 
 @dataclass(frozen=True, slots=True)
 class StagedPackage:
-    """Where the package lies, and what to give ``define_topology``.
+    """Folder of a package, and the argument for ``define_topology``.
 
-    ``entry`` is the user's own .py file where there is one, so that paths it makes from ``__file__`` for its
-    configuration stay true; else the folder here. (Code in a folder finds its data at run time, in ``initialize``.)
+    ``entry`` is the user's own .py file, if there is one, so that configuration paths relative to ``__file__`` stay
+    valid; otherwise the folder. (Code in a folder finds its data at run time, in ``initialize``.)
     """
 
     root: Path
@@ -44,12 +44,15 @@ class StagedPackage:
 def stage_package(source: Path, destination: Path, limits: ArchiveLimits | None = None) -> StagedPackage:
     """Copy or unpack ``source`` into ``destination``, which must be absent or empty.
 
-    Raises PackageError (what is refused, and why), FileNotFoundError and other OSError.
+    Raises:
+        PackageError: The source is refused; the message says why.
+        FileNotFoundError: The source does not exist.
+        OSError: The destination cannot be written.
     """
     source, destination = Path(source), Path(destination)
     if not source.exists():
-        raise FileNotFoundError(2, "there is no such file or folder", str(source))
-    if not source.is_file() and not source.is_dir():  # a pipe would never end, and a device has no bytes of its own
+        raise FileNotFoundError(2, "no such file or folder", str(source))
+    if not source.is_file() and not source.is_dir():  # for example an endless pipe or a device
         raise PackageError(f"{source} is neither a file nor a folder; give a .py file, a folder, a .zip or a .tar.gz")
     if destination.exists() and any(destination.iterdir()):
         raise PackageError(f"{destination} is not empty; a package is staged into a folder of its own")
@@ -58,7 +61,7 @@ def stage_package(source: Path, destination: Path, limits: ArchiveLimits | None 
     try:
         content = work / "content"
         content.mkdir()
-        writer = Writer(content, source.name, limits or ArchiveLimits())
+        writer = PackageWriter(content, source.name, limits or ArchiveLimits())
         _fill(source, writer)
         ready = _unwrapped(content) if source.name.endswith(ARCHIVES) else content
         if not any(ready.iterdir()):
@@ -66,12 +69,12 @@ def stage_package(source: Path, destination: Path, limits: ArchiveLimits | None 
         os.replace(ready, destination)  # onto an empty folder, or nothing
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    package = staged(destination)
+    package = open_staged_package(destination)
     return replace(package, entry=source.absolute()) if source.suffix == ".py" and source.is_file() else package
 
 
-def staged(root: Path) -> StagedPackage:
-    """The package that lies in ``root`` already."""
+def open_staged_package(root: Path) -> StagedPackage:
+    """Return the package that was staged in ``root``."""
     entries = [entry for entry in sorted(root.iterdir()) if entry.name != REQUIREMENTS]
     entry = root
     if len(entries) == 1 and (entries[0].suffix == ".py" or (entries[0] / "__init__.py").is_file()):
@@ -81,11 +84,11 @@ def staged(root: Path) -> StagedPackage:
 
 
 def import_paths(root: Path) -> list[str]:
-    """What a staged package adds to ``sys.path``, in this order: its own modules first, then its requirements."""
+    """Return the entries of ``sys.path`` for a staged package: its own modules, then its requirements."""
     return [str(folder) for folder in (root, root / REQUIREMENTS) if folder.is_dir()]
 
 
-def _fill(source: Path, writer: Writer) -> None:
+def _fill(source: Path, writer: PackageWriter) -> None:
     if source.is_dir():
         prefix = f"{source.name}/" if (source / "__init__.py").is_file() else ""
         for file in _files_of(source):
@@ -93,7 +96,7 @@ def _fill(source: Path, writer: Writer) -> None:
     elif source.suffix == ".py":
         _copy(source, source.name, writer)
     elif source.suffix == ".zip":
-        from heron_control.packaging.archive import unpack_zip  # here, since most packages are no archives
+        from heron_control.packaging.archive import unpack_zip  # imported here: most packages are not archives
 
         unpack_zip(source, writer)
     elif source.name.endswith(ARCHIVES):
@@ -101,16 +104,20 @@ def _fill(source: Path, writer: Writer) -> None:
 
         unpack_tar(source, writer)
     else:
-        raise PackageError(f"{source.name} is no package; give a .py file, a folder, a .zip or a .tar.gz")
+        raise PackageError(f"{source.name} is not a package; give a .py file, a folder, a .zip or a .tar.gz")
 
 
-def _copy(file: Path, name: str, writer: Writer) -> None:
+def _copy(file: Path, name: str, writer: PackageWriter) -> None:
     with file.open("rb") as content:
         writer.file(name, content, bool(file.stat().st_mode & 0o100))
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """The files to ship, in order. Raises PackageError for a link, which would point elsewhere on another machine."""
+    """Yield the files to ship, in order.
+
+    Raises:
+        PackageError: A file is a link, which would point elsewhere on another machine.
+    """
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _skipped(Path(place, name)))
         for name in [*folders, *sorted(files)]:
@@ -131,7 +138,7 @@ def _skipped(folder: Path) -> bool:
 
 
 def _unwrapped(content: Path) -> Path:
-    """An archive often holds one folder with everything in it; if that is no package, its content is what is meant."""
+    """Return the content of a single wrapping folder, unless that folder is a package."""
     entries = list(content.iterdir())
     if len(entries) == 1 and entries[0].is_dir() and not (entries[0] / "__init__.py").is_file():
         return entries[0]

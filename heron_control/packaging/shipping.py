@@ -1,9 +1,8 @@
-"""A staged package as one file, to be sent elsewhere: ``pack_package`` there, ``unpack_package`` here.
+"""Transfer of staged packages: ``pack_package`` at the sender, ``unpack_package`` at the receiver.
 
-The same files always give the same bytes (sorted names, no times, no owners), so the digest of the file names its
-content: a package is sent once, whoever submits it. Who receives one trusts nothing:
-``heron_control.packaging.archive`` checks each entry, and ``check_package`` counts what an archive would unpack to
-without writing any of it.
+The same files always give the same bytes (sorted names, no times, no owners), so the digest of the archive names its
+content, and a package is sent only once. The receiver trusts nothing: ``heron_control.packaging.archive`` checks each
+entry, and ``check_package`` counts what an archive would unpack to without writing it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from heron_control.packaging.archive import unpack_tar
-from heron_control.packaging.writer import ArchiveLimits, Writer
+from heron_control.packaging.writer import ArchiveLimits, PackageWriter
 from heronry.api.errors import PackageError
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -29,20 +28,27 @@ _COMPRESSION = 6  # a higher one takes several times as long for a few per cent
 
 
 def is_digest(text: str) -> bool:
-    """True for a SHA-256 as this module writes it; such a text can stand in a file name."""
+    """Return True for a SHA-256 as written by this module. Such a text is safe in a file name."""
     return DIGEST.fullmatch(text) is not None
 
 
 def digest_of(file: Path) -> str:
-    """The SHA-256 of a file, in hex. Raises OSError."""
+    """Return the SHA-256 of a file in hex.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def pack_package(root: Path, target: Path) -> str:
-    """Write the staged package ``root`` to ``target`` (tar.gz); returns its digest. Raises OSError.
+    """Write the staged package ``root`` to ``target`` (tar.gz) and return its digest.
 
-    ``requirements/`` is a link into the cache where it was installed; what is sent are the files behind it.
+    ``requirements/`` is a link into the cache of this machine; the files in it are sent.
+
+    Raises:
+        OSError: A file cannot be read or written.
     """
     with (
         target.open("xb") as raw,
@@ -60,7 +66,7 @@ def pack_package(root: Path, target: Path) -> str:
 
 
 def _files_of(root: Path) -> Iterator[tuple[Path, str]]:
-    """Every file and its name in the package, sorted; compiled code is left out, it is made again."""
+    """Return the files with their names in the package, sorted, without compiled code."""
     for place, folders, files in os.walk(root, followlinks=True):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(files):
@@ -70,7 +76,11 @@ def _files_of(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def check_package(archive: Path, limits: ArchiveLimits | None = None) -> None:
-    """Go through all of it and write nothing. Raises PackageError for what ``unpack_package`` would refuse."""
+    """Read the whole archive without writing anything.
+
+    Raises:
+        PackageError: ``unpack_package`` would refuse it.
+    """
     writer = _Counter(archive, limits or LIMITS)
     unpack_tar(archive, writer)
     if not writer.files:
@@ -78,13 +88,18 @@ def check_package(archive: Path, limits: ArchiveLimits | None = None) -> None:
 
 
 def unpack_package(archive: Path, destination: Path, limits: ArchiveLimits | None = None) -> None:
-    """Unpack into ``destination``, which must be absent: all of it, or nothing. Raises PackageError, OSError."""
+    """Unpack into ``destination``, which must be absent, completely or not at all.
+
+    Raises:
+        PackageError: The archive is refused.
+        OSError: The destination cannot be written.
+    """
     destination.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     work = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
     try:
         content = work / "content"
         content.mkdir(mode=0o700)
-        unpack_tar(archive, Writer(content, archive.name, limits or LIMITS))
+        unpack_tar(archive, PackageWriter(content, archive.name, limits or LIMITS))
         if not any(content.iterdir()):
             raise PackageError(f"{archive.name} holds no files")
         os.rename(content, destination)
@@ -92,19 +107,27 @@ def unpack_package(archive: Path, destination: Path, limits: ArchiveLimits | Non
         shutil.rmtree(work, ignore_errors=True)
 
 
-class _Counter(Writer):
-    """A writer that counts and checks like any other, and throws away what it reads."""
+class _Counter(PackageWriter):
+    """Writer that counts and checks, and discards the content."""
 
     def __init__(self, archive: Path, limits: ArchiveLimits) -> None:
         super().__init__(Path(os.devnull), archive.name, limits)
         self.files = 0
 
     def folder(self, name: str) -> None:
-        """Check a folder's name. Raises PackageError."""
+        """Check the name of a folder.
+
+        Raises:
+            PackageError: The name is refused.
+        """
         self.admit(name, is_file=False)
 
     def file(self, name: str, content: IO[bytes], executable: bool = False) -> None:
-        """Check and count one file. Raises PackageError."""
+        """Check and count one file.
+
+        Raises:
+            PackageError: The file is refused.
+        """
         self.admit(name, is_file=True)
         self.files += 1
         with open(os.devnull, "wb") as nowhere:

@@ -1,9 +1,9 @@
-"""Writes the files of a package nobody vouches for.
+"""Writer for the files of an untrusted package.
 
-Every name goes through ``Writer``, which builds its own paths from checked parts, under a folder that was new and empty
-and in which it never makes a link: so nothing can be written outside. Refused: ``..`` and absolute names, names that
-differ only in case or in the way an accent is written, a name twice, more files, bytes or depth than the limits. Sizes
-are counted as bytes come out, whatever anybody says.
+``PackageWriter`` builds its own paths from checked parts of every name, below a folder that was new and empty and in
+which it never creates a link. So nothing can be written outside. Refused are ``..`` and absolute names, names that
+differ only in case or in the encoding of accents, duplicate names, and more files, bytes or depth than the limits.
+Sizes are counted from the bytes written, not from headers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PART_BYTES = 255  # the most of one part of a path that file systems take
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """The most a package may hold."""
+    """Limits on the content of a package."""
 
     files: int = 20_000
     total_bytes: int = 1024 * 1024 * 1024
@@ -31,8 +31,8 @@ class ArchiveLimits:
     name_bytes: int = 1_000
 
 
-class Writer:
-    """Writes a package's files below ``folder`` and keeps count."""
+class PackageWriter:
+    """Writer of a package's files below ``folder``, with counters."""
 
     def __init__(self, folder: Path, source: str, limits: ArchiveLimits) -> None:
         self._folder = folder
@@ -44,17 +44,25 @@ class Writer:
 
     @property
     def limits(self) -> ArchiveLimits:
-        """The most this writer takes."""
+        """Limits of this writer."""
         return self._limits
 
     def folder(self, name: str) -> None:
-        """Make a folder. Raises PackageError."""
+        """Create a folder.
+
+        Raises:
+            PackageError: The name is refused.
+        """
         parts = self.admit(name, is_file=False)
         if parts:
             self._folder.joinpath(*parts).mkdir(parents=True, exist_ok=True)
 
     def file(self, name: str, content: IO[bytes], executable: bool = False) -> None:
-        """Write one file. Raises PackageError."""
+        """Write one file.
+
+        Raises:
+            PackageError: The file is refused.
+        """
         parts = self.admit(name, is_file=True)
         path = self._folder.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +71,11 @@ class Writer:
             self.pour(name, content, target)
 
     def admit(self, name: str, *, is_file: bool) -> list[str]:
-        """The parts of an entry's path, checked and counted; empty for the package itself. Raises PackageError."""
+        """Check and count an entry; return the parts of its path, empty for the package itself.
+
+        Raises:
+            PackageError: The entry is refused.
+        """
         parts = self._checked(name)
         if is_file and not parts:
             raise self.refused(name, "is not a file name")
@@ -76,11 +88,15 @@ class Writer:
         return parts
 
     def refused(self, name: str, why: str) -> PackageError:
-        """The error for one entry."""
+        """Return the error for one entry."""
         return PackageError(f"{self._source}: the entry {name[:200]!r} {why}")
 
     def pour(self, name: str, content: IO[bytes], target: IO[bytes]) -> None:
-        """Copy the bytes of one file, counting them. Raises PackageError."""
+        """Copy and count the bytes of one file.
+
+        Raises:
+            PackageError: A limit is exceeded.
+        """
         written = 0
         while chunk := content.read(CHUNK):
             written += len(chunk)
@@ -92,7 +108,7 @@ class Writer:
             target.write(chunk)
 
     def _checked(self, name: str) -> list[str]:
-        """The parts of a safe relative path."""
+        """Return the parts of a safe relative path."""
         if len(name.encode("utf-8", "surrogatepass")) > self._limits.name_bytes:
             raise self.refused(name, "has too long a name")
         if name.startswith("/") or "\\" in name or (len(name) > 1 and name[1] == ":"):
@@ -111,7 +127,7 @@ class Writer:
         return parts
 
     def _remember(self, parts: list[str], is_file: bool) -> None:
-        """Note the path and its folders. Refuse a name twice, a file that is a folder, and names too much alike."""
+        """Record the path and its folders; refuse duplicate, conflicting and too similar names."""
         for end in range(1, len(parts) + 1):
             path, leaf = "/".join(parts[:end]), is_file and end == len(parts)
             folded = unicodedata.normalize("NFC", path).casefold()

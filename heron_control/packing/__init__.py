@@ -1,9 +1,9 @@
-"""Packing: which task goes into which container, with what resources. Pure."""
+"""Packing: assignment of tasks to containers with their resources. Pure."""
 
 from __future__ import annotations
 
+from heron_control.packing.algorithms import PackingAlgorithm, pack
+from heron_control.packing.demand import PackingError
 from heron_control.packing.describe import describe
-from heron_control.packing.errors import PackingError
-from heron_control.packing.pack import PackingAlgorithm, pack
 
 __all__ = ["PackingAlgorithm", "PackingError", "describe", "pack"]

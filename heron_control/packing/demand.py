@@ -1,12 +1,12 @@
-"""What the tasks of a topology need, and what a container may hold: the settings, read once, for both algorithms.
+"""Resources of a topology's tasks and limits of a container, read from the settings once for all algorithms.
 
-Defaults. A task without an entry in the component maps needs 0.5 cores, 256 MiB of memory and no disk: a Python
-process with a user's code in it, rarely busy all the time. (Heron's 1 core and 1 GiB are a Java machine's.) A
-container needs what its tasks need and padding on top, for its stream manager, metrics manager and supervisor: of each
-resource the larger of ``topology.container.padding.percentage`` and the absolute padding.
+Defaults: a task without an entry in the component maps needs 0.5 cores, 256 MiB of memory and no disk, for a Python
+process that is rarely busy all the time. (Heron's 1 core and 1 GiB suit a Java machine.) A container needs the sum of
+its tasks plus padding for its stream manager, metrics manager and supervisor. The padding is, for each resource, the
+larger of ``topology.container.padding.percentage`` and the absolute padding.
 
-A container may be no larger than its stated size (``topology.container.ram`` and so on) nor than the hint
-(``topology.container.max.ram.hint`` and so on), whichever is smaller; where neither is set there is no limit.
+A container may be no larger than its stated size (``topology.container.ram`` and so on) or the hint
+(``topology.container.max.ram.hint`` and so on), whichever is smaller. Without either, containers are unlimited.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heron_control.packing.errors import PackingError
+from heron_runtime.failures import InvalidTopology
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, Resources
 from heron_runtime.model.settings import Keys, MiB, Setting, setting
 from heron_runtime.model.topology import TopologyDefinition
@@ -22,7 +22,6 @@ from heron_runtime.model.topology import TopologyDefinition
 DEFAULT_CPU = 0.5
 DEFAULT_RAM = 256 * MiB
 DEFAULT_DISK = 0
-
 _MAPS = {
     "cpu": Keys.TOPOLOGY_COMPONENT_CPUMAP,
     "ram": Keys.TOPOLOGY_COMPONENT_RAMMAP,
@@ -37,9 +36,13 @@ _BOUNDS: tuple[tuple[str, Setting[float | None], Setting[float | None]], ...] = 
 _WORDS = {"cpu": "cores", "ram": "memory", "disk": "disk"}
 
 
+class PackingError(InvalidTopology, ValueError):
+    """Raised if no packing plan meets the limits. Names the component and the setting at fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most of one resource a container may need, and the setting that says so."""
+    """Limit of one resource of a container, and the setting it comes from."""
 
     resource: str  # cpu, ram or disk
     most: float
@@ -48,7 +51,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Every task with its resources, in order of task id, and the limits of a container."""
+    """Tasks with their resources, in order of task id, and the limits of a container."""
 
     instances: tuple[InstancePlan, ...]
     limits: tuple[Limit, ...]
@@ -59,14 +62,14 @@ class Demand:
     cpu_padding: float
 
     def needs(self, instances: Iterable[InstancePlan]) -> Resources:
-        """What a container with these tasks needs, padding included."""
+        """Return the needs of a container with these tasks, including padding."""
         bare = Resources()
         for instance in instances:
             bare = bare + instance.resources
         return self.padded(bare)
 
     def padded(self, bare: Resources) -> Resources:
-        """``bare`` with the container's padding."""
+        """Return ``bare`` with the container's padding."""
         percent = self.padding_percent
         return Resources(
             round(bare.cpu + max(bare.cpu * percent / 100, self.cpu_padding), 6),
@@ -75,14 +78,14 @@ class Demand:
         )
 
     def exceeded(self, needs: Resources) -> Limit | None:
-        """The first limit that ``needs`` breaks, or None."""
+        """Return the first limit that ``needs`` exceeds, or None."""
         for limit in self.limits:
             if part(needs, limit.resource) > limit.most + 1e-9:
                 return limit
         return None
 
     def size(self, needs: Resources) -> Resources:
-        """What a container that needs this much is given: its stated size, where one is stated."""
+        """Return the size of a container with these needs: its stated size, if there is one."""
         stated = dict(self.fixed)
         return Resources(
             float(stated.get("cpu", needs.cpu)),
@@ -91,14 +94,15 @@ class Demand:
         )
 
     def container(self, number: int, instances: Iterable[InstancePlan], needs: Resources) -> ContainerPlan:
-        """The plan of one container."""
+        """Return the plan of one container."""
         return ContainerPlan(number, tuple(sorted(instances, key=lambda i: i.task)), self.size(needs))
 
 
 def demand_of(definition: TopologyDefinition) -> Demand:
-    """Read the settings; number the tasks from 1, component by component in order of definition.
+    """Read the settings and number the tasks from 1, component by component in order of definition.
 
-    Raises PackingError when a task does not fit into any container, alone.
+    Raises:
+        PackingError: A single task does not fit into any container.
     """
     demand = _read(definition)
     seen: set[str] = set()
@@ -144,12 +148,12 @@ def _read(definition: TopologyDefinition) -> Demand:
 
 
 def part(resources: Resources, resource: str) -> float:
-    """One of the resources by name: cpu, ram or disk."""
+    """Return one of the resources by name: cpu, ram or disk."""
     return {"cpu": resources.cpu, "ram": resources.ram_bytes, "disk": resources.disk_bytes}[resource]
 
 
 def amount(resource: str, value: float) -> str:
-    """``2 GiB of memory``, ``1.5 cores``."""
+    """Format an amount, such as ``2 GiB of memory`` or ``1.5 cores``."""
     if resource == "cpu":
         return f"{value:g} cores"
     for unit, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):

@@ -1,10 +1,10 @@
-"""Repacking: the plan of a topology whose parallelism or number of containers changes while it runs, with few moves.
+"""Repacking of a running topology whose parallelism or number of containers changes, with the fewest moves.
 
-A task that moves has to be stopped, started and given its state elsewhere, so tasks stay where they are. Where the
-number of containers is left open no task moves at all: new ones go where the fewest are and there is room, or into new
-containers. Where it is given, shares are evened out so that they differ by one at most, and of all ways to do that the
-one with the fewest moves is taken. Of a component that shrinks the last tasks go. Task ids, and the numbers of
-containers that stay, are kept; an id is never used again, so who asks for new tasks says from which id on.
+A task that moves has to be stopped, started and given its state elsewhere, so tasks stay where they are. If the number
+of containers is open, no task moves: new tasks go to the containers with the fewest tasks and enough room, or to new
+containers. If the number is given, shares are balanced so that they differ by at most one, with the fewest moves. A
+component that shrinks loses its last tasks. Task ids, and numbers of containers that stay, are kept. An id is never
+reused, so the caller passes the first free one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from heron_control.packing.demand import Demand, demand_of
-from heron_control.packing.errors import PackingError
+from heron_control.packing.demand import Demand, PackingError, demand_of
 from heron_runtime.failures import UsageError
 from heron_runtime.model.ids import FIRST_STANDBY
 from heron_runtime.model.plan import InstancePlan, PackingPlan
@@ -21,8 +20,8 @@ from heron_runtime.model.topology import TopologyDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """From one plan to another: tasks that come, go, and move (task, from, to), and containers that come and go."""
+class PackingDiff:
+    """Differences of two plans: tasks that come, go and move (task, from, to), containers that come and go."""
 
     come: tuple[int, ...]
     go: tuple[int, ...]
@@ -31,14 +30,14 @@ class Changes:
     old_containers: tuple[int, ...]
 
 
-def changes(old: PackingPlan, new: PackingPlan) -> Changes:
-    """What has to be done."""
+def diff_plans(old: PackingPlan, new: PackingPlan) -> PackingDiff:
+    """Return the differences of two plans."""
     before, after = _places(old), _places(new)
     moves = tuple(
         (task, before[task], after[task]) for task in sorted(before) if after.get(task, before[task]) != before[task]
     )
     there, then = ({each.container for each in plan.containers} for plan in (old, new))
-    return Changes(
+    return PackingDiff(
         tuple(sorted(set(after) - set(before))),
         tuple(sorted(set(before) - set(after))),
         moves,
@@ -54,11 +53,18 @@ def repack(
     containers: int | None = None,
     move: int | None = None,
 ) -> PackingPlan:
-    """The plan for ``definition``, which has the parallelism that is wanted, beside ``current``, which runs.
+    """Return the plan for ``definition`` with its new parallelism.
 
-    ``next_task``: above every task id that was ever given out. ``move``: a container whose tasks go to a new one.
-    Raises UsageError for one that is not there, PackingError where the limits of containers cannot be met or there
-    would be more containers than tasks.
+    Args:
+        definition: Definition with the wanted parallelism.
+        current: Plan that runs.
+        next_task: First task id that was never used.
+        containers: Wanted number of containers, or None.
+        move: Container whose tasks move to a new one, or None.
+
+    Raises:
+        UsageError: The container to move does not exist.
+        PackingError: The limits cannot be met, or there would be more containers than tasks.
     """
     demand = demand_of(definition)
     kept, new = _tasks(demand, current, next_task)
@@ -67,7 +73,7 @@ def repack(
         if move not in held:
             there = ", ".join(map(str, held))
             raise UsageError(f"{definition.name} has no container {move} with tasks", f"It has {there}.")
-        another = max(held) + 1  # before it goes: its own number would be no other container
+        another = max(held) + 1  # computed first, so that it differs from the container's own number
         held[another] = held.pop(move)
     if containers is None:
         _place_where_there_is_room(definition, demand, held, new)
@@ -80,7 +86,7 @@ def repack(
         held = _even_out(held, new, containers)
     if max(held) >= FIRST_STANDBY:
         raise PackingError(
-            f"topology {definition.name!r}: the numbers of containers are used up by updates",
+            f"topology {definition.name!r}: updates have used up the container numbers",
             "Submit it with --replace.",
         )
     filled = [demand.container(number, tasks, demand.needs(tasks)) for number, tasks in sorted(held.items()) if tasks]
@@ -96,7 +102,7 @@ def _places(plan: PackingPlan) -> dict[int, int]:
 def _tasks(
     demand: Demand, current: PackingPlan, next_task: int
 ) -> tuple[dict[int, list[InstancePlan]], list[InstancePlan]]:
-    """Those that stay, by container, and those that come."""
+    """Return the tasks that stay, by container, and the new ones."""
     wanted = {(instance.component, instance.component_index): instance for instance in demand.instances}
     kept: dict[int, list[InstancePlan]] = {}
     for plan in current.containers:

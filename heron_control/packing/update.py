@@ -1,8 +1,7 @@
-"""What ``heron update`` makes of a topology that runs: another definition and packing plan, and what that changes.
+"""Plan of ``heron update``: new definition and packing plan of a running topology, and the differences. Pure.
 
-Pure. A request names components with the tasks they shall have, the number of containers, settings, a container whose
-tasks go to a new one, or several of these; everything else stays, and tasks stay where they are as far as that goes
-(``repack``).
+A request names components with their number of tasks, the number of containers, settings, a container whose tasks move
+to a new one, or several of these. Everything else stays, and tasks stay where they are if possible (``repack``).
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heron_control.packing.repack import Changes, changes, repack
-from heron_control.packing.runtime_config import RuntimeSetting, begin_anew, changed_settings, with_settings
-from heron_control.packing.standstill import not_waited_for
+from heron_control.packing.describe import undrained_text
+from heron_control.packing.repack import PackingDiff, diff_plans, repack
+from heron_control.packing.runtime_settings import RuntimeSetting, changed_settings, restarted_components, with_settings
 from heron_runtime.failures import InvalidTopology, UsageError, did_you_mean
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.plan import PackingPlan
@@ -22,20 +21,19 @@ from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.validate import problems_of
 
 DRAINED = (
-    "spouts are silent until what is on its way is processed, {:g} s at most (topology.update.drain.secs); what is "
-    "left then and on its way to a task that moves, goes or begins anew "
+    "spouts are paused until tuples in flight are processed, at most {:g} s (topology.update.drain.secs); after that "
+    "each tuple in flight to a task that moves, ends or restarts "
 )
-AT_ONCE = "what is on its way to a task that moves, goes or begins anew "
+AT_ONCE = "each tuple in flight to a task that moves, ends or restarts "
 REPLAYED = "fails with reason `moved`, and its spout emits it again"
 LOST = "is lost (topology.reliability.mode is ATMOST_ONCE)"
-FORGOTTEN = "what such tasks keep in attributes is gone; a spout that moves goes on where its own record says"
-QUIET = "all tasks stop at a checkpoint and go on from it under the new plan: state by key moves with its keys"
+FORGOTTEN = "such tasks lose state kept in attributes; a spout that moves continues at its own recorded position"
+QUIET = "all tasks stop at a checkpoint and continue from it under the new plan; keyed state moves with its keys"
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
-    """``parallelism`` by component, the number of containers (None: as many as it takes), other settings, and the
-    container whose tasks go to a new one."""
+    """Requested parallelism by component, number of containers, settings, and container to move."""
 
     parallelism: Mapping[str, int] = field(default_factory=dict)
     containers: int | None = None
@@ -45,43 +43,43 @@ class UpdateRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlannedUpdate:
-    """From one plan to the next."""
+    """Change from one definition and plan to the next."""
 
     before: tuple[TopologyDefinition, PackingPlan]
     after: tuple[TopologyDefinition, PackingPlan]
-    changes: Changes
-    undrained: str = ""  # once it is done: why it did not wait for what was on its way
+    changes: PackingDiff
+    undrained: str = ""  # after the update: why tuples in flight were not drained
 
     @property
     def keeps_state(self) -> bool:
-        """Whether it happens at a checkpoint."""
+        """True if the update happens at a checkpoint."""
         return keeps_state(self.after[0].config)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What it means for the tuples and the state of the topology."""
+        """Consequences for tuples and state of the topology."""
         if self.keeps_state:
             return (QUIET,)
-        begun, config = self.begun_anew, self.after[0].config
+        begun, config = self.restarted, self.after[0].config
         if not (self.changes.go or self.changes.move or begun):
             return ()
         mode, secs = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE), setting(config, Keys.TOPOLOGY_UPDATE_DRAIN_SECS)
         fate = REPLAYED if mode == "ATLEAST_ONCE" else LOST
-        anew = f"the processes of {', '.join(begun)} begin anew with their settings"
+        restarts = f"the processes of {', '.join(begun)} restart with their new settings"
         return (
             (DRAINED.format(secs) if secs else AT_ONCE) + fate,
             FORGOTTEN,
-            *((anew,) if begun else ()),
-            *((not_waited_for(self.undrained),) if self.undrained else ()),
+            *((restarts,) if begun else ()),
+            *((undrained_text(self.undrained),) if self.undrained else ()),
         )
 
     @property
-    def begun_anew(self) -> tuple[str, ...]:
-        """The components whose processes end, and begin with other settings: none where all tasks restore anyway."""
-        return () if self.keeps_state else tuple(begin_anew(self.before[0], self.after[0]))
+    def restarted(self) -> tuple[str, ...]:
+        """Components whose processes restart with other settings; none if all tasks restore anyway."""
+        return () if self.keeps_state else tuple(restarted_components(self.before[0], self.after[0]))
 
     def document(self) -> dict[str, Any]:
-        """As it is shown in JSON."""
+        """Return the update for JSON."""
         old, new = (
             {c.name: c.parallelism for c in definition.components} for definition, _ in (self.before, self.after)
         )
@@ -108,7 +106,11 @@ class PlannedUpdate:
 
 
 def read_parallelism(texts: Iterable[str]) -> dict[str, int]:
-    """``COMPONENT:TASKS`` each. Raises UsageError."""
+    """Parse ``COMPONENT:TASKS`` texts.
+
+    Raises:
+        UsageError: A text is invalid.
+    """
     found: dict[str, int] = {}
     for text in texts:
         name, colon, tasks = text.rpartition(":")
@@ -121,7 +123,13 @@ def read_parallelism(texts: Iterable[str]) -> dict[str, int]:
 
 
 def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: UpdateRequest) -> PlannedUpdate:
-    """The plan that ``asked`` leads to. Raises UsageError, InvalidTopology, PackingError."""
+    """Return the plan for ``asked``.
+
+    Raises:
+        UsageError: The request is invalid or changes nothing.
+        InvalidTopology: The updated topology is invalid.
+        PackingError: The limits cannot be met.
+    """
     specs = {spec.name: spec for spec in definition.components}
     if asked == UpdateRequest():
         raise UsageError(
@@ -135,7 +143,7 @@ def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: Upd
                 f"{definition.name} has no component {name!r}{hint}", f"It has {', '.join(sorted(specs))}."
             )
         if tasks < 1:
-            raise UsageError(f"{name}:{tasks}: a component has one task at least")
+            raise UsageError(f"{name}:{tasks}: a component has at least one task")
     changed = tuple(replace(s, parallelism=asked.parallelism.get(s.name, s.parallelism)) for s in definition.components)
     wanted = with_settings(replace(definition, components=changed), asked.settings)
     problems = problems_of(wanted)
@@ -147,5 +155,5 @@ def plan_update(definition: TopologyDefinition, packing: PackingPlan, asked: Upd
         after = repack(wanted, packing, next_task, asked.containers, asked.move)
     after = replace(after, next_task=max((next_task, *(task.task + 1 for task in after.instances()))))
     if wanted == definition and after.containers == packing.containers:
-        raise UsageError(f"{definition.name} is so already: nothing would change")
-    return PlannedUpdate((definition, packing), (wanted, after), changes(packing, after))
+        raise UsageError(f"{definition.name}: the update changes nothing")
+    return PlannedUpdate((definition, packing), (wanted, after), diff_plans(packing, after))

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from heron_runtime.code_user import NAME, CodeUser
-from heron_runtime.commands import child_environment
 from heron_runtime.failures import NotAllowed
+from heron_runtime.spawn import child_environment
 
 TRIAL_SECONDS = 60.0
 _TRIAL = """

@@ -45,8 +45,8 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.state import topologies
-from heron_runtime.state.readings import DamagedNode
 from heron_runtime.state.store import StateStore, StoreError, StoreUnavailable
+from heron_runtime.state.topologies import DamagedNode
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
 
 OBSERVE_SECONDS = 2.0

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
-from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore
+from heron_runtime.state.topologies import decoded
 from heron_runtime.wire import store_codecs as codec
 
 

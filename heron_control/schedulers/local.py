@@ -21,7 +21,6 @@ from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LAUNCH_FILE, PACKAGE, put_package
 from heron_runtime.checkpoint_files import CHECKPOINTS
 from heron_runtime.code_user import WRITTEN_TO, CodeUser, attainable_code_user
-from heron_runtime.commands import start_session
 from heron_runtime.files import entries
 from heron_runtime.launch import Launch
 from heron_runtime.model.records import SchedulerLocation
@@ -29,8 +28,9 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_blocking_channel
 from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.spawn import start_session
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.readings import decoded
+from heron_runtime.state.topologies import decoded
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import psutil
 
-from heron_runtime.commands import MARK
 from heron_runtime.launch import Launch
+from heron_runtime.spawn import MARK
 
 
 def mark_of(topology_id: str, container: int) -> str:

@@ -25,12 +25,12 @@ from heron_control.schedulers.grants import read_granted
 from heron_control.schedulers.scheduler import ALL, SchedulerError
 from heron_control.schedulers.slurm_client import SlurmAway, SlurmClient, SlurmError
 from heron_control.schedulers.topology_folder import LAUNCH_FILE, put_package
-from heron_runtime.commands import child_environment, python_command
 from heron_runtime.failures import NotAllowed
 from heron_runtime.files import replace_file
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of
 from heron_runtime.model.settings import Keys, setting
+from heron_runtime.spawn import child_environment, python_command
 from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerStatus
 
 POLL_SECONDS = 0.25

@@ -55,9 +55,9 @@ from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import read_credential
-from heron_runtime.state.fenced import check_fence
 from heron_runtime.state.store import Foldered, StateStore, StoreError, StoreForbidden
 from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology
+from heron_runtime.state.wrappers import check_fence
 from heronry.version import VERSION
 
 log = logging.getLogger(__name__)

@@ -25,11 +25,11 @@ from dataclasses import replace
 
 from heron_control.inspection.inspector import Inspector
 from heron_control.inspection.topology_status import TopologyStatus, describe, expected_processes, keeps_dying
-from heron_control.packing.standstill import update_text
+from heron_control.packing.describe import update_text
 from heron_control.packing.update import PlannedUpdate, UpdateRequest, plan_update
 from heron_control.progress import Progress
 from heron_runtime.failures import Failure, Interrupted, NotFound, Unavailable
-from heron_runtime.model.plan import PackingPlan, Phase, PhysicalPlan, Standstill
+from heron_runtime.model.plan import GenerationPhase, PackingPlan, PhysicalPlan, UpdatePhase
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import topologies
@@ -69,7 +69,7 @@ class Updating:
         if update.keeps_state:
             progress("waiting for a checkpoint")
             self._inspector.take_checkpoint(record, timeout_secs, progress, hold=True)
-        self._begin_anew = self._processes_of(update.begun_anew, record)
+        self._begin_anew = self._processes_of(update.restarted, record)
         self._failures = record.physical.generation.failures if record.physical is not None else 0
         self._grant(*update.after)
         try:
@@ -127,7 +127,9 @@ class Updating:
         """What does not work yet; empty if all does. Raises Failure where it is of no use to wait."""
         physical = record.physical
         generation = physical.generation if physical is not None else None
-        if generation is not None and (generation.phase is Phase.FAILED or generation.failures > self._failures):
+        if generation is not None and (
+            generation.phase is GenerationPhase.FAILED or generation.failures > self._failures
+        ):
             raise Failure(generation.cause or "a generation has failed")
         wanted = {name for _, name, *_ in expected_processes(record)}
         absent = [p for p in status.processes if p.name in wanted and p.state is not ProcessState.RUNNING]
@@ -136,11 +138,11 @@ class Updating:
             raise Failure(f"{describe(dying)}, restarted {dying.restarts} times")
         if absent:
             return f"{absent[0].name} is {absent[0].state}" + (f", and {len(absent) - 1} more" if absent[1:] else "")
-        if physical is not None and physical.standstill is not Standstill.NONE:
+        if physical is not None and physical.standstill is not UpdatePhase.NONE:
             return update_text(physical)
         if physical is None or (physical.topology, physical.packing) != (record.definition, record.packing):
             return "the topology master has not made the new plan yet"
-        if generation is not None and generation.phase is Phase.RESTORING:
+        if generation is not None and generation.phase is GenerationPhase.RESTORING:
             return "its tasks go on from the checkpoint"
         same = [p.name for p in status.processes if p.name in wanted and self._begin_anew.get(p.name) == p.pid]
         if same:

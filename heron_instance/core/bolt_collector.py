@@ -1,31 +1,28 @@
-"""What a bolt emits, acks and fails: anchors, edge keys, columns.
+"""Collector of a bolt: anchors, edge keys, acks and fails in columns.
 
-A row's anchor is kept as one number: the index of its anchor in the batch in hand, or -1 (no anchor), or -2 - k for the
-k-th entry of ``_anchor_sets`` (several anchors, or one of an older batch). Routing, when the batch's turn ends or a
-flush is due, draws a key for every edge (anchor to copy) and gives it to the copy and to the anchor. Where every anchor
-is an index into a batch with one root a tuple, all of that is array arithmetic; whatever is rarer takes the general
-way, tuple by tuple.
+The anchor of a row is kept as one number: the index of the anchor in the current batch, -1 (no anchor), or -2 - k for
+the k-th entry of ``_anchor_sets`` (several anchors, or one of an older batch). Routing happens when the turn of the
+batch ends or a flush is due. It draws a key for every edge (anchor to copy) and gives it to the copy and to the anchor.
+Where every anchor is an index into a batch with one root per tuple, all of that is array arithmetic. Rarer cases are
+handled tuple by tuple.
 
-``ack`` and ``fail`` set a byte in the tuple's batch. An ack is taken before the rows are and sent when their edges are
-drawn, so it always carries every edge drawn on its tuple.
+``ack`` and ``fail`` set a byte in the batch of the tuple. An ack is taken before the rows are, and it is sent after
+their edges are drawn, so it always carries every edge drawn on its tuple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from heron_instance.core.collector import TaskCollector
-from heron_instance.core.failures import Failures
-from heron_instance.core.groupings import EVERYTHING, Part, Row
-from heron_instance.core.hooks import Hooks
-from heron_instance.core.input_batch import ACKED, FAILED, OPEN, InputBatch, Settled, acks_by_task
-from heron_instance.core.key_groupings import KEY_TYPES
-from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
-from heron_instance.core.streams import OutputStream, Router
+from heron_instance.core.collector import Admit, TaskCollector
+from heron_instance.core.groupings import EVERYTHING, KEY_TYPES, RoutedRows, Row
+from heron_instance.core.input_batch import ACKED, FAILED, OPEN, AckedTuples, InputBatch, acks_by_task
+from heron_instance.core.outbox import Flush, RootColumns, RoutedSegment
+from heron_instance.core.output_streams import OutputStream
+from heron_instance.core.task import TaskRuntime
 from heron_runtime.model.copies import IMMUTABLE, copied_row
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import DEFAULT_STREAM
@@ -36,43 +33,32 @@ AnchorSet = tuple[tuple[Any, int], ...]  # (batch, index) of each anchor
 
 
 class BoltCollector(TaskCollector):
-    """The collector of one bolt task. ``auto_anchor``: emits hang on the tuple at ``index`` (BasicBolt)."""
+    """Collector of one bolt task."""
 
-    def __init__(
-        self,
-        router: Router,
-        outbox: Outbox,
-        failures: Failures,
-        hooks: Hooks,
-        rng: np.random.Generator,
-        tracked: bool,
-        lock: AbstractContextManager[Any],
-        auto_anchor: bool,
-        wake_if_idle: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(router, outbox, rng, tracked, lock, wake_if_idle)
-        self.auto_anchor = auto_anchor
-        self.batch: InputBatch | None = None  # the batch in hand
-        self.index = UNANCHORED  # the tuple in hand, kept by the executor for BasicBolt and for calls that are held
+    def __init__(self, task: TaskRuntime, admit: Admit, rng: np.random.Generator) -> None:
+        super().__init__(task, admit, rng)
+        self.auto_anchor = bool(getattr(task.component, "auto_anchor", False))  # BasicBolt: anchor to ``index``
+        self.batch: InputBatch | None = None  # the current batch
+        self.index = UNANCHORED  # the current tuple, set by the executor for BasicBolt and deferred calls
         self.ignored_settles = 0
-        self._failures = failures
-        self._hooks = hooks
+        self._failures = task.failures
+        self._hooks = task.hooks
         self._anchor_sets: list[AnchorSet] = []
         self._touched: dict[int, InputBatch] = {}  # older batches with new acks
-        self._acked: list[Settled] = []
+        self._acked: list[AckedTuples] = []
         self._read: tuple[str, str, float] | None = None  # source and arrival of the batch that was routed last
-        # (source, when its batch arrived, acked tuples), for whoever counts
+        # (source, arrival time of the batch, acked tuples), for the metrics
         self.newly_acked: list[tuple[tuple[str, str], float, int]] = []
 
     # Emitting.
 
     def fast_emit(self, out: OutputStream) -> Callable[..., list[int] | None]:
-        """Nothing to decide, and one anchor of the batch in hand or none."""
-        rows, kept, width, carefully = out.rows, out.anchors, out.width, self.emit_row
+        """Return an ``emit`` for rows with no anchor or one anchor in the current batch."""
+        rows, anchor_list, width, carefully = out.rows, out.anchors, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
         unkeyed = [position for position in range(width) if position != key]  # a key is a scalar
-        row_of, check_keys, wrong_width = out.row_of, out.check_keys, out.wrong_width
-        tracked, auto_anchor, look, collector = self.tracked, self.auto_anchor, self.look, self
+        row_of, check_keys, width_error = out.row_of, out.check_keys, out.width_error
+        tracked, auto_anchor, admit, collector = self.tracked, self.auto_anchor, self.admit, self
 
         def emit(
             values: Any = None,
@@ -84,12 +70,12 @@ class BoltCollector(TaskCollector):
         ) -> list[int] | None:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, anchors, stream, direct_task, need_task_ids)
-            if len(rows) >= out.look_at and look(out, 1):
+            if len(rows) >= out.gate_at and admit(out, 1):
                 return carefully(tup if values is None else values, anchors)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
             if len(values) != width:
-                raise wrong_width(values)
+                raise width_error(values)
             if key is not None and values[key].__class__ not in KEY_TYPES:
                 check_keys(values)
             for position in unkeyed:
@@ -106,9 +92,9 @@ class BoltCollector(TaskCollector):
                     and batch is not None
                     and not batch.state[anchors.index]
                 ):
-                    kept.append(anchors.index)
+                    anchor_list.append(anchors.index)
                 elif anchors is None:
-                    kept.append(collector.index if auto_anchor else UNANCHORED)
+                    anchor_list.append(collector.index if auto_anchor else UNANCHORED)
                 else:
                     return carefully(values, anchors)
             rows.append(values)
@@ -116,39 +102,51 @@ class BoltCollector(TaskCollector):
 
         return emit
 
-    def anchors_of(self, given: Sequence[Tuple]) -> Iterable[int]:
-        """One number a row; at once for the whole batch in hand."""
+    def anchors_of(self, user_anchors: Sequence[Tuple]) -> Iterable[int]:
+        """Return one number for each row. The whole current batch is a special case without a loop."""
         batch = self.batch
-        if batch is not None and isinstance(given, TupleBatch) and given.origin is batch and not any(batch.state):
-            return range(len(given))  # nothing of it is settled
-        return [self.anchor_of(anchor) for anchor in given]
+        if (
+            batch is not None
+            and isinstance(user_anchors, TupleBatch)
+            and user_anchors.origin is batch
+            and not any(batch.state)
+        ):
+            return range(len(user_anchors))  # no tuple of it is settled
+        return [self.anchor_of(anchor) for anchor in user_anchors]
 
-    def anchor_of(self, given: Any) -> int:
-        """The number for these anchors. Raises ValueError for a settled one, TypeError for what is no tuple."""
-        if given is None:
+    def anchor_of(self, user_anchors: Any) -> int:
+        """Return the number for these anchors.
+
+        Raises:
+            ValueError: An anchor is settled already.
+            TypeError: An anchor is not a tuple.
+        """
+        if user_anchors is None:
             return self.index if self.auto_anchor else UNANCHORED
-        found = (given,) if isinstance(given, Tuple) else tuple(given)
-        hung: list[tuple[Any, int]] = []
-        for anchor in found:
+        anchors = (user_anchors,) if isinstance(user_anchors, Tuple) else tuple(user_anchors)
+        pairs: list[tuple[Any, int]] = []
+        for anchor in anchors:
             if not isinstance(anchor, Tuple):
                 raise TypeError(f"an anchor must be an input tuple, not {type(anchor).__name__}")
             if not isinstance(anchor.batch, InputBatch):
-                continue  # a tick hangs on nothing
+                continue  # a tick has no roots
             if anchor.batch.state[anchor.index] != OPEN:
-                raise ValueError(f"{anchor!r} is acked or failed already and cannot be an anchor: emit first, then ack")
-            if anchor.batch is self.batch and len(found) == 1:
+                raise ValueError(
+                    f"{anchor!r} cannot be an anchor: it is acked or failed already\nhint: emit first, then ack"
+                )
+            if anchor.batch is self.batch and len(anchors) == 1:
                 return anchor.index
             if anchor.batch.roots is not None:
-                hung.append((anchor.batch, anchor.index))
-        if not hung:
+                pairs.append((anchor.batch, anchor.index))
+        if not pairs:
             return UNANCHORED
-        self._anchor_sets.append(tuple(hung))
+        self._anchor_sets.append(tuple(pairs))
         return UNANCHORED - len(self._anchor_sets)
 
     # Acking and failing.
 
     def shortcuts(self) -> Mapping[str, Callable[..., Any]]:
-        """``ack`` too, where no hook is to be told."""
+        """Return the fast ``emit`` and, without task hooks, the fast ``ack``."""
         return {**super().shortcuts(), **({} if self._hooks else {"ack": self._ack})}
 
     def _ack(self, tup: Tuple) -> None:
@@ -171,21 +169,21 @@ class BoltCollector(TaskCollector):
             self._wake_if_idle()
 
     def end_turn(self, batch: InputBatch) -> None:
-        """The batch is no longer in hand. An ack of another thread may have come since acks were taken."""
+        """Close the current batch. Another thread may have acked since acks were taken."""
         batch.closed = True
         self.batch = None
         if ACKED in batch.state:
             self._touch(batch)
 
     def ack(self, tup: Tuple) -> None:
-        """Settle a tuple, and tell the hooks unless it was settled already."""
+        """Settle a tuple, and call the hooks unless it was settled before."""
         ignored = self.ignored_settles
         self._ack(tup)
         if self._hooks and self.ignored_settles == ignored:
             self._hooks.bolt_ack(tup)
 
     def ack_many(self, tuples: Tuple | Iterable[Tuple]) -> None:
-        """Ack these tuples, or what is open of a whole batch."""
+        """Ack these tuples, or the open tuples of a whole batch."""
         if not isinstance(tuples, TupleBatch) or not isinstance(tuples.origin, InputBatch) or self._hooks:
             super().ack_many(tuples)
             return
@@ -196,10 +194,10 @@ class BoltCollector(TaskCollector):
                 self._touch(batch)
 
     def fail(self, tup: Tuple, reason: Any = None) -> None:
-        """Fail a tuple's roots. A second ack or fail is ignored and counted."""
+        """Fail the roots of a tuple. A second ack or fail is ignored and counted."""
         batch = tup.batch
-        if self.held_call is not None and batch is self.batch and tup.index == self.index:
-            self.held_call.fail(reason)
+        if self.deferred is not None and batch is self.batch and tup.index == self.index:
+            self.deferred.fail(reason)
             return
         if batch.__class__ is InputBatch:
             if batch.state[tup.index]:
@@ -217,23 +215,26 @@ class BoltCollector(TaskCollector):
             self._hooks.bolt_fail(tup)
 
     def fail_indices(self, batch: InputBatch, indices: list[int], error: BaseException, traceback: str) -> None:
-        """User code raised: fail those of these tuples that are not settled."""
-        still = [i for i in indices if batch.state[i] == OPEN]
-        for i in still:
+        """Fail those of these tuples that are not settled, since user code raised."""
+        open_indices = [i for i in indices if batch.state[i] == OPEN]
+        for i in open_indices:
             batch.state[i] = FAILED
-        if still:
-            self._failures.add(batch, still, FailKind.EXCEPTION, f"{type(error).__name__}: {error}", traceback)
+        if open_indices:
+            self._failures.add(batch, open_indices, FailKind.EXCEPTION, f"{type(error).__name__}: {error}", traceback)
 
     def refused(self, roots: int) -> None:
-        """Failed here, whatever user code has said: counted by the stream that was last read."""
+        """Count roots that have failed here, by the stream of the batch read last."""
         if self._read is not None:
             self._failures.count(*self._read, FailKind.EXCEPTION, roots)
 
     # Routing.
 
     def route_pending(self) -> None:
-        """Take the acks, draw the edges of what was emitted, then give the acks their edges. In this order, since user
-        code may emit and ack meanwhile: all that was emitted before an ack that is taken is routed before it goes."""
+        """Take the acks, draw the edges of the emitted rows, then add the edges to the acks.
+
+        The order matters, since user code may emit and ack meanwhile: every row that was emitted before an ack must be
+        routed before that ack is sent.
+        """
         batches = [] if self.batch is None else [self.batch]
         if self._touched:
             touched, self._touched = self._touched, {}
@@ -247,28 +248,28 @@ class BoltCollector(TaskCollector):
             if acked is not None:
                 self._gather(batch, batch.settled(acked))
 
-    def _gather(self, batch: InputBatch, settled: Settled) -> None:
+    def _gather(self, batch: InputBatch, settled: AckedTuples) -> None:
         self.newly_acked.append(((batch.component, batch.stream), batch.arrived_ms, settled.tuples))
         if settled.roots is not None:
             self._acked.append(settled)
 
     def unsent(self) -> bool:
-        """True if acks wait for a flush."""
+        """Return True if acks wait for a flush."""
         return bool(self._acked)
 
     def fill(self, flush: Flush) -> None:
-        """The acks gathered so far."""
+        """Add the acks gathered so far."""
         acked, self._acked = self._acked, []
         flush.acks = acks_by_task(acked)
 
-    def _route(self, out: OutputStream, rows: list[Row], anchors: list[int], parts: list[Part]) -> None:
+    def _route(self, out: OutputStream, rows: list[Row], anchors: list[int], parts: list[RoutedRows]) -> None:
         if not self.tracked or not parts:
             self._route_untracked(out, parts)
             return
         places = np.array(anchors, dtype=np.int64)
         low, high = int(places.min()), int(places.max())
-        in_hand = self.batch is not None and self.batch.roots is not None
-        if low >= UNANCHORED and (high < 0 or not in_hand):
+        is_tracked = self.batch is not None and self.batch.roots is not None
+        if low >= UNANCHORED and (high < 0 or not is_tracked):
             self._route_untracked(out, parts)
         elif low >= 0 and self.batch is not None and self.batch.single:
             self._route_single(out, parts, places, self.batch)
@@ -277,8 +278,8 @@ class BoltCollector(TaskCollector):
         else:
             self._route_general(out, parts, anchors)
 
-    def _route_single(self, out: OutputStream, parts: list[Part], places: Any, batch: InputBatch) -> None:
-        """Every row hangs on one tuple of the batch in hand, which has one root."""
+    def _route_single(self, out: OutputStream, parts: list[RoutedRows], places: Any, batch: InputBatch) -> None:
+        """Route rows that are each anchored to one tuple of the current batch, which has one root per tuple."""
         assert batch.roots is not None
         for part in parts:
             anchors = places if part.at is EVERYTHING else places[part.at]
@@ -286,23 +287,23 @@ class BoltCollector(TaskCollector):
             for task in part.tasks:
                 keys = self._draw(len(part.rows))
                 batch.draw_edges(anchors, keys)
-                self._outbox.add((task,), Segment(out.number, Shape.SINGLE, part.rows, roots, keys))
+                self._outbox.add((task,), RoutedSegment(out.number, RootColumns.SINGLE, part.rows, roots, keys))
 
-    def _route_mixed(self, out: OutputStream, parts: list[Part], places: Any, batch: InputBatch) -> None:
-        """The same, but some rows hang on nothing."""
+    def _route_mixed(self, out: OutputStream, parts: list[RoutedRows], places: Any, batch: InputBatch) -> None:
+        """Route rows of which some are anchored to one tuple and others to none."""
         assert batch.roots is not None
         for part in parts:
             anchors = places[part.at]
             mask = anchors >= 0
-            hung = anchors[mask]
-            roots, widths = batch.roots[hung], mask.astype(np.uint32)
+            anchored = anchors[mask]
+            roots, widths = batch.roots[anchored], mask.astype(np.uint32)
             for task in part.tasks:
-                keys = self._draw(len(hung))
-                batch.draw_edges(hung, keys)
-                self._outbox.add((task,), Segment(out.number, Shape.MANY, part.rows, roots, keys, widths))
+                keys = self._draw(len(anchored))
+                batch.draw_edges(anchored, keys)
+                self._outbox.add((task,), RoutedSegment(out.number, RootColumns.MANY, part.rows, roots, keys, widths))
 
-    def _route_general(self, out: OutputStream, parts: list[Part], anchors: list[int]) -> None:
-        """Several anchors, anchors of older batches, tuples with several roots: one by one."""
+    def _route_general(self, out: OutputStream, parts: list[RoutedRows], anchors: list[int]) -> None:
+        """Route rows with several anchors, anchors of older batches, or tuples with several roots."""
         every = range(len(anchors))
         for part in parts:
             places = every[part.at] if isinstance(part.at, slice) else part.at.tolist()
@@ -311,22 +312,22 @@ class BoltCollector(TaskCollector):
                 keys: list[int] = []
                 widths = np.zeros(len(part.rows), dtype=np.uint32)
                 for row, place in enumerate(places):
-                    hung = self._draw_copy(anchors[place])
-                    widths[row] = len(hung)
-                    roots += hung.keys()
-                    keys += hung.values()
+                    copy_keys = self._draw_copy(anchors[place])
+                    widths[row] = len(copy_keys)
+                    roots += copy_keys.keys()
+                    keys += copy_keys.values()
                 columns = np.array(roots, dtype=np.uint64), np.array(keys, dtype=np.uint64)
-                self._outbox.add((task,), Segment(out.number, Shape.MANY, part.rows, *columns, widths))
+                self._outbox.add((task,), RoutedSegment(out.number, RootColumns.MANY, part.rows, *columns, widths))
 
     def _draw_copy(self, anchor: int) -> dict[int, int]:
-        """A key for each edge of one copy; returns the copy's key for each of its roots."""
+        """Draw a key for each edge of one copy. Return the key of the copy for each of its roots."""
         if anchor == UNANCHORED:
             return {}
         anchors: AnchorSet = ((self.batch, anchor),) if anchor >= 0 else self._anchor_sets[UNANCHORED - 1 - anchor]
-        hung: dict[int, int] = {}
+        copy_keys: dict[int, int] = {}
         for batch, index in anchors:
             key = int(self._draw())
             batch.draw_edge(index, key)
             for root in batch.roots_of(index):
-                hung[root] = hung.get(root, 0) ^ key
-        return hung
+                copy_keys[root] = copy_keys.get(root, 0) ^ key
+        return copy_keys

@@ -1,8 +1,8 @@
-"""Runs a bolt: frames to batches, batches through user code, what it emits and acks to flushes.
+"""Executor of a bolt: frames to batches, batches through user code, emitted rows and acks to flushes.
 
-Frames of one stream that wait together become one batch. A plain ``process`` is mapped over the batch by C code; the
-batch is left and taken up again when time is up, so that a slow bolt still flushes its acks, ticks and obeys. While
-data-out is full no input is taken: what user code emits beyond the bound is at most what one piece of work emits.
+Waiting frames of one stream become one batch. A batch is interrupted and resumed when time is up, so that a slow bolt
+still flushes its acks, ticks and obeys control messages. While data-out is full no input is taken, so user code exceeds
+the bound by the emits of one piece of work at most. Missed ticks are not made up for.
 """
 
 from __future__ import annotations
@@ -12,250 +12,216 @@ from collections.abc import Mapping
 from typing import Any
 
 from heron_instance.core.bolt_collector import BoltCollector
-from heron_instance.core.emit_gate import EmitGate
-from heron_instance.core.executor import RunResult, soonest
-from heron_instance.core.gates import Gates
-from heron_instance.core.input_batch import FAILED, OPEN, InputBatch, kind_of
-from heron_instance.core.input_figures import InputFigures
-from heron_instance.core.input_weight import InputWeight
+from heron_instance.core.collector import Admit, RowFilter
+from heron_instance.core.executor import Executor, RunResult, ms_until_first
+from heron_instance.core.flow_control import AdaptiveQueue, TupleWeightEstimator
+from heron_instance.core.input_batch import FAILED, OPEN, InputBatch, batch_kind
 from heron_instance.core.outbox import Flush
-from heron_instance.core.output import Output
-from heron_instance.core.processing import Processing
-from heron_instance.core.queues import AdaptiveQueue
-from heron_instance.core.setup import Setup
-from heron_instance.core.task import Task
-from heron_instance.core.ticks import Ticks
-from heron_instance.core.user_errors import UserCodeFailed
+from heron_instance.core.processing import BatchCursor, BatchProcessor
+from heron_instance.core.task import ExecutorSetup
+from heron_instance.core.task_metrics import InputMetrics
 from heron_instance.core.values_codec import ValuesError
-from heron_instance.core.work import Work
 from heron_runtime.model.dataflow import FailKind
-from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.wire.data import BARRIER, Frame, Verdict
+from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.tuples import tick_tuple
 
 BATCH_TUPLES = 1024
-PIECE_MS = 4.0  # a piece of work aims to last no longer
-LEAST_TUPLE_MS = 0.002
-CREDIT_STEP_BYTES = 16 * 1024  # less is not worth a message
+PIECE_MS = 4.0  # target duration of a piece of work
+MIN_TUPLE_MS = 0.002
+CREDIT_STEP_BYTES = 16 * 1024  # a smaller step is not worth a message
 
 
-class BoltExecutor:
-    """The executor of one bolt task."""
+class Ticks:
+    """Tick schedule of one bolt task, by ``topology.tick.tuple.freq.secs`` or ``.ms``.
 
-    paused = False  # only spouts pause
+    The first tick is due one interval after the first call of ``due``.
+    """
 
-    def __init__(self, setup: Setup) -> None:
-        task = self.task = Task(setup)
-        component = task.component
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        seconds = setting(config, Keys.TOPOLOGY_TICK_TUPLE_FREQ_SECS)
+        milliseconds: float | None = setting(config, Keys.TOPOLOGY_TICK_TUPLE_FREQ_MS)
+        if milliseconds is None and seconds is not None:
+            milliseconds = 1000.0 * seconds
+        self._each_ms = milliseconds
+        self.next_ms: float | None = None
+        self.count = 0
+
+    def due(self, now_ms: float) -> bool:
+        """Return True if a tick is due, and count it as given."""
+        if self._each_ms is None:
+            return False
+        if self.next_ms is None:
+            self.next_ms = now_ms + self._each_ms
+            return False
+        if now_ms < self.next_ms:
+            return False
+        self.next_ms = max(self.next_ms + self._each_ms, now_ms)
+        self.count += 1
+        return True
+
+
+class BoltExecutor(Executor):
+    """Executor of one bolt task."""
+
+    collector: BoltCollector
+
+    def __init__(self, setup: ExecutorSetup) -> None:
+        self.weight_estimator = TupleWeightEstimator(hasattr(setup.component, "process_batch"))
+        super().__init__(setup, self.weight_estimator)
+        task = self.task
         self.data_in = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_IN_CAPACITY_BYTES))
         self.taken_weight = 0
-        self.collector = BoltCollector(
-            task.router,
-            task.outbox,
-            task.failures,
-            task.hooks,
-            setup.rng,
-            task.tracked,
-            task.user_code.lock,
-            bool(getattr(component, "auto_anchor", False)),
-            task.user_code.wake_if_idle,
-        )
-        self.output = Output(task, self.collector, setup.plan)
-        self.gate = EmitGate(self, self.output, self.collector, task.user_code, setup.clock)
-        self._processing = Processing(task, self.collector)
+        self._processing = BatchProcessor(task, self.collector)
         self._frames: deque[tuple[Frame, float]] = deque()
-        self._work: Work | None = None
+        self._work: BatchCursor | None = None
         self._serial = 0
-        self._tuple_ms: float | None = None  # what one tuple takes, smoothed
+        self._tuple_ms: float | None = None  # time of one tuple, smoothed
         self._ticks = Ticks(task.config)
-        self._gap_ms = self.output.interval_ms / 5  # between flushes of an idle bolt: isolated messages are dear
-        self._sources = _stream_fields(setup)
-        self._figures = InputFigures(task.counts.count, task.telemetry)
-        self.input_weight = InputWeight(self._processing.batchwise)
-        self.output.on_flush = self._flushed
-        self.gates, self.stateful = Gates.of(task, self.output, self.collector), task.stateful
-        self._busy_since_ms: float | None = None  # with input in hand, or blocked; None: idle
+        self._gap_ms = self.output.interval_ms / 5  # between flushes of an idle bolt: isolated messages are expensive
+        self._sources = _input_streams(setup)
+        self._metrics = InputMetrics(task.counts.count, task.telemetry)
+        self._busy_since_ms: float | None = None  # with current input, or blocked; None: idle
         self._done = 0  # tuples in this run
-        self._credit_bytes = 0  # as last told
-        self._told_weight = -1
-        task.context.on_hooks_changed(self._attach)
+        self._credit_bytes = 0  # as reported last
+        self._reported_weight = -1
 
-    # For the shell.
+    def _make_collector(self, setup: ExecutorSetup, admit: Admit) -> BoltCollector:
+        return BoltCollector(self.task, admit, setup.rng)
 
-    @property
-    def full(self) -> bool:
-        """True while data-out takes nothing more."""
-        return self.output.data_out.full
-
-    @property
-    def failed(self) -> UserCodeFailed | None:
-        """Not None once user code has raised under the policy ``restart``."""
-        return self.task.errors.failed
-
-    def start(self) -> None:
-        """Attach the collector and initialize user code. Raises what user code raises."""
-        self._attach()
-        self.task.initialize()
-
-    def _attach(self) -> None:
-        hooks = self.task.hooks
-        self.task.attach(self.collector, *([hooks.bolt_emits] if hooks else []))
-
-    # What arrives.
+    def _row_filters(self) -> list[RowFilter]:
+        return [self.task.hooks.bolt_emits] if self.task.hooks else []
 
     def on_frames(self, now_ms: float, frames: list[Frame]) -> None:
-        """Input."""
+        """Queue input frames."""
         for frame in frames:
             self._frames.append((frame, now_ms))
             self.data_in.add(frame.weight())
 
-    def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
-        """A bolt has no roots of its own."""
-
-    def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
-        """A new plan."""
-        self.output.follow(now_ms, plan)
-
-    def on_pause(self, now_ms: float, paused: bool) -> None:
-        """Only spouts pause."""
-
-    def on_stream_manager(self, now_ms: float, incarnation: int) -> None:
-        """A bolt has no roots of its own to lose."""
-
-    def on_wake(self, now_ms: float) -> None:
-        """Nothing waits for it."""
-
-    def on_weights(self, now_ms: float, weights: Mapping[int, int]) -> None:
-        """Frames weigh so from now on."""
-        self.task.outbox.weigh(weights)
-
-    def on_sent(self, now_ms: float, sent_weight: int) -> None:
-        """There is room in data-out."""
-        self.output.data_out.remove(sent_weight)
-
     # Work.
 
     def run(self, now_ms: float) -> RunResult:
-        """Tick if it is time, then one piece of a batch."""
+        """Tick if it is time, then process one piece of a batch."""
         output = self.output
         began_ms = now_ms if self._busy_since_ms is None else self._busy_since_ms
         output.data_out.adjust(now_ms)
         self.data_in.adjust(now_ms)
-        self.task.kept.pass_time()
-        gates = self.gates
-        if gates is not None:
-            gates.attend(now_ms)
+        self.task.state.pass_time()
+        quiet_points = self.quiet_points
+        if quiet_points is not None:
+            quiet_points.run_due_work(now_ms)
         output.draining.tick(now_ms)
         if self.failed is None and not output.data_out.full:
-            if not self._ticks_rest():
+            if not self._is_quiet():
                 self._tick(now_ms)
             if self._work is None:
                 self._take_batch()
                 if self._work is None and output.draining.due:  # all that came before the barriers is processed
-                    output.fall_silent()
+                    output.send_drain_barriers()
             if self._work is not None:
-                self._piece(self._work)
+                self._process_piece(self._work)
                 now_ms = self.task.clock() * 1000
             else:
-                self.collector.route_pending()  # what threads of the component's own have emitted and acked
+                self.collector.route_pending()  # emits and acks of other threads of the component
         else:
             self.task.counts.count("__out-queue-full-count", 1)
-        idle = self._work is None and (not self._frames or (gates is not None and gates.stateful.stands_still))
+        idle = self._work is None and (
+            not self._frames or (self.checkpointer is not None and self.checkpointer.is_halted)
+        )
         self._count_settled()
         flushes = output.take_due(now_ms, idle, self._gap_ms)
         self._weigh(now_ms, now_ms - began_ms)
         self._busy_since_ms = None if idle else now_ms
-        return RunResult(flushes, self._wait_ms(now_ms, idle), self._new_credit(), self._told_weight, self.taken_weight)
+        return RunResult(
+            flushes, self._wait_ms(now_ms, idle), self._new_credit(), self._reported_weight, self.taken_weight
+        )
 
-    def _ticks_rest(self) -> bool:
-        """True while nothing may leave this task of its own accord."""
-        return self.output.draining.quiet or (self.gates is not None and self.gates.stateful.stands_still)
+    def _is_quiet(self) -> bool:
+        """Return True while a drain or a checkpoint halts the ticks."""
+        return self.output.draining.quiet or (self.checkpointer is not None and self.checkpointer.is_halted)
 
     def _weigh(self, now_ms: float, elapsed_ms: float) -> None:
-        """How long input takes, and how much work it makes for others."""
-        weight = self.input_weight
-        weight.worked(self._done, elapsed_ms)
+        """Update the weight of input tuples by the time they take and the output they cause."""
+        estimator = self.weight_estimator
+        estimator.add_work(self._done, elapsed_ms)
         self._done = 0
-        # The first word counts, and what is emitted but not flushed is not weighed: too light a word opens the gates.
-        if weight.known or not self.output.unsent():
-            weight.look(now_ms, self.task.outbox.weights)
+        # Rows that are not flushed yet are not weighed, and a first estimate that is too light would admit a flood.
+        if estimator.is_known or not self.output.unsent():
+            estimator.update(now_ms, self.task.outbox.weights)
 
     # Within a call of user code that lasts.
 
-    def serve_inside(self, now_ms: float) -> None:
-        """Nothing but the bound of data-out."""
+    def serve_within_call(self, now_ms: float) -> None:
+        """Adapt the bound of data-out."""
         self.output.data_out.adjust(now_ms)
 
-    def holds(self, now_ms: float) -> bool:
-        """True while emits of a call that lasts must wait."""
+    def must_wait(self, now_ms: float) -> bool:
+        """Return True while emits of a long call must wait."""
         return self.output.data_out.full
 
     def room(self) -> int:
-        """How many rows may be emitted now."""
+        """Return the number of rows that may be emitted now."""
         return self.output.quantum()
 
-    def reopens_ms(self) -> float | None:
-        """When time alone lets it emit again."""
+    def next_opening_ms(self) -> float | None:
+        """Return when emits may be possible by time alone."""
         return self.output.data_out.deadline_ms()
 
-    def flush_inside(self, now_ms: float) -> list[Flush]:
-        """What has been emitted, acked and failed so far; the caller has taken the lock while user code runs."""
+    def flush_within_call(self, now_ms: float) -> list[Flush]:
+        """Flush rows, acks and fails so far. The caller has taken the lock while user code runs."""
         if self._work is not None:
             self._processing.settle_done(self._work)
         self.collector.route_pending()
         return self.output.take_all(now_ms)
 
-    def _flushed(self, flush: Flush) -> None:
-        if self.gates is not None:
-            self.gates.stateful.flushed(flush)
-        if self.task.outbox.weights:
-            self.input_weight.sent(flush)
-
     def _wait_ms(self, now_ms: float, idle: bool) -> float | None:
         data_out = self.output.data_out
         if self.failed is not None or (not idle and not data_out.full):
             return 0.0
-        return soonest(
+        return ms_until_first(
             now_ms,
             self.output.deadline_ms(self._gap_ms),
-            None if data_out.full or self._ticks_rest() else self._ticks.next_ms,
+            None if data_out.full or self._is_quiet() else self._ticks.next_ms,
             data_out.deadline_ms(),
             self.data_in.deadline_ms(),
-            self.gates.stateful.deadline_ms() if self.gates is not None else None,
+            self.checkpointer.deadline_ms() if self.checkpointer is not None else None,
         )
 
     def _new_credit(self) -> int | None:
-        """What weight of frames the stream manager may have sent in all, when it is time to tell."""
-        weight = self.input_weight.tuple_weight
+        """Return the total weight of frames that the stream manager may have sent, when it is time to report it."""
+        weight = self.weight_estimator.tuple_weight
         limit = self.taken_weight + max(self.data_in.capacity, weight)  # one tuple, however heavy
-        # By halves, so that it is rare; and always in steps worth a message.
+        # By halves, so that reports are rare, and in steps worth a message.
         few = limit - self._credit_bytes < max(CREDIT_STEP_BYTES, self.data_in.capacity // 2)
-        if few and weight == self._told_weight:
+        if few and weight == self._reported_weight:
             return None
-        self._credit_bytes, self._told_weight = max(limit, self._credit_bytes), weight
+        self._credit_bytes, self._reported_weight = max(limit, self._credit_bytes), weight
         return self._credit_bytes
 
     def _take_batch(self) -> None:
-        """Join waiting frames of one stream into a batch, decoded."""
+        """Decode waiting frames of one stream and join them into a batch."""
         frames: list[Frame] = []
         rows: list[tuple[Any, ...]] = []
         kind = None
         arrived_ms = seconds = 0.0
-        clock, gates = self.task.clock, self.gates
+        clock, quiet_points = self.task.clock, self.quiet_points
         while self._frames:
             frame, came_ms = self._frames[0]
-            if frames and (kind is None or kind_of(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
+            if frames and (kind is None or batch_kind(frame) != kind or len(rows) + frame.count > BATCH_TUPLES):
                 break
             begun = bool(frames)  # no batch spans a barrier
-            if not gates.lets_in(frame, begun) if gates is not None else begun and frame.codec == BARRIER:
+            if (
+                not quiet_points.can_take(frame, begun)
+                if quiet_points is not None
+                else begun and frame.codec == BARRIER
+            ):
                 break
             self._frames.popleft()
             self.taken_weight += frame.weight()
             self.data_in.remove(frame.weight())
             if frame.codec == BARRIER:
-                if gates is not None:
-                    gates.barrier(frame)
+                if quiet_points is not None:
+                    quiet_points.barrier(frame)
                 else:
                     self.output.draining.barrier(frame)
                 continue
@@ -263,19 +229,19 @@ class BoltExecutor:
             try:
                 decoded = self._decode(frame)
             except ValuesError as error:
-                self.task.errors.raised(error, "input")
+                self.task.errors.record_exception(error, "input")
                 self._fail_frame(frame, came_ms, FailKind.EXCEPTION, str(error))
                 continue
             seconds += clock() - began
             if not frames:
-                kind, arrived_ms, rows = kind_of(frame), came_ms, decoded
+                kind, arrived_ms, rows = batch_kind(frame), came_ms, decoded
             else:
                 rows += decoded
             frames.append(frame)
         if frames:
             batch = self._batch(frames, arrived_ms)
-            self._work = Work(batch, rows)
-            self._figures.decoded((batch.component, batch.stream), seconds)
+            self._work = BatchCursor(batch, rows)
+            self._metrics.count_decoded((batch.component, batch.stream), seconds)
             self.collector.batch = batch
 
     def _batch(self, frames: list[Frame], arrived_ms: float) -> InputBatch:
@@ -286,19 +252,19 @@ class BoltExecutor:
     def _decode(self, frame: Frame) -> list[tuple[Any, ...]]:
         rows = self.task.codec.decode(frame.codec, frame.values)
         if len(rows) != frame.count:
-            raise ValuesError(f"a frame says {frame.count} tuples and holds {len(rows)}")
+            raise ValuesError(f"frame of {frame.count} tuples has {len(rows)} rows")
         return rows
 
     def _fail_frame(self, frame: Frame, arrived_ms: float, kind: FailKind, message: str) -> None:
         batch = self._batch([frame], arrived_ms)
         self.task.failures.add(batch, list(range(batch.count)), kind, message)
 
-    def _piece(self, work: Work) -> None:
-        """Process some tuples of the batch in hand; when none is left, its turn ends."""
+    def _process_piece(self, work: BatchCursor) -> None:
+        """Process some tuples of the current batch. Its turn ends when none is left."""
         clock = self.task.clock
         started = clock()
         start = work.position()
-        limit = 1 if self._tuple_ms is None else max(1, int(PIECE_MS / max(self._tuple_ms, LEAST_TUPLE_MS)))
+        limit = 1 if self._tuple_ms is None else max(1, int(PIECE_MS / max(self._tuple_ms, MIN_TUPLE_MS)))
         if self.collector.streams:
             limit = min(limit, self.output.quantum())
         self._processing.process(work, limit)
@@ -314,26 +280,26 @@ class BoltExecutor:
             self._tuple_ms = each if known is None or each > known else 0.8 * known + 0.2 * each
             self._done += done
             waited_ms = 1000 * started - work.batch.arrived_ms
-            if not self._processing.batchwise:  # one after the other: in the mean for half of them
+            if not self._processing.batchwise:  # one after the other: a tuple waits for half of them on average
                 waited_ms += (elapsed_ms - each) / 2
-            self._figures.executed((work.batch.component, work.batch.stream), done, elapsed_ms, waited_ms)
+            self._metrics.count_executed((work.batch.component, work.batch.stream), done, elapsed_ms, waited_ms)
 
-    def _end_turn(self, work: Work) -> None:
+    def _end_turn(self, work: BatchCursor) -> None:
         self.collector.end_turn(work.batch)
         self._work = None
 
     def stop(self, now_ms: float) -> list[Flush]:
-        """Close. Input that was taken and not processed fails at once, sooner than by its timeout."""
+        """Close user code. Input that was taken and not processed fails at once instead of by timeout."""
         self.gate.closing = True
         text = f"{self.task.name} task {self.task.id} stopped before it processed the tuple"
         if self._work is not None:
             work = self._work
-            in_hand = self._processing.first_open(work)
-            self._processing.settle(work, in_hand)
-            still = [i for i in range(in_hand, work.count) if work.batch.state[i] == OPEN]
-            for i in still:
+            first_open = self._processing.first_open(work)
+            self._processing.settle(work, first_open)
+            open_indices = [i for i in range(first_open, work.count) if work.batch.state[i] == OPEN]
+            for i in open_indices:
                 work.batch.state[i] = FAILED
-            self.task.failures.add(work.batch, still, FailKind.FAILED, text)
+            self.task.failures.add(work.batch, open_indices, FailKind.FAILED, text)
             self._end_turn(work)
         while self._frames:
             frame, came_ms = self._frames.popleft()
@@ -353,13 +319,13 @@ class BoltExecutor:
             with self.task.user_code("process_tick"):
                 self.task.component.process_tick(tick_tuple(self._ticks.count))
         except Exception as error:
-            self.task.errors.raised(error, "process_tick")
+            self.task.errors.record_exception(error, "process_tick")
         self.collector.route_pending()
 
     # Metrics.
 
     def _count_settled(self) -> None:
-        """Each ack and fail once, with the batch it belongs to, however late it came."""
+        """Count each ack and fail once, with its batch, however late it came."""
         collector = self.collector
         if collector.ignored_settles:
             self.task.counts.count("__ignored-settle-count", collector.ignored_settles)
@@ -367,34 +333,33 @@ class BoltExecutor:
         acked, failed = collector.newly_acked, self.task.failures.newly_failed
         if not acked and not failed:
             return
-        if failed and self.gates is not None:  # there is nobody who would send it again by itself
+        if failed and self.quiet_points is not None:  # only a restore sends the record again
             self.task.errors.record_failed(f"{self.task.name} has failed a tuple")
         now_ms = self.task.clock() * 1000
-        self._figures.acked(acked, now_ms)
+        self._metrics.count_acked(acked, now_ms)
         acked.clear()
-        self._figures.failed(failed, now_ms)
+        self._metrics.count_failed(failed, now_ms)
         failed.clear()
 
     def collect_metrics(self) -> None:
-        """The input queue, too."""
+        """Report counters and gauges, including the input queue."""
         self._count_settled()
-        self.output.collect_metrics()
-        self.task.collect_metrics()
+        super().collect_metrics()
         self.task.telemetry.gauge("__gateway-in-stream-queue-size", self.data_in.size)
         self.task.telemetry.gauge("__gateway-in-stream-queue-expected-capacity", self.data_in.capacity)
 
     def check(self) -> None:
-        """The queues are sound, and a batch in hand is the collector's."""
-        self.output.check()
+        """Assert the invariants of the queues, and that collector and executor agree on the current batch."""
+        super().check()
         self.data_in.check()
         assert self.data_in.size == sum(frame.weight() for frame, _ in self._frames), "data-in is miscounted"
-        assert (self._work is None) == (self.collector.batch is None), "the batch in hand is not the collector's"
+        assert (self._work is None) == (self.collector.batch is None), "executor and collector disagree on the batch"
 
 
-def _stream_fields(setup: Setup) -> list[tuple[str, str, tuple[str, ...]]]:
+def _input_streams(setup: ExecutorSetup) -> list[tuple[str, str, tuple[str, ...]]]:
     topology = setup.plan.topology
-    found = []
+    streams = []
     for component, stream in setup.plan.streams:
         schema = topology.component(component).output(stream)
-        found.append((component, stream, schema.fields if schema else ()))
-    return found
+        streams.append((component, stream, schema.fields if schema else ()))
+    return streams

@@ -1,40 +1,46 @@
-"""What drives a task: the protocol of spout and bolt executors, what they are made of, what one run leads to.
+"""Base class of spout and bolt executors, and the result of one run.
 
-An executor is driven from outside: ``start``, then ``on_…`` for what arrived and ``run`` again and again. ``run`` does
-a bounded piece of work and returns a ``RunResult``: what to send, and how long there is nothing to do. It reads no
-clock but the injected one (seconds, the same origin as every ``now_ms`` / 1000), starts no thread and does no I/O; so
-the simulator drives the very same code. User code runs inside ``start``, ``run`` and ``stop`` only, and the thread that
-drives the executor gives its lock up for that long (``user_code.py``), so that another thread may call
-``flush_inside``.
+An executor is driven from outside: ``start``, then an ``on_…`` method for each event and ``run`` repeatedly. ``run``
+does a bounded piece of work and returns a ``RunResult``: the flushes to send, and how long there is nothing to do. It
+reads only the injected clock (seconds, the same origin as every ``now_ms`` / 1000), starts no thread and does no I/O,
+so the simulator drives the same code. User code runs only inside ``start``, ``run`` and ``stop``. The driving thread
+releases its lock meanwhile (``user_code.py``), so that another thread may call ``flush_within_call``.
 
-``SpoutExecutor`` and ``BoltExecutor`` share no base: both are put together from a ``Task`` (user code and what
-surrounds it), a collector and an ``Output``, and add what is their own.
+An executor is built from a ``TaskRuntime`` (user code and its surroundings), an emit gate, a collector and a
+``TaskOutput``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from heron_instance.core.emit_gate import EmitGate
+from heron_instance.core.collector import Admit, RowFilter, TaskCollector
+from heron_instance.core.emit_gate import EmitGate, EmitThreadGuard
+from heron_instance.core.flow_control import TupleWeightEstimator
 from heron_instance.core.outbox import Flush
-from heron_instance.core.output import Output
-from heron_instance.core.state.stateful import Stateful
-from heron_instance.core.task import Task
-from heron_instance.core.user_errors import UserCodeFailed
+from heron_instance.core.output import TaskOutput
+from heron_instance.core.quiet_points import QuietPoints
+from heron_instance.core.task import ExecutorSetup, TaskRuntime
+from heron_instance.core.user_code import UserCodeFailed
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.data import Frame, Verdict
+from heronry.api.component import bind_collector
 
 
 @dataclass
 class RunResult:
-    """What one ``run`` leads to. ``wait_ms`` None: until something arrives.
+    """Result of one ``run``.
 
-    ``credit_bytes``: the stream manager may now send frames of so much weight in all, and a tuple weighs
-    ``tuple_weight`` at least; None if neither is news yet. ``taken_weight``: of frames it has taken in all.
-    ``poll_idle``: a spout is at rest. After each wait in which nothing arrived it may be called in place of ``run``,
-    with the time; it gives the next wait, or None when ``run`` is to be called at once.
+    Attributes:
+        flushes: Flushes to send, in order.
+        wait_ms: Time until there is work again; None: until something arrives.
+        credit_bytes: Total weight of frames that the stream manager may have sent; None without a change.
+        tuple_weight: Minimum weight of an input tuple; goes with ``credit_bytes``.
+        taken_weight: Total weight of the frames taken so far.
+        at_rest: A spout is at rest: ``poll_idle`` may be called in place of ``run`` after each wait in which nothing
+            arrived.
     """
 
     flushes: list[Flush]
@@ -42,70 +48,138 @@ class RunResult:
     credit_bytes: int | None = None
     tuple_weight: int = 0
     taken_weight: int = 0
-    poll_idle: Callable[[float], float | None] | None = None
+    at_rest: bool = False
 
 
-class Executor(Protocol):
-    """Of one task. Times are milliseconds."""
+class Executor(ABC):
+    """Base class of the executors of one task. Times are in milliseconds.
 
-    paused: bool  # by backpressure
-    gate: EmitGate
-    task: Task
-    stateful: Stateful | None  # where the state of tasks is kept
-    output: Output
+    It builds the collaborators in one order: task, emit gate, collector, output, quiet points.
+
+    Args:
+        setup: Component, plan and surroundings.
+        weight_estimator: Estimates the weight of input tuples by the flushes of a bolt.
+    """
+
+    def __init__(self, setup: ExecutorSetup, weight_estimator: TupleWeightEstimator | None = None) -> None:
+        self.paused = False  # by backpressure
+        task = self.task = TaskRuntime(setup)
+        self.checkpointer = task.checkpointer  # None without checkpoints
+        self.gate = EmitGate(self, task)
+        admit: Admit = self.gate.admit
+        guard: EmitThreadGuard | None = None
+        if task.checkpointer is not None and setup.threads is not None:
+            guard = EmitThreadGuard(task.name, setup.threads, admit, setup.wake)
+            admit = guard.admit
+        self.collector: TaskCollector = self._make_collector(setup, admit)
+        self.output = TaskOutput(task, self.collector, setup.plan, weight_estimator)
+        self.quiet_points: QuietPoints | None = None
+        if task.checkpointer is not None:
+            self.quiet_points = QuietPoints(task, task.checkpointer, self.output, self.collector, guard)
+        task.context.on_hooks_changed(self._attach)
+
+    @abstractmethod
+    def _make_collector(self, setup: ExecutorSetup, admit: Admit) -> TaskCollector:
+        """Make the collector of the task."""
+
+    @abstractmethod
+    def _row_filters(self) -> list[RowFilter]:
+        """Return the filters of emitted rows, in order."""
+
+    def _attach(self) -> None:
+        """Give the component its collector, with the current filters."""
+        self.collector.filters = tuple(self._row_filters())
+        bind_collector(self.task.component, self.collector, self.task.name)
 
     @property
     def full(self) -> bool:
-        """True while data-out takes nothing more."""
+        """True while data-out is full."""
+        return self.output.data_out.full
 
     @property
     def failed(self) -> UserCodeFailed | None:
-        """Not None once user code has raised under the policy ``restart``: send what there is, then exit."""
+        """Set once user code has raised under the policy ``restart``: the caller sends what is left, then exits."""
+        return self.task.errors.failed
 
     def start(self) -> None:
-        """Attach the collector and initialize user code. Raises what user code raises."""
+        """Attach the collector and initialize user code. Raises the exceptions of user code."""
+        self._attach()
+        self.task.initialize()
 
     def on_plan(self, now_ms: float, plan: PhysicalPlan) -> None:
-        """A new plan; an older one than ours is refused."""
-
-    def on_pause(self, now_ms: float, paused: bool) -> None:
-        """Backpressure begins or ends."""
-
-    def on_stream_manager(self, now_ms: float, incarnation: int) -> None:
-        """A stream manager of this incarnation has said hello."""
-
-    def on_frames(self, now_ms: float, frames: list[Frame]) -> None:
-        """Input."""
-
-    def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:
-        """The tracker's verdicts over roots of this task."""
+        """Apply a new plan. An older plan is ignored."""
+        self.output.follow(now_ms, plan)
 
     def on_weights(self, now_ms: float, weights: Mapping[int, int]) -> None:
-        """What tuples weigh at least for these tasks, which this one sends to."""
-
-    def on_wake(self, now_ms: float) -> None:
-        """There is room in data-out, or the spout itself says that it has something to emit."""
+        """Set the minimum weights of tuples for these downstream tasks."""
+        self.task.outbox.weigh(weights)
 
     def on_sent(self, now_ms: float, sent_weight: int) -> None:
-        """The gateway has sent frames of so much weight."""
+        """Take the weight of sent frames out of data-out."""
+        self.output.data_out.remove(sent_weight)
 
+    # Events that concern one kind of task only.
+
+    def on_pause(self, now_ms: float, paused: bool) -> None:  # noqa: B027  # bolts do not pause
+        """Begin or end a pause by backpressure."""
+
+    def on_stream_manager(self, now_ms: float, incarnation: int) -> None:  # noqa: B027  # bolts have no roots
+        """Take note that a stream manager of this incarnation has sent its hello."""
+
+    def on_frames(self, now_ms: float, frames: list[Frame]) -> None:  # noqa: B027  # spouts have no input
+        """Queue input frames."""
+
+    def on_verdicts(self, now_ms: float, verdicts: list[Verdict]) -> None:  # noqa: B027  # bolts have no roots
+        """Queue verdicts of the tracker over roots of this task."""
+
+    def on_wake(self, now_ms: float) -> None:  # noqa: B027  # the next run of a bolt handles everything
+        """Run soon: there is room in data-out, or user code has something to emit."""
+
+    @abstractmethod
     def run(self, now_ms: float) -> RunResult:
         """Do a bounded piece of work."""
 
-    def flush_inside(self, now_ms: float) -> list[Flush]:
-        """What has been emitted, acked and failed so far, for a thread that has taken the lock while user code runs."""
+    def poll_idle(self, now_ms: float) -> float | None:
+        """Poll a spout at rest. Return the wait until the next poll, or None if ``run`` must be called at once."""
+        return None
 
+    # Within a call of user code (``GatedExecutor``).
+
+    @abstractmethod
+    def serve_within_call(self, now_ms: float) -> None:
+        """Handle arrivals as far as possible without user code."""
+
+    @abstractmethod
+    def must_wait(self, now_ms: float) -> bool:
+        """Return True while a long call must not emit."""
+
+    @abstractmethod
+    def room(self) -> int:
+        """Return the number of rows that may be emitted now."""
+
+    @abstractmethod
+    def next_opening_ms(self) -> float | None:
+        """Return the time at which emits may be possible although nothing arrives, or None."""
+
+    @abstractmethod
+    def flush_within_call(self, now_ms: float) -> list[Flush]:
+        """Flush the rows, acks and fails so far, for a thread that has taken the lock while user code runs."""
+
+    @abstractmethod
     def stop(self, now_ms: float) -> list[Flush]:
-        """Close user code and give back what is left to send. Raises nothing."""
+        """Close user code and return the remaining flushes. Raises nothing."""
 
     def collect_metrics(self) -> None:
-        """Hand gauges, counters and the user's metrics over; called before each report."""
+        """Report gauges, counters and the user's metrics. Called before each report."""
+        self.output.collect_metrics()
+        self.task.collect_metrics()
 
     def check(self) -> None:
-        """Assert every invariant there is."""
+        """Assert every invariant."""
+        self.output.check()
 
 
-def soonest(now_ms: float, *deadlines_ms: float | None) -> float | None:
-    """Milliseconds until the first of these moments; None if there is none."""
-    found = [deadline for deadline in deadlines_ms if deadline is not None]
-    return max(0.0, min(found) - now_ms) if found else None
+def ms_until_first(now_ms: float, *deadlines_ms: float | None) -> float | None:
+    """Return the milliseconds until the first of these moments, or None if there is none."""
+    times = [deadline for deadline in deadlines_ms if deadline is not None]
+    return max(0.0, min(times) - now_ms) if times else None

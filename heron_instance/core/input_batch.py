@@ -1,10 +1,14 @@
-"""Frames as a bolt's input: one batch of tuples of one stream, with what acking needs in columns.
+"""Input of a bolt: frames joined into batches, with ack columns, and the buffer of failed roots.
 
-The one truth about a tuple is its byte in ``state``. ``ack`` sets it, ``take_acked`` finds in one numpy pass what was
-set since the last time (user code may go on to set bytes meanwhile), and ``settled`` makes columns of that. ``edges``
-holds, for each tuple, the XOR of the keys of all edges drawn on it; it exists only once there is an edge. A batch that
-is not settled when its turn ends lives on as long as the user holds tuples of it (delayed acks); dropped tuples are
-forgotten with it, and their roots time out.
+The byte of a tuple in ``state`` is the single source of truth about it. ``ack`` sets it; ``take_acked`` finds in one
+numpy pass the bytes set since the last time (user code may set more meanwhile), and ``settled`` makes columns of them.
+``edges`` holds, for each tuple, the XOR of the keys of all edges drawn on it; it exists only once there is an edge. A
+batch that is not settled when its turn ends lives as long as the user holds tuples of it (delayed acks). Dropped tuples
+are forgotten with it, and their roots time out.
+
+``FailureBuffer`` groups failed roots on their way to the tracker so that each text is sent once: a flush carries one
+``Fail`` for each spout task and text. At most ``MAX_TEXTS`` different texts (message and traceback) of each kind go
+with one flush; further failures go without text.
 """
 
 from __future__ import annotations
@@ -15,33 +19,34 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailKind
 from heron_runtime.model.ids import root_task
-from heron_runtime.wire.data import Ack, Frame
+from heron_runtime.wire.data import Ack, Fail, Frame, Reason
 from heronry.api.tuples import Origin
 
 U64 = npt.NDArray[np.uint64]
-
 OPEN, ACKED, FAILED, SENT = 0, 1, 2, 3
 EVERY = ...  # every tuple of a batch
-# What a run of frames must share to become one batch.
+# Stream and tracking, which frames must share to become one batch.
 Kind = tuple[int, bool]
+MAX_TEXTS = 8
 
 
-class Settled(NamedTuple):
-    """Acked tuples: how many, and their columns (None when nothing is tracked)."""
+class AckedTuples(NamedTuple):
+    """Number of acked tuples and their columns (None if tuples are not tracked)."""
 
     tuples: int
     roots: U64 | None
     xors: U64 | None
 
 
-def kind_of(frame: Frame) -> Kind | None:
-    """Frames of equal kind may be merged; None: this one stands alone."""
+def batch_kind(frame: Frame) -> Kind | None:
+    """Return the kind of a frame. Frames of equal kind may be joined; None: the frame stays alone."""
     return None if frame.offsets else (frame.stream, bool(frame.roots))
 
 
 class InputBatch(Origin):
-    """One batch in the executor's hand, or the remains of an older one."""
+    """One batch: the current batch of the executor, or an older one with open tuples."""
 
     __slots__ = ("__weakref__", "arrived_ms", "closed", "count", "edges", "keys", "offsets", "roots", "state")
 
@@ -81,21 +86,21 @@ class InputBatch(Origin):
         return self.offsets is None
 
     def roots_of(self, index: int) -> list[int]:
-        """The roots of one tuple."""
+        """Return the roots of one tuple."""
         if self.roots is None:
             return []
         if self.offsets is None:
             return [int(self.roots[index])]
-        found: list[int] = self.roots[self.offsets[index] : self.offsets[index + 1]].tolist()
-        return found
+        roots: list[int] = self.roots[self.offsets[index] : self.offsets[index + 1]].tolist()
+        return roots
 
     def draw_edge(self, index: int, key: int) -> None:
-        """One edge from this tuple to a new copy."""
+        """Draw one edge from this tuple to a new copy."""
         if self.roots is not None:
             self._edges()[index] ^= np.uint64(key)
 
     def draw_edges(self, indices: Any, keys: U64) -> None:
-        """Edges from many tuples of this batch; an index may occur several times."""
+        """Draw edges from many tuples of this batch. An index may occur several times."""
         np.bitwise_xor.at(self._edges(), indices, keys)
 
     def _edges(self) -> U64:
@@ -104,7 +109,7 @@ class InputBatch(Origin):
         return self.edges
 
     def take_acked(self) -> Any:
-        """The indices of what was acked since the last time: an array, ``EVERY`` for the whole batch, None for none."""
+        """Return the indices acked since the last call: an array, ``EVERY`` for the whole batch, or None."""
         state = self.state
         acked = state.count(ACKED)
         if acked == 0:
@@ -117,43 +122,43 @@ class InputBatch(Origin):
         codes[indices] = SENT
         return indices
 
-    def settled(self, indices: Any) -> Settled:
-        """The columns of what ``take_acked`` gave, with the edges drawn so far."""
+    def settled(self, indices: Any) -> AckedTuples:
+        """Return the columns of the result of ``take_acked``, with the edges drawn so far."""
         if indices is EVERY:
             count, indices = self.count, None
         else:
             count = len(indices)
         roots, keys, edges = self.roots, self.keys, self.edges
         if roots is None or keys is None:
-            return Settled(count, None, None)
+            return AckedTuples(count, None, None)
         if self.offsets is None:
             if indices is None:
-                return Settled(count, roots, keys if edges is None else keys ^ edges)
+                return AckedTuples(count, roots, keys if edges is None else keys ^ edges)
             xors = keys[indices] if edges is None else keys[indices] ^ edges[indices]
-            return Settled(count, roots[indices], xors)
+            return AckedTuples(count, roots[indices], xors)
         widths = np.diff(self.offsets)
         xors = keys if edges is None else keys ^ np.repeat(edges, widths)
         if indices is not None:
-            mine = np.zeros(self.count, dtype=bool)
-            mine[indices] = True
-            mask = np.repeat(mine, widths)
-            return Settled(count, roots[mask], xors[mask])
-        return Settled(count, roots, xors)
+            selected = np.zeros(self.count, dtype=bool)
+            selected[indices] = True
+            mask = np.repeat(selected, widths)
+            return AckedTuples(count, roots[mask], xors[mask])
+        return AckedTuples(count, roots, xors)
 
     def settle_rest(self, start: int, stop: int, code: int) -> Sequence[int]:
-        """Set every open tuple in the range to ``code``; returns their indices."""
+        """Set every open tuple in the range to ``code``. Return their indices."""
         state = self.state
         if start == 0 and stop == self.count and state.count(OPEN) == stop:
             self.state = bytearray([code]) * stop
             return range(stop)
-        found = [i for i in range(start, stop) if state[i] == OPEN]
-        for i in found:
+        indices = [i for i in range(start, stop) if state[i] == OPEN]
+        for i in indices:
             state[i] = code
-        return found
+        return indices
 
 
-def acks_by_task(parts: list[Settled]) -> list[Ack]:
-    """Acks for the wire: one for each spout task."""
+def acks_by_task(parts: list[AckedTuples]) -> list[Ack]:
+    """Make one ack message for each spout task."""
     tracked = [part for part in parts if part.roots is not None and len(part.roots)]
     if not tracked:
         return []
@@ -173,8 +178,53 @@ def split_by_task(roots: U64, xors: U64) -> list[tuple[int, U64, U64]]:
     first = tasks[0]
     if (tasks == first).all():
         return [(root_task(int(roots[0])), roots, xors)]
-    found = []
+    parts = []
     for task in np.unique(tasks).tolist():
         mask = tasks == task
-        found.append((task, roots[mask], xors[mask]))
-    return found
+        parts.append((task, roots[mask], xors[mask]))
+    return parts
+
+
+class FailureBuffer:
+    """Collects failed roots until the next flush."""
+
+    def __init__(self, component: str, task: int) -> None:
+        self._component = component
+        self._task = task
+        self._roots: dict[tuple[FailKind, str, str], list[int]] = {}
+        # Failed tuples by (source component, stream, arrival time of the batch, kind), for the metrics
+        self.newly_failed: dict[tuple[str, str, float, FailKind], int] = {}
+
+    def add(self, batch: Any, indices: list[int], kind: FailKind, message: str = "", traceback: str = "") -> None:
+        """Add failed tuples of a batch."""
+        self.count(batch.component, batch.stream, batch.arrived_ms, kind, len(indices))
+        if batch.roots is not None:
+            self.add_roots([root for i in indices for root in batch.roots_of(i)], kind, message, traceback)
+
+    def count(self, component: str, stream: str, arrived_ms: float, kind: FailKind, n: int) -> None:
+        """Count ``n`` failed tuples of this source, for the metrics only."""
+        key = (component, stream, arrived_ms, kind)
+        self.newly_failed[key] = self.newly_failed.get(key, 0) + n
+
+    def add_roots(self, roots: list[int], kind: FailKind, message: str = "", traceback: str = "") -> None:
+        """Add failed roots."""
+        text = (kind, message[:MAX_REASON_TEXT], traceback[-MAX_REASON_TEXT:])
+        if text not in self._roots and sum(known[0] is kind for known in self._roots) >= MAX_TEXTS:
+            text = (kind, "", "")
+        self._roots.setdefault(text, []).extend(roots)
+
+    def waiting(self) -> bool:
+        """Return True if a root waits."""
+        return bool(self._roots)
+
+    def take(self) -> list[Fail]:
+        """Return all failures since the last call as wire messages."""
+        taken, self._roots = self._roots, {}
+        fails = []
+        for (kind, message, traceback), roots in taken.items():
+            if not roots:
+                continue
+            column = np.unique(np.array(roots, dtype=np.uint64))
+            reason = Reason(kind, self._component, self._task, message, traceback)
+            fails += [Fail(task, mine.tobytes(), reason) for task, mine, _ in split_by_task(column, column)]
+        return fails

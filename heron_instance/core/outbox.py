@@ -1,9 +1,9 @@
-"""What leaves with the next flush: rows by destination task, inits, acks, fails; and how a flush is made of them.
+"""Outbox of a task: routed rows by destination task, and their encoding into the frames of a flush.
 
-Rows come from the collector in *segments* (a run of rows of one stream for one task, with their root columns); segments
-of the same stream and shape that follow each other become one frame, so order is kept per destination task across
-streams. Encoding happens here, once for rows that go to several tasks. A frame says what its tuples weigh for
-its task, and holds at most 1 MiB by that weight, or one tuple.
+Rows come from the collector in *segments* (a run of rows of one stream for one task, with their root columns).
+Consecutive segments of the same stream and shape become one frame, so order is kept per destination task across
+streams. Encoding happens here, once for rows that go to several tasks. A frame states the weight of its tuples for its
+task. It holds at most 1 MiB by that weight, or one tuple.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from heron_instance.core.values_codec import Encoded, ValuesCodec
 from heron_runtime.model.settings import MiB
 from heron_runtime.wire.data import Ack, Fail, Frame, Init
 
-FIRST_MEAN_ROW_BYTES = 16384.0  # until a row was encoded: few rows may be emitted on the strength of a guess
+INITIAL_ROW_BYTES = 16384.0  # until a row was encoded: a cautious guess
 FRAME_WEIGHT = MiB
 
 U64 = npt.NDArray[np.uint64]
 Row = tuple[Any, ...]
 
 
-class Shape(IntEnum):
-    """The root columns of a segment."""
+class RootColumns(IntEnum):
+    """Kind of the root columns of a segment."""
 
     UNTRACKED = 0
     SINGLE = 1
     MANY = 2
 
 
-class Segment(NamedTuple):
-    """Rows of one stream for one task. ``widths``: number of roots of each row, for ``Shape.MANY``."""
+class RoutedSegment(NamedTuple):
+    """Rows of one stream for one task. ``widths``: number of roots of each row, for ``RootColumns.MANY``."""
 
     stream: int
-    shape: Shape
+    shape: RootColumns
     rows: list[Row]
     roots: U64 | None = None
     keys: U64 | None = None
@@ -49,7 +49,7 @@ class Segment(NamedTuple):
 
 @dataclass
 class Flush:
-    """All that one flush hands to the gateway. The inits go with the first frame; acks and fails at once."""
+    """Content of one flush. The inits go with the first frame; acks and fails are sent at once."""
 
     inits: list[Init] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
@@ -57,15 +57,15 @@ class Flush:
     frames: list[Frame] = field(default_factory=list)
 
     def weight(self) -> int:
-        """What the frames weigh against credit and in data-out."""
+        """Return the weight of the frames against credit and in data-out."""
         return sum(frame.weight() for frame in self.frames)
 
     def __bool__(self) -> bool:
         return bool(self.frames or self.acks or self.fails or self.inits)
 
 
-class Refused(NamedTuple):
-    """A tuple that could not be encoded: its stream, its roots, and why."""
+class RefusedTuple(NamedTuple):
+    """Tuple that cannot be encoded: its stream, its roots and the reason."""
 
     stream: int
     roots: list[int]
@@ -80,22 +80,22 @@ class Outbox:
         self._codec = codec
         self._clock = clock
         self._encode_seconds: dict[int, float] = {}
-        self._segments: dict[int, list[Segment]] = {}
+        self._segments: dict[int, list[RoutedSegment]] = {}
         self.rows = 0  # waiting, copies counted
-        self.mean_row_bytes = FIRST_MEAN_ROW_BYTES
-        self.mean_row_weight = FIRST_MEAN_ROW_BYTES  # at least the bytes
-        self.weights: dict[int, int] = {}  # what a tuple weighs at least, by task; 0 if it is not there
+        self.mean_row_bytes = INITIAL_ROW_BYTES
+        self.mean_row_weight = INITIAL_ROW_BYTES  # at least the bytes
+        self.weights: dict[int, int] = {}  # minimum weight of a tuple, by task; 0 if missing
         self._measured = self._weighed = False
 
     def weigh(self, weights: Mapping[int, int]) -> None:
-        """What tuples weigh for these tasks from now on."""
+        """Set the weights of tuples for these tasks."""
         self.weights.update(weights)
-        # Until rows were weighed anew, as if all of them went to the heaviest.
+        # Until rows are weighed again, assume that all of them go to the heaviest task.
         self.mean_row_weight = max(self.mean_row_weight, *weights.values())
         self._weighed = False
 
-    def add(self, tasks: Iterable[int], segment: Segment) -> None:
-        """Rows for each of ``tasks``, behind what is waiting for it."""
+    def add(self, tasks: Iterable[int], segment: RoutedSegment) -> None:
+        """Append rows for each of ``tasks``."""
         for task in tasks:
             waiting = self._segments.get(task)
             if waiting is None:
@@ -104,10 +104,10 @@ class Outbox:
                 waiting.append(segment)
             self.rows += len(segment.rows)
 
-    def take_frames(self, routing_version: int) -> tuple[list[Frame], list[Refused]]:
-        """Everything that waits, as frames, by destination task; and what had to be refused."""
+    def take_frames(self, routing_version: int) -> tuple[list[Frame], list[RefusedTuple]]:
+        """Return all waiting rows as frames, by destination task, and the tuples that cannot be encoded."""
         frames: list[Frame] = []
-        refused: list[Refused] = []
+        refused: list[RefusedTuple] = []
         shared: dict[tuple[int, ...], list[Encoded]] = {}
         total_rows, total_bytes, total_weight = self.rows, 0, 0
         for task, segments in self._segments.items():
@@ -121,7 +121,7 @@ class Outbox:
                     encoded = shared[identity] = self._encode(joined, most_rows)
                 for piece in encoded:
                     if piece.refused:
-                        refused.append(Refused(joined.stream, _roots_of(joined, piece.start), piece.refused))
+                        refused.append(RefusedTuple(joined.stream, _roots_of(joined, piece.start), piece.refused))
                         continue
                     frame = self._frame(task, joined, piece, routing_version)
                     frame.tuple_weight = weight
@@ -131,7 +131,7 @@ class Outbox:
         self._segments = {}
         self.rows = 0
         if total_bytes:  # none, if every row was refused
-            # Grows at once and shrinks slowly: it bounds how much is emitted before the bytes are known.
+            # Grow at once and shrink slowly: the mean bounds the rows that are emitted before their bytes are known.
             mean = total_bytes / total_rows
             self.mean_row_bytes = max(mean, 0.9 * self.mean_row_bytes + 0.1 * mean) if self._measured else mean
             mean = total_weight / total_rows
@@ -139,7 +139,7 @@ class Outbox:
             self._measured = self._weighed = True
         return frames, refused
 
-    def _encode(self, segment: Segment, most_rows: int) -> list[Encoded]:
+    def _encode(self, segment: RoutedSegment, most_rows: int) -> list[Encoded]:
         began = self._clock()
         rows = segment.rows
         if len(rows) <= most_rows:
@@ -155,11 +155,11 @@ class Outbox:
         return encoded
 
     def take_encode_seconds(self) -> dict[int, float]:
-        """By number of the stream, the time that encoding took since the last call."""
+        """Return the seconds of encoding since the last call, by number of the stream."""
         taken, self._encode_seconds = self._encode_seconds, {}
         return taken
 
-    def _frame(self, task: int, segment: Segment, piece: Encoded, routing_version: int) -> Frame:
+    def _frame(self, task: int, segment: RoutedSegment, piece: Encoded, routing_version: int) -> Frame:
         start, stop = piece.start, piece.stop
         frame = Frame(self._task, segment.stream, task, stop - start, routing_version, int(piece.codec), piece.data)
         if segment.roots is None or segment.keys is None:
@@ -178,8 +178,8 @@ class Outbox:
         return frame
 
 
-def _runs(segments: list[Segment]) -> list[list[Segment]]:
-    runs: list[list[Segment]] = []
+def _runs(segments: list[RoutedSegment]) -> list[list[RoutedSegment]]:
+    runs: list[list[RoutedSegment]] = []
     for segment in segments:
         if runs and runs[-1][0].stream == segment.stream and runs[-1][0].shape is segment.shape:
             runs[-1].append(segment)
@@ -188,19 +188,19 @@ def _runs(segments: list[Segment]) -> list[list[Segment]]:
     return runs
 
 
-def _join(run: list[Segment]) -> Segment:
+def _join(run: list[RoutedSegment]) -> RoutedSegment:
     rows: list[Row] = []
     for segment in run:
         rows += segment.rows
     first = run[0]
-    if first.shape is Shape.UNTRACKED:
-        return Segment(first.stream, first.shape, rows)
+    if first.shape is RootColumns.UNTRACKED:
+        return RoutedSegment(first.stream, first.shape, rows)
 
-    def column(get: Callable[[Segment], Any]) -> Any:
+    def column(get: Callable[[RoutedSegment], Any]) -> Any:
         return np.concatenate([get(segment) for segment in run])
 
-    widths = column(lambda s: s.widths) if first.shape is Shape.MANY else None
-    return Segment(first.stream, first.shape, rows, column(lambda s: s.roots), column(lambda s: s.keys), widths)
+    widths = column(lambda s: s.widths) if first.shape is RootColumns.MANY else None
+    return RoutedSegment(first.stream, first.shape, rows, column(lambda s: s.roots), column(lambda s: s.keys), widths)
 
 
 def _offsets(widths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
@@ -209,11 +209,11 @@ def _offsets(widths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     return offsets
 
 
-def _roots_of(segment: Segment, row: int) -> list[int]:
+def _roots_of(segment: RoutedSegment, row: int) -> list[int]:
     if segment.roots is None:
         return []
     if segment.widths is None:
         return [int(segment.roots[row])]
     offsets = _offsets(segment.widths)
-    found: list[int] = segment.roots[offsets[row] : offsets[row + 1]].tolist()
-    return found
+    roots: list[int] = segment.roots[offsets[row] : offsets[row + 1]].tolist()
+    return roots

@@ -1,15 +1,14 @@
-"""What leaves a task: routed rows in flushes, when one is due, within the bound of data-out, under the newest plan."""
+"""Output of a task: flush schedule, bound of data-out, and plan changes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from heron_instance.core.collector import TaskCollector
-from heron_instance.core.outbox import Flush, Refused
-from heron_instance.core.queues import AdaptiveQueue
-from heron_instance.core.standstill import DrainingTask
-from heron_instance.core.task import Task
+from heron_instance.core.flow_control import AdaptiveQueue, TupleWeightEstimator
+from heron_instance.core.outbox import Flush, RefusedTuple
+from heron_instance.core.state.barriers import UpdateDrain
+from heron_instance.core.task import TaskRuntime
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.metrics import EMIT_COUNT, SERIALIZATION_TIME_NS, keyed
 from heron_runtime.model.plan import PhysicalPlan
@@ -17,29 +16,35 @@ from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Frame
 
 FLUSH_ROWS = 4096  # reached only under load; at rest the flush interval comes first
-QUANTUM_BYTES = 256 * 1024  # about how much user code may emit before data-out is looked at again
+QUANTUM_BYTES = 256 * 1024  # approximate emits of user code between two checks of data-out
 QUANTUM_WEIGHT = 4 * QUANTUM_BYTES
 
 
-class Output:
-    """Of one task."""
+class TaskOutput:
+    """Buffer and flush schedule for the routed rows of one task."""
 
-    def __init__(self, task: Task, collector: TaskCollector, plan: PhysicalPlan) -> None:
+    def __init__(
+        self,
+        task: TaskRuntime,
+        collector: TaskCollector,
+        plan: PhysicalPlan,
+        weight_estimator: TupleWeightEstimator | None = None,
+    ) -> None:
         self.plan = plan
         self.data_out = AdaptiveQueue(setting(task.config, Keys.TOPOLOGY_INSTANCE_DATA_OUT_CAPACITY_BYTES))
         self.interval_ms = float(setting(task.config, Keys.TOPOLOGY_FLUSH_INTERVAL_MS))
-        self.waiting_since_ms: float | None = None  # since when something waits for a flush; set by the first emit, too
-        self.draining = DrainingTask(plan, task.id, task.clock() * 1000)
+        self.waiting_since_ms: float | None = None  # since when rows wait for a flush; also set by the first emit
+        self.draining = UpdateDrain(plan, task.id, task.clock() * 1000)
         self._task = task
         self._collector = collector
+        self._weight_estimator = weight_estimator
         self._outbox = task.outbox
         self._last_flush_ms = float("-inf")
         self._last_pickled = 0
-        self.on_flush: Callable[[Flush], None] | None = None
         self._ready: list[Flush] = []  # made before their time
 
     def follow(self, now_ms: float, plan: PhysicalPlan) -> None:
-        """A new plan; an older one than ours is refused. What was emitted under the old routing is routed by it."""
+        """Apply a new plan; an older one is ignored. Rows emitted under the old routing are routed by it."""
         if plan.version < self.plan.version:
             return
         changed = plan.routing_version != self.plan.routing_version
@@ -52,30 +57,33 @@ class Output:
             self._task.router.route(plan)
 
     def unsent(self) -> bool:
-        """True if a flush would carry something."""
+        """Return True if a flush would carry something."""
         return bool(self._outbox.rows or self._collector.unsent() or self._task.failures.waiting())
 
     def flush_early(self, now_ms: float) -> None:
-        """Route and flush all there is, for the next ``take_due``; what is emitted meanwhile begins to wait anew."""
+        """Route and flush everything, for the next ``take_due``. Later emits start a new waiting time."""
         self.waiting_since_ms = None
         self._collector.route_pending()
         self._ready += self._flush(now_ms)
 
     def append(self, frames: list[Frame]) -> None:
-        """Send these behind what was flushed early."""
+        """Send these frames after the flushes made early."""
         if frames:
             flush = Flush(frames=frames)
             self.data_out.add(flush.weight())
             self._ready.append(flush)
 
-    def fall_silent(self) -> None:
-        """For an update: barriers, behind all that has been emitted."""
+    def send_drain_barriers(self) -> None:
+        """Send the barriers of an update after all emitted rows."""
         self.flush_early(self._task.clock() * 1000)
         self.append(self.draining.barriers())
 
     def take_due(self, now_ms: float, idle: bool, gap_ms: float) -> list[Flush]:
-        """What was flushed early, and one more flush when a batch is full, when the oldest waits too long, or, if
-        ``idle``, when the last flush is ``gap_ms`` past."""
+        """Return the flushes made early, and one more if it is due.
+
+        A flush is due when a batch is full, when the oldest row has waited too long, or, if ``idle``, when the last
+        flush is ``gap_ms`` ago.
+        """
         ready, self._ready = self._ready, []
         if self._is_due(now_ms, idle, gap_ms):
             self.waiting_since_ms = None
@@ -83,28 +91,28 @@ class Output:
         return ready
 
     def take_all(self, now_ms: float) -> list[Flush]:
-        """Everything."""
+        """Flush and return everything."""
         self.flush_early(now_ms)
         ready, self._ready = self._ready, []
         return ready
 
     def deadline_ms(self, gap_ms: float) -> float | None:
-        """When ``take_due`` will flush at the latest, if nothing else happens, or a standstill has lasted too long."""
+        """Return when ``take_due`` flushes at the latest, or when a drain times out."""
         if self.waiting_since_ms is None:
             return self.draining.deadline_ms()
         return min(self.waiting_since_ms + self.interval_ms, self.next_flush_ms(gap_ms))
 
     def next_flush_ms(self, gap_ms: float) -> float:
-        """No flush of an idle task comes before this moment."""
+        """Return the earliest time of the next flush of an idle task."""
         return self._last_flush_ms + gap_ms
 
     def quantum(self) -> int:
-        """How many rows may be emitted before data-out is looked at again."""
+        """Return the number of rows that may be emitted before data-out is checked again."""
         room = min(self.data_out.room(), QUANTUM_WEIGHT)
         return max(1, min(FLUSH_ROWS, int(room / self._outbox.mean_row_weight)))
 
     def collect_metrics(self) -> None:
-        """Hand counters and gauges over."""
+        """Report counters and gauges."""
         self._report()
         self._task.telemetry.gauge("__gateway-out-stream-queue-size", self.data_out.size)
         self._task.telemetry.gauge("__gateway-out-stream-queue-expected-capacity", self.data_out.capacity)
@@ -132,7 +140,7 @@ class Output:
         )
 
     def _flush(self, now_ms: float) -> list[Flush]:
-        """Everything routed, as a flush; an empty list when there is nothing."""
+        """Flush all routed rows. Return an empty list if there is nothing."""
         task = self._task
         frames, refused = self._outbox.take_frames(self.plan.routing_version)
         flush = Flush(frames=frames)
@@ -143,21 +151,23 @@ class Output:
         self.data_out.add(flush.weight())
         self._last_flush_ms = now_ms
         self._report()
-        if self.on_flush is not None:
-            self.on_flush(flush)
+        if task.checkpointer is not None:
+            task.checkpointer.flushed(flush)
+        if self._weight_estimator is not None and self._outbox.weights:
+            self._weight_estimator.add_flush(flush)
         return [flush] if flush else []
 
-    def _refuse(self, refused: list[Refused]) -> None:
-        """What cannot be encoded is an exception of user code, and fails what it hangs on."""
+    def _refuse(self, refused: list[RefusedTuple]) -> None:
+        """Record tuples that cannot be encoded as exceptions of user code, and fail their roots."""
         task = self._task
         for (stream, reason), n in Counter((r.stream, r.reason) for r in refused).items():
-            task.errors.refused(self.plan.streams[stream][1], reason, n)
+            task.errors.record_refused(self.plan.streams[stream][1], reason, n)
         for each in refused:
             task.failures.add_roots(each.roots, FailKind.EXCEPTION, each.reason)
         self._collector.refused(len({root for each in refused for root in each.roots}))
 
     def _report(self) -> None:
-        """Hand the counters over."""
+        """Report the counters."""
         task = self._task
         for stream in task.router.streams.values():
             if stream.emitted:

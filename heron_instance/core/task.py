@@ -1,34 +1,60 @@
-"""A task: the user's component and what surrounds it, the same for spouts and bolts, put together once."""
+"""Runtime of a task: the user's component and its surroundings, the same for spouts and bolts."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from heron_instance.core.collector import RowFilter, TaskCollector
-from heron_instance.core.failures import Failures
-from heron_instance.core.hooks import Hooks
+import numpy as np
+
+from heron_instance.core.input_batch import FailureBuffer
 from heron_instance.core.outbox import Outbox
-from heron_instance.core.setup import Setup
-from heron_instance.core.state.kept import NOTHING_RESTORED, KeptState
-from heron_instance.core.state.stateful import Stateful
-from heron_instance.core.streams import Router
-from heron_instance.core.telemetry import Counts
-from heron_instance.core.user_code import UserCode
-from heron_instance.core.user_errors import UserErrors
-from heron_instance.core.values_codec import codec_of
+from heron_instance.core.output_streams import Router
+from heron_instance.core.state.checkpointer import TaskCheckpointer
+from heron_instance.core.state.task_state import INITIAL_STATE, StateSetup, TaskState
+from heron_instance.core.task_metrics import CounterBuffer, TelemetrySink
+from heron_instance.core.user_code import Hooks, Lock, NoLock, ThreadInspector, UserCode, UserErrors
+from heron_instance.core.values_codec import make_values_codec
+from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.settings import Keys, setting
-from heronry.api.component import bind_collector, bind_state
+from heronry.api.component import bind_state
 from heronry.api.context import TopologyContext
 
 log = logging.getLogger(__name__)
 
 
-class Task:
-    """The parts of one task."""
+@dataclass
+class ExecutorSetup:
+    """Parts of an executor. ``wall`` gives seconds since 1970, ``clock`` monotonic seconds.
 
-    def __init__(self, setup: Setup) -> None:
+    The thread that drives the executor holds ``lock`` (``user_code.py``).
+    """
+
+    component: Any
+    plan: PhysicalPlan
+    task: int
+    incarnation: int
+    rng: np.random.Generator
+    telemetry: TelemetrySink
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    load: Callable[[str], Any] | None = None
+    lock: Lock = field(default_factory=NoLock)
+    wake: Callable[[], None] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # heron.* keys
+    state: StateSetup | None = None  # None without checkpoints
+    threads: ThreadInspector | None = None  # to find emits of other threads
+
+
+class TaskRuntime:
+    """Component of one task with its collaborators."""
+
+    def __init__(self, setup: ExecutorSetup) -> None:
         plan = setup.plan
         self.id = setup.task
+        self.incarnation = setup.incarnation
         self.name = plan.component_of(setup.task)
         self.component = setup.component
         self.clock = setup.clock
@@ -36,49 +62,44 @@ class Task:
         config = self.config = plan.topology.component_config(self.name)
         self.tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
         self.context = TopologyContext(plan, setup.task, config, setup.wake)
-        self.counts = Counts(setup.telemetry)
+        self.counts = CounterBuffer(setup.telemetry)
         self.user_code = UserCode(setup.clock, setup.lock, setup.wake)
         policy = str(
             setting(config, Keys.TOPOLOGY_ON_EXCEPTION) or getattr(self.component, "exception_policy", "restart")
         )
         self.errors = UserErrors(self.name, policy, self.counts, setup.telemetry, setup.wall)
         self.hooks = Hooks(self.context, setup.task, self.counts.count, setup.clock)
-        self.codec = codec_of(config, setup.load)
+        self.codec = make_values_codec(config, setup.load)
         self.router = Router(plan, setup.task, setup.rng, setup.load, self.context)
         self.outbox = Outbox(setup.task, self.codec, setup.clock)
-        self.failures = Failures(self.name, setup.task)
-        self.stateful: Stateful | None = None
+        self.failures = FailureBuffer(self.name, setup.task)
+        self.checkpointer: TaskCheckpointer | None = None
         if setup.state is not None:
             self.errors.strict = True
-            self.stateful = Stateful(
-                plan, setup.task, setup.incarnation, self.component, self.user_code, codec_of(config, setup.load),
-                setup.state, setup.wall,
+            self.checkpointer = TaskCheckpointer(
+                plan, setup.task, setup.incarnation, self.component, self.user_code,
+                make_values_codec(config, setup.load), setup.state, setup.wall,
             )  # fmt: skip
-            self.kept = self.stateful.kept
+            self.state = self.checkpointer.state
         else:
-            self.kept = KeptState(plan, setup.task, self.component, NOTHING_RESTORED, setup.wall)
-            bind_state(self.component, self.kept.keyed, self.kept.own)
+            self.state = TaskState(plan, setup.task, self.component, INITIAL_STATE, setup.wall)
+            bind_state(self.component, self.state.keyed, self.state.own)
         self.threads, self.wake = setup.threads, setup.wake
         self._started = False
 
-    def attach(self, collector: TaskCollector, *filters: RowFilter) -> None:
-        """Give the component its collector, behind these filters."""
-        collector.filters = filters
-        bind_collector(self.component, collector, self.name)
-
     def initialize(self) -> None:
-        """Begin. Raises what user code raises."""
-        self.kept.pass_time()
-        if self.stateful is not None:
-            self.stateful.begin()
+        """Initialize the component. Raises the exceptions of user code."""
+        self.state.pass_time()
+        if self.checkpointer is not None:
+            self.checkpointer.begin()
         with self.user_code("initialize"):
             self.component.initialize(dict(self.config), self.context)
         self._started = True
-        if self.stateful is not None:
-            self.stateful.settle()
+        if self.checkpointer is not None:
+            self.checkpointer.settle()
 
     def close(self) -> None:
-        """End, if it has begun. Raises nothing."""
+        """Close the component if it was initialized. Raises nothing."""
         if not self._started:
             return
         try:
@@ -89,9 +110,9 @@ class Task:
         self.hooks.clean_up()
 
     def collect_metrics(self) -> None:
-        """Hand the user's metrics over."""
+        """Report the user's metrics."""
         for name, metric in self.context.metrics.items():
             try:
                 metric.collect(name, self.telemetry)
-            except Exception:  # a metric of the user's own class
-                log.exception("metric %s cannot be collected", name)
+            except Exception:  # a metric class of the user
+                log.exception("metric %s: cannot be collected", name)

@@ -1,17 +1,17 @@
-"""The gateway thread: everything an instance says to its stream manager and hears from it.
+"""Gateway thread: the link between an instance and its stream manager.
 
-One asyncio loop, two framed streams (``docs/explanation/internals.md`` section 3). One write is in flight on each; what
-queues up
-meanwhile goes with the next packet. Frames wait for upload credit, nothing else does. When a stream ends both are
-closed and opened again with back-off; what was handed over and is not known to be taken is lost and counted, what waits
-goes on the next stream. After an outage the backlog is sent before anything is read.
+One asyncio loop, two framed streams (``docs/explanation/internals.md`` section 3). One write is in flight on each;
+messages that queue up meanwhile go with the next packet. Only frames wait for upload credit. When a stream ends, both
+are closed and opened again with back-off. Messages that were sent and are not known to be taken are lost and counted;
+waiting ones go on the next stream. After an outage the backlog is sent before anything is read. A link begins with a
+proof of identity, then the hellos.
 
-The executor thread calls ``post``, ``offer_credit`` and ``close``, at any time; it is woken through the inbox. To wake
-the loop costs more than anything else here, so it is done once for whatever gathers until the loop gets to it.
+The executor thread calls ``post``, ``offer_credit`` and ``close`` at any time; it is woken through the inbox. A wake-up
+of the loop is the most expensive step here, so one serves everything that gathers until the loop runs.
 
-Where the state of tasks is kept a link belongs to a generation, named in its hello. ``leave_generation`` ends the link,
-forgets what waits, and goes on with one that carries no frames, so that the next plan is heard; ``join`` opens one of
-the generation whose state has been loaded. When that one ends it is not opened again.
+With checkpoints a link belongs to a generation, named in its hello. ``leave_generation`` ends the link, forgets waiting
+messages, and continues with a link that carries no frames, so that the next plan arrives; ``join`` opens one of the
+generation whose state has been loaded. When that one ends, it is not opened again.
 """
 
 from __future__ import annotations
@@ -19,33 +19,44 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
-from heron_instance.core.download import Download
+from heron_instance.core.flow_control import DownloadCredit, UploadQueue
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import Outgoing
 from heron_instance.shell.flush_timer import FlushTimer
 from heron_instance.shell.inbox import (
+    CommandArrived,
     Inbox,
+    LeaveRequested,
     Linked,
-    MustLeave,
     PauseChanged,
     PlanArrived,
-    StreamManagerSaidHello,
+    StreamManagerLinked,
     Unlinked,
-    Wake,
+    WakeUp,
     WeightsChanged,
-    WishArrived,
 )
-from heron_instance.shell.opening import GatewaySetup, LinkFault, Replaced, heard, open_stream, say_hello
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.launch import Launch
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
+from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
-from heron_runtime.net.link import LinkStream
-from heron_runtime.wire.control import Credit, InCall, Leave, Pause, PlanUpdate, TaskWeights
+from heron_runtime.net.link import EOF, LinkStream, connect
+from heron_runtime.wire.control import (
+    CallDuration,
+    Credit,
+    InstanceHello,
+    Leave,
+    Pause,
+    PlanUpdate,
+    StreamManagerHello,
+    TaskWeights,
+)
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -53,81 +64,140 @@ from heron_runtime.wire.metrics import ProcessMetrics
 HELLO_SECONDS = 10.0
 FIRST_DELAY_SECONDS = 0.05
 LAST_DELAY_SECONDS = 2.0
-FAREWELL_SECONDS = 1.0
+CLOSE_SECONDS = 1.0
 BACKLOG_SECONDS = 2.0
-
 log = logging.getLogger(__name__)
 
 
-class Gateway:
-    """Owns the link. What the executor thread calls before ``run`` begins is done then."""
+class LinkReplaced(Exception):
+    """The stream manager has asked this process to leave."""
 
-    def __init__(self, setup: GatewaySetup, inbox: Inbox) -> None:
+
+class LinkFault(Exception):
+    """The link is unusable; a new one must be opened."""
+
+
+@dataclass(frozen=True)
+class LinkSetup:
+    """Identity of a link, and the counter of its metrics."""
+
+    launch: Launch
+    container: int
+    task: int
+    incarnation: int
+    count: Callable[[str, float], None]
+    key: str = field(repr=False)  # shared by stream manager and task
+
+
+async def open_stream(setup: LinkSetup, stream: Tag) -> LinkStream:
+    """Open one of the two streams and prove the identity. Raises OSError, LinkRefused, MalformedMessage."""
+    launch = setup.launch
+    path = launch.stream_manager_socket(setup.container)
+    return await connect(path, setup.key, stream, launch.topology_id, setup.task, setup.incarnation)
+
+
+async def say_hello(setup: LinkSetup, control: LinkStream, generation: int) -> StreamManagerHello:
+    """Exchange hellos with the stream manager. Raises LinkReplaced, LinkFault, OSError."""
+    topology_id = setup.launch.topology_id
+    await control.write(
+        InstanceHello(PROTOCOL_VERSION, topology_id, setup.task, setup.incarnation, os.getpid(), generation)
+    )
+    hello = await control.read()
+    if isinstance(hello, Leave):
+        raise LinkReplaced(hello.reason)
+    if not isinstance(hello, StreamManagerHello):
+        raise LinkFault("the stream manager did not answer with a hello")
+    if hello.protocol != PROTOCOL_VERSION:
+        raise LinkFault(f"protocol mismatch: stream manager {hello.protocol}, this instance {PROTOCOL_VERSION}")
+    return hello
+
+
+def require_message(message: Any) -> Any:
+    """Return the result of a read if it is a message. Raises LinkFault at the end of the stream."""
+    if message is EOF:
+        raise LinkFault("the stream manager has closed the link")
+    return message
+
+
+class Gateway:
+    """Owner of the link. Calls of the executor thread before ``run`` begins take effect then."""
+
+    def __init__(self, setup: LinkSetup, inbox: Inbox) -> None:
         self._setup = setup
         self._inbox = inbox
-        self._outgoing = Outgoing()
+        self._outgoing = UploadQueue()
         self._posted: deque[Flush] = deque()
         self._woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Event
         self._control_work: asyncio.Event
         self._closing = False
-        self.download = Download()
-        self._generation = 0  # of the next link; 0: it carries no frames where the state of tasks is kept
+        self._download = DownloadCredit()
+        self._generation = 0  # of the next link; with checkpoints, a link of generation 0 carries no frames
         self._relink = asyncio.Event()
         self._leaving: Future[None] | None = None  # the last call of ``leave_generation``
-        self._forget: Future[None] | None = None  # done when the link is down and what waited is forgotten
+        self._forget: Future[None] | None = None  # done when the link is down and waiting messages are forgotten
         self._ended = False  # ``run`` has returned
         self._task_report: TaskReport | None = None
-        self._told_task_report: TaskReport | None = None
+        self._reported_task_report: TaskReport | None = None
         self.planned_generation = 0  # of the newest plan
-        self._in_call_ms = self._told_in_call_ms = 0
+        self._in_call_ms = self._reported_in_call_ms = 0
         self._incarnation_seen: int | None = None
         self._linked = False
         self._collect: Callable[[], ProcessMetrics]
         self._report_due = True  # the first one goes at once
         self._reported: asyncio.Event
         self._streams: tuple[tuple[str, str], ...] = ()  # of the newest plan: number to (component, stream)
-        self.sent_weight = 0  # handed over or lost: the executor takes the difference out of data-out
-        self.tell_sent = False  # the executor waits for room in data-out
-        self.timer: FlushTimer | None = None  # once there is an executor
+        self.sent_weight = 0  # sent or lost: the executor takes the difference out of data-out
+        self._wake_for_room = False  # the executor waits for room in data-out
+        self.flush_timer = FlushTimer(self.post, self.wake)
 
     # For the executor thread.
 
     def post(self, flushes: list[Flush]) -> None:
-        """Send these."""
+        """Send these flushes."""
         self._posted.extend(flushes)
         self.wake()
 
     def offer_credit(self, total_weight: int, tuple_weight: int) -> None:
-        """The executor will take frames of so much weight in all; a tuple weighs ``tuple_weight`` for it."""
-        self.download.offer(total_weight, tuple_weight)
+        """Offer credit for frames of this total weight; a tuple weighs ``tuple_weight`` for the executor."""
+        self._download.offer(total_weight, tuple_weight)
         self.wake()
 
-    def tell_report(self, report: TaskReport) -> None:
-        """Tell the master this, now and with each new link."""
+    def record_taken(self, taken_weight: int) -> None:
+        """Record the total weight of the frames taken by the executor."""
+        self._download.taken_weight = taken_weight
+
+    def request_wake_for_room(self) -> None:
+        """Put ``WakeUp`` into the inbox once frames have left data-out."""
+        self._wake_for_room = True
+
+    def report_task(self, report: TaskReport) -> None:
+        """Send this report to the master, now and with each new link."""
         self._task_report = report
         self.wake()
 
     def leave_generation(self) -> None:
-        """End the link and forget what waits to be sent; returns when nothing of it will come any more: at once where
-        ``run`` has ended, for then ``MustLeave`` is in the inbox."""
+        """End the link and forget waiting messages. Return when none of them can arrive any more.
+
+        Returns at once after the end of ``run``, since ``LeaveRequested`` is in the inbox then.
+        """
         left = self._leaving = Future()
         self._call(self._leave, left)
         if not self._ended:  # else ``run`` sets the result at its end
             left.result()
 
     def join(self, generation: int) -> None:
-        """Open a link of this generation; ``Linked`` is put into the inbox once it carries frames."""
+        """Open a link of this generation. ``Linked`` is put into the inbox once it carries frames."""
         self._call(self._set_generation, generation)
 
     def close(self) -> None:
-        """Send what waits; then ``run`` returns."""
+        """Send the waiting messages, then let ``run`` return."""
         self._closing = True
         self.wake()
 
     def wake(self) -> None:
-        """Have the loop see what there is to do."""
+        """Make the loop check for work."""
         if not self._woken and self._loop is not None:
             self._woken = True
             self._call(self._woke)
@@ -141,21 +211,21 @@ class Gateway:
 
     # On the loop.
 
-    def ask_for_report(self) -> None:
-        """Send what ``collect`` gives as soon as there is a link."""
+    def request_report(self) -> None:
+        """Send a metrics report as soon as there is a link."""
         self._report_due = True
         self._reported.clear()
         self._control_work.set()
 
-    def tell_in_call(self, milliseconds: int) -> None:
-        """User code has been in one call for so long; 0: not for long."""
+    def report_call_time(self, milliseconds: int) -> None:
+        """Report how long user code has been in one call; 0: not for long."""
         if milliseconds != self._in_call_ms:
             self._in_call_ms = milliseconds
             self._control_work.set()
 
-    def tell_taken(self) -> None:
-        """Once a second: what has been taken since it was told last, so that little counts as lost with the link."""
-        if self.download.tell_taken():
+    def report_taken(self) -> None:
+        """Report the taken weight once a second, so that little counts as lost with the link."""
+        if self._download.report_taken():
             self._control_work.set()
 
     def _set_generation(self, generation: int) -> None:
@@ -167,23 +237,23 @@ class Gateway:
         self._set_generation(0)
 
     def _forget_all(self) -> None:
-        """The link is down: the next executor begins from nothing."""
+        """Forget everything while the link is down: the next executor begins from nothing."""
         self._posted.clear()
-        self._outgoing, self.download, self.sent_weight, self._task_report = Outgoing(), Download(), 0, None
+        self._outgoing, self._download, self.sent_weight, self._task_report = UploadQueue(), DownloadCredit(), 0, None
         if self._forget is not None and not self._forget.done():
             self._forget.set_result(None)
         self._forget = None
 
     async def run(self, collect: Callable[[], ProcessMetrics]) -> None:
-        """Keep the link until ``close``, or until told to leave. ``collect`` makes the reports that travel on it."""
+        """Keep the link until ``close``, or until asked to leave. ``collect`` makes the metrics reports."""
         self._collect = collect
         self._work, self._control_work, self._reported = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._woke()
         try:
             await self._keep_linked()
-        except Replaced as error:
-            self._inbox.put(MustLeave(str(error)))
+        except LinkReplaced as error:
+            self._inbox.put(LeaveRequested(str(error)))
         finally:
             self._ended = True  # first: a call of ``leave_generation`` sees this, or is seen here
             if self._leaving is not None and not self._leaving.done():
@@ -193,8 +263,7 @@ class Gateway:
         self._woken = False
         while self._posted:
             self._outgoing.put(self._posted.popleft())
-        if self.timer is not None:
-            self.timer.look()
+        self.flush_timer.on_wake()
         self._work.set()
         self._control_work.set()
 
@@ -219,7 +288,7 @@ class Gateway:
                     self._forget_all()
                 quiet, delay = True, FIRST_DELAY_SECONDS
                 continue
-            # The first failures at a start only say that the stream manager is not there yet.
+            # The first failures after a start only mean that the stream manager is not up yet.
             log.log(level, "no link to the stream manager (%s)", reason)
             quiet = True
             if self._closing:
@@ -235,7 +304,7 @@ class Gateway:
         return self._closing and not self._posted and self._outgoing.empty()
 
     async def _link(self) -> None:
-        """One connection: returns or raises when it ends."""
+        """Run one connection. Returns or raises when it ends."""
         setup = self._setup
         control: LinkStream | None = None
         data: LinkStream | None = None
@@ -245,13 +314,13 @@ class Gateway:
             async with asyncio.timeout(HELLO_SECONDS):
                 control = await open_stream(setup, Tag.CONTROL)
                 generation = self._generation
-                if self._forget is None:  # this is the link that was asked for
+                if self._forget is None:  # this is the requested link
                     self._relink.clear()
                 hello = await say_hello(setup, control, generation)
             self._outgoing.begin_stream()
-            self.download.begin_stream()
-            self._told_in_call_ms, self._told_task_report = 0, None
-            self._inbox.put(StreamManagerSaidHello(hello.incarnation))
+            self._download.begin_stream()
+            self._reported_in_call_ms, self._reported_task_report = 0, None
+            self._inbox.put(StreamManagerLinked(hello.incarnation))
             if self._incarnation_seen is not None:
                 log.info("linked again to stream manager %d", hello.incarnation)
                 setup.count("__gateway-reconnect-count", 1)
@@ -289,12 +358,12 @@ class Gateway:
             for number, tuples in self._outgoing.end_stream().items():
                 setup.count(f"{counter}/{self._stream_name(number)}", tuples)
             if generation and generation == self._generation:
-                self._generation = 0  # it is not opened again
+                self._generation = 0  # never opened again
                 self._inbox.put(Unlinked(generation))
 
     async def _read_control(self, read: Callable[[], Awaitable[Any]]) -> None:
         while True:
-            message = heard(await read())
+            message = require_message(await read())
             if isinstance(message, Credit):
                 self._outgoing.grant(message.limit_bytes, message.taken_bytes)
                 self._work.set()
@@ -302,8 +371,8 @@ class Gateway:
                 self._streams = message.plan.streams
                 self.planned_generation = max(self.planned_generation, message.plan.generation.number)
                 self._inbox.put(PlanArrived(message.plan))
-            elif isinstance(message, CheckpointWish):
-                self._inbox.put(WishArrived(message))
+            elif isinstance(message, CheckpointCommand):
+                self._inbox.put(CommandArrived(message))
             elif isinstance(message, Pause):
                 if message.causes:
                     log.debug("paused: %s", "; ".join(map(str, message.causes)))
@@ -311,23 +380,23 @@ class Gateway:
             elif isinstance(message, TaskWeights):
                 self._inbox.put(WeightsChanged({one.task: one.bytes for one in message.tasks}))
             elif isinstance(message, Leave):
-                raise Replaced(message.reason)
+                raise LinkReplaced(message.reason)
 
     async def _write_control(self, write: Callable[[Any], Awaitable[Any]]) -> None:
-        """Renew the credit for frames to us; send reports, for the metrics manager."""
+        """Send credit for frames, and reports."""
         while True:
-            credit = self.download.news()
+            credit = self._download.take_update()
             if credit is not None:
                 await write(credit)
                 continue
             report = self._task_report
-            if report is not None and report != self._told_task_report:
-                self._told_task_report = report
+            if report is not None and report != self._reported_task_report:
+                self._reported_task_report = report
                 await write(report)
                 continue
-            if self._in_call_ms != self._told_in_call_ms:
-                self._told_in_call_ms = self._in_call_ms
-                await write(InCall(self._in_call_ms))
+            if self._in_call_ms != self._reported_in_call_ms:
+                self._reported_in_call_ms = self._in_call_ms
+                await write(CallDuration(self._in_call_ms))
                 continue
             if self._report_due:
                 self._report_due = False
@@ -347,7 +416,7 @@ class Gateway:
                     await self._last_report()
                     # The other end answers with its own end, after it has read everything; that ends the reader.
                     await data.done_writing()
-                    await asyncio.sleep(FAREWELL_SECONDS)
+                    await asyncio.sleep(CLOSE_SECONDS)
                     return
                 self._work.clear()
                 await self._work.wait()
@@ -361,9 +430,9 @@ class Gateway:
             setup.count("__gateway-sent-packets-size", _frame_bytes(packet))
 
     async def _last_report(self) -> None:
-        self.ask_for_report()
+        self.request_report()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self._reported.wait()
 
     def _stream_name(self, number: int) -> str:
@@ -371,28 +440,27 @@ class Gateway:
 
     def _room_made(self, weight: int) -> None:
         self.sent_weight += weight
-        if self.tell_sent and weight:
-            self.tell_sent = False
-            self._inbox.put(Wake())
+        if self._wake_for_room and weight:
+            self._wake_for_room = False
+            self._inbox.put(WakeUp())
 
     async def _read_data(self, read: Callable[[], Awaitable[Any]], backlog_sent: asyncio.Event) -> None:
         try:
             async with asyncio.timeout(BACKLOG_SECONDS):
                 await backlog_sent.wait()
         except TimeoutError:
-            pass  # without credit the backlog may wait for what we read
+            pass  # without credit the backlog may depend on messages to read
         expected = 1
         put, count = self._inbox.put, self._setup.count
         while True:
-            packet: Packet = heard(await read())
+            packet: Packet = require_message(await read())
             if packet.sequence != expected:
                 count("__gateway-sequence-fault-count", 1)
                 raise LinkFault(f"packet {packet.sequence} came where {expected} was due")
             expected += 1
-            self.download.receive(sum([frame.weight() for frame in packet.frames]))
+            self._download.receive(sum([frame.weight() for frame in packet.frames]))
             put(packet)
-            if self.timer is not None:
-                self.timer.expect()
+            self.flush_timer.on_input()
             count("__gateway-received-packets-count", 1)
             if packet.frames:
                 count("__gateway-received-packets-size", _frame_bytes(packet))

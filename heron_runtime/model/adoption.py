@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from heron_runtime.model.checkpoints import Adopted, Layers, Manifest, Part, shape_of
+from heron_runtime.model.checkpoints import AdoptionMode, Layers, Manifest, StatePart, shape_of
 from heron_runtime.model.ids import MAX_TASK
 from heron_runtime.model.topology import TopologyDefinition
 
@@ -72,7 +72,7 @@ def without_place(manifest: Manifest, kept: Mapping[str, Kept], definition: Topo
 
 def adopt(
     manifest: Manifest, topology_id: str, tasks: Mapping[str, Sequence[int]], dropped: Iterable[NoPlaceFor] = ()
-) -> tuple[Manifest, dict[str, Part]]:
+) -> tuple[Manifest, dict[str, StatePart]]:
     """The manifest for the new topology, whose components have these ``tasks``; and by the name that each file it needs
     has there, the part as it was."""
     dropped = list(dropped)
@@ -82,7 +82,7 @@ def adopt(
     keyless = gone | {found.component for found in dropped}
     numbers = _numbers(manifest, tasks)
 
-    def renamed(parts: Iterable[Part]) -> Layers:
+    def renamed(parts: Iterable[StatePart]) -> Layers:
         return tuple(replace(part, task=numbers[part.component, part.task]) for part in parts)
 
     parts = [part for part in manifest.parts if part.component not in gone]
@@ -95,7 +95,7 @@ def adopt(
     files = {}
     for part in (*parts, *(part for found in layers.values() for part in found)):
         files[renamed([part])[0].name] = part
-    whole = Adopted.IN_PART if dropped else Adopted.WHOLE
+    whole = AdoptionMode.IN_PART if dropped else AdoptionMode.WHOLE
     adopted = replace(
         manifest, topology_id=topology_id, parts=tuple(sorted(renamed(parts), key=lambda part: part.task)),
         layers={component: renamed(found) for component, found in layers.items()}, tables=tables,

@@ -37,7 +37,7 @@ def groups_of(table: Sequence[int], task: int) -> int:
     return sum(1 << group for group, owner in enumerate(table) if owner == task)
 
 
-def members(groups: int) -> Iterator[int]:
+def iterate_groups(groups: int) -> Iterator[int]:
     """The groups of a set, in order."""
     while groups:
         lowest = groups & -groups
@@ -51,7 +51,7 @@ def full_groups(turn: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Token:
+class CommitToken:
     """What a two-phase sink has prepared for a checkpoint, by the name the sink gave it."""
 
     checkpoint: int
@@ -59,7 +59,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StatePart:
     """One task's file of one checkpoint, and what proves that it is whole.
 
     ``groups``: those the task owned. ``checksum`` is that of the file's head, which holds those of its blocks. Its name
@@ -75,7 +75,7 @@ class Part:
     size: int
     checksum: str
     groups: int = 0
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[CommitToken, ...] = ()
 
     @property
     def name(self) -> str:
@@ -88,10 +88,10 @@ def part_name(generation: int, checkpoint: int, task: int, incarnation: int) -> 
     return f"{generation}-{checkpoint}-{task}-{incarnation:x}.part"
 
 
-Layers = tuple[Part, ...]  # of one component, oldest first
+Layers = tuple[StatePart, ...]  # of one component, oldest first
 
 
-class Adopted(StrEnum):
+class AdoptionMode(StrEnum):
     """Whether another topology has taken a checkpoint, and this one begins with it (``model/adoption.py``)."""
 
     NO = ""
@@ -119,12 +119,12 @@ class Manifest:
     generation: int
     turn: int
     plan: PlanVersion = NO_PLAN
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StatePart, ...] = ()
     layers: Mapping[str, Layers] = field(default_factory=dict)
     tables: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     code_digest: str = ""
     shapes: Mapping[str, str] = field(default_factory=dict)
-    adopted: Adopted = Adopted.NO
+    adopted: AdoptionMode = AdoptionMode.NO
 
     @property
     def files(self) -> frozenset[str]:
@@ -132,7 +132,7 @@ class Manifest:
         needed = {part.name for part in self.parts}
         return frozenset(needed.union(part.name for layers in self.layers.values() for part in layers))
 
-    def tokens_of(self, task: int, tasks: Sequence[int], component: str) -> tuple[Token, ...]:
+    def tokens_of(self, task: int, tasks: Sequence[int], component: str) -> tuple[CommitToken, ...]:
         """What ``task`` has to commit when it is restored from here (S6): its own, and if it is the lowest of
         ``tasks``, the component's now, those of tasks that went. In order of checkpoints."""
         found = [
@@ -156,7 +156,7 @@ def initial_manifest(topology_id: str) -> Manifest:
 
 def next_manifest(
     base: Manifest,
-    parts: Iterable[Part],
+    parts: Iterable[StatePart],
     plan: PlanVersion,
     tables: Mapping[str, tuple[int, ...]],
     code_digest: str = "",
@@ -194,12 +194,12 @@ def needed_layers(layers: Layers) -> Layers:
     return tuple(part for part, _ in reading_plan(layers, ALL_GROUPS))
 
 
-def reading_plan(layers: Layers, groups: int) -> list[tuple[Part, int]]:
+def reading_plan(layers: Layers, groups: int) -> list[tuple[StatePart, int]]:
     """Which groups to read from which part, oldest part first, for the state of ``groups``.
 
     Blocks are applied in this order; a full block of a group is the first one read of it.
     """
-    found: list[tuple[Part, int]] = []
+    found: list[tuple[StatePart, int]] = []
     open_groups = groups
     for part in reversed(layers):
         wanted = part.groups & open_groups
@@ -220,7 +220,7 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointWish:
+class CheckpointCommand:
     """What the master wants, whole, in each of its messages; who hears it acts by comparing numbers.
 
     ``under``: the checkpoint that spouts shall begin, with its ``turn``; 0: none, or it has been resumed from. All
@@ -246,7 +246,7 @@ class TaskReport:
     generation: int
     restored: bool = False
     aligned: int = NO_CHECKPOINT
-    stored: tuple[Part, ...] = ()
+    stored: tuple[StatePart, ...] = ()
     declined: int = NO_CHECKPOINT
     declined_why: str = ""
     confirmed: int = NO_CHECKPOINT
@@ -254,4 +254,4 @@ class TaskReport:
     failed: str = ""
 
 
-NO_WISH = CheckpointWish(0)  # of a topology whose state is not kept
+NO_WISH = CheckpointCommand(0)  # of a topology whose state is not kept

@@ -28,7 +28,7 @@ STREAM_MANAGER = "stream_manager"
 TOPOLOGY_MASTER = "topology_master"
 
 
-class Placed(NamedTuple):
+class ContainerProcess(NamedTuple):
     """A process that is to run in a container: its room, and the name of its log and title."""
 
     kind: str
@@ -47,16 +47,17 @@ def containers_of(packing: PackingPlan, config: Mapping[str, Any]) -> tuple[int,
     return (MASTER_CONTAINER, *standbys_of(config), *(plan.container for plan in packing.containers))
 
 
-def processes_in(container: int, packing: PackingPlan, config: Mapping[str, Any]) -> tuple[Placed, ...]:
+def processes_in(container: int, packing: PackingPlan, config: Mapping[str, Any]) -> tuple[ContainerProcess, ...]:
     """What heron_container starts in a container, in order. Raises KeyError for one that the topology has not."""
-    manager = Placed(METRICS_MANAGER, f"metrics_manager-{container}")
+    manager = ContainerProcess(METRICS_MANAGER, f"metrics_manager-{container}")
     if container == MASTER_CONTAINER or container in standbys_of(config):
-        return Placed(TOPOLOGY_MASTER, f"topology_master-{container}"), manager
+        return ContainerProcess(TOPOLOGY_MASTER, f"topology_master-{container}"), manager
     tasks = sorted(packing.container(container).instances, key=lambda instance: instance.task)
     instances = (
-        Placed(INSTANCE, instance_id(container, task.component, task.task), task.component, task.task) for task in tasks
+        ContainerProcess(INSTANCE, instance_id(container, task.component, task.task), task.component, task.task)
+        for task in tasks
     )
-    return Placed(STREAM_MANAGER, f"stream_manager-{container}"), manager, *instances
+    return ContainerProcess(STREAM_MANAGER, f"stream_manager-{container}"), manager, *instances
 
 
 def label_of(container: int) -> str:

@@ -86,7 +86,7 @@ def seconds_of(weight: float) -> float:
     return weight / SECOND_BYTES
 
 
-class HandedOver:
+class UnconfirmedFrames:
     """One queue's, in the order in which they left; of one connection at a time."""
 
     __slots__ = ("_frames",)

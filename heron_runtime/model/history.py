@@ -2,7 +2,7 @@
 
 A folder holds one submission of a topology: ``HISTORY/CLUSTER/ROLE/ENV/NAME/ID/``, and in it::
 
-    topology.json                              who it is, its graph and parallelism (``About``)
+    topology.json                              who it is, its graph and parallelism (``TopologySummary``)
     metrics/10s/date=2026-11-25/c1-17.parquet  rows as a metrics manager wrote them: container 1, its 17th file
     metrics/1m/date=2026-11-25/…               rolled up, one folder of a day replaced at a time; 10m, 1h, 1d alike
     metrics/10s/date=2026-11-25/c1-3-17.parquet   what the 3rd to the 17th of that day held, compacted
@@ -18,9 +18,9 @@ container only grow, so no file can come into a span later. In manifests it goes
 (``held_as``), since a level holds all of a compacted file or nothing.
 
 A row says what a *series* (metric of an instance) did within a bucket of time, and two rows of one series and bucket
-add up to one (``Row.add``): sums and counts add, the least and the greatest win, the later last value wins, bins of a
-sketch add. That is associative and commutative, so it does not matter how rows were split over files, when a file
-came, or how often rows were added up before.
+add up to one (``MetricRow.add``): sums, counts and bins of sketches add; minimum, maximum and the later last value win.
+This is associative and commutative, so the split of rows over files, the order of files and earlier additions do not
+matter.
 
 **Exact sums.** Adding floats in another order may give another sum. Totals of counters are therefore rounded
 (``exact``) before they are subtracted: below 2^42 to multiples of 2^-10, beyond to whole numbers. All sums of such
@@ -65,7 +65,7 @@ Key = tuple[int, int, str, str, str, str]  # start_ms, container, component, ins
 
 
 @dataclass(slots=True)
-class Row:
+class MetricRow:
     """A series within a bucket. ``start_ms``: when the bucket began, milliseconds since 1970 UTC.
 
     A counter has its growth as ``sum``; a gauge the sum of its ``count`` values, the least, greatest and last one; a
@@ -91,7 +91,7 @@ class Row:
         """What rows have in common that add up to one."""
         return (self.start_ms, self.container, self.component, self.instance, self.metric, self.kind)
 
-    def add(self, other: Row) -> None:
+    def add(self, other: MetricRow) -> None:
         """Take another row of the same key in."""
         self.count += other.count
         self.sum += other.sum
@@ -107,7 +107,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """Something that happened: ``kind`` is one of ``KINDS``. ``count``: so many are told as one, of which the last was
     at ``time_ms``. ``text`` is for people; ``detail`` is the traceback of an exception, JSON for all others."""
 
@@ -122,7 +122,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SubmissionPath:
     """Whose history a folder is: one submission of a topology."""
 
     cluster: str
@@ -143,7 +143,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComponentSummary:
     """A component as the newest plan had it. ``inputs``: (component, stream) of each."""
 
     name: str
@@ -153,24 +153,26 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class TopologySummary:
     """What ``topology.json`` says: the topology as it was last seen. ``plan`` is the version of its physical plan."""
 
     submitted_at: float
     plan: str
     containers: int
-    parts: tuple[Part, ...]
+    parts: tuple[ComponentSummary, ...]
 
     def to_json(self) -> str:
         """The text of the file."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> About:
+    def from_json(cls, text: str) -> TopologySummary:
         """Raises ValueError, KeyError, TypeError for what is no such file."""
         found: dict[str, Any] = json.loads(text)
         parts = tuple(
-            Part(p["name"], bool(p["is_spout"]), int(p["parallelism"]), tuple((a, b) for a, b in p["inputs"]))
+            ComponentSummary(
+                p["name"], bool(p["is_spout"]), int(p["parallelism"]), tuple((a, b) for a, b in p["inputs"])
+            )
             for p in found["parts"]
         )
         return cls(float(found["submitted_at"]), str(found["plan"]), int(found["containers"]), parts)
@@ -243,12 +245,12 @@ def covering(names: Iterable[str]) -> list[str]:
     return sorted(name for name, span in every.items() if span is None) + kept
 
 
-def roll_up(rows: list[Row], level: str) -> list[Row]:
+def roll_up(rows: list[MetricRow], level: str) -> list[MetricRow]:
     """The rows of a level, of rows of finer ones: what the job on Spark computes, in plain Python. In order of keys."""
-    found: dict[Key, Row] = {}
+    found: dict[Key, MetricRow] = {}
     for row in rows:
         start = bucket(row.start_ms, level)
-        fresh = Row(start, *row.key[1:])
+        fresh = MetricRow(start, *row.key[1:])
         found.setdefault(fresh.key, fresh).add(row)
     return [found[key] for key in sorted(found)]
 

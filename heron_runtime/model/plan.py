@@ -24,7 +24,7 @@ from heron_runtime.model.topology import TopologyDefinition, TopologyState
 NO_CHECKPOINT = 0  # its state is the initial one
 
 
-class Phase(StrEnum):
+class GenerationPhase(StrEnum):
     """Of a generation."""
 
     RESTORING = "restoring"  # everybody loads the state of its checkpoint; no tuple is processed
@@ -32,7 +32,7 @@ class Phase(StrEnum):
     FAILED = "failed"  # somebody has to do something; see its cause
 
 
-class PlaceKind(StrEnum):
+class ParticipantKind(StrEnum):
     """What stands at a place."""
 
     STREAM_MANAGER = "stmgr"
@@ -40,35 +40,35 @@ class PlaceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class ParticipantId:
     """Where one process of the plan stands: the stream manager of a container, or a task."""
 
-    kind: PlaceKind
+    kind: ParticipantKind
     number: int
 
     def __str__(self) -> str:
         return (
             f"stream manager of container {self.number}"
-            if self.kind is PlaceKind.STREAM_MANAGER
+            if self.kind is ParticipantKind.STREAM_MANAGER
             else f"task {self.number}"
         )
 
 
-def stream_manager_of(container: int) -> Place:
+def stream_manager_of(container: int) -> ParticipantId:
     """The place of a container's stream manager."""
-    return Place(PlaceKind.STREAM_MANAGER, container)
+    return ParticipantId(ParticipantKind.STREAM_MANAGER, container)
 
 
-def task_place(task: int) -> Place:
+def task_participant(task: int) -> ParticipantId:
     """The place of a task."""
-    return Place(PlaceKind.TASK, task)
+    return ParticipantId(ParticipantKind.TASK, task)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Member:
+class GenerationMember:
     """The process that takes part in a generation."""
 
-    place: Place
+    place: ParticipantId
     incarnation: int
 
 
@@ -81,18 +81,18 @@ class Generation:
     """
 
     number: int
-    phase: Phase
+    phase: GenerationPhase
     restore_from: int = NO_CHECKPOINT
-    members: tuple[Member, ...] = ()
+    members: tuple[GenerationMember, ...] = ()
     failures: int = 0
     cause: str = ""
 
-    def incarnation(self, place: Place) -> int | None:
+    def incarnation(self, place: ParticipantId) -> int | None:
         """Of the member at a place; None if none is named."""
         return next((member.incarnation for member in self.members if member.place == place), None)
 
 
-NO_GENERATION = Generation(0, Phase.RUNNING)
+NO_GENERATION = Generation(0, GenerationPhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class KeyGroupTable:
     tasks: tuple[int, ...]
 
 
-class Standstill(StrEnum):
+class UpdatePhase(StrEnum):
     """Where state is not kept: how far an update is that takes tasks away. Nothing new enters in any of the two."""
 
     NONE = ""
@@ -206,7 +206,7 @@ class PhysicalPlan:
     key_groups: tuple[KeyGroupTable, ...] = ()
     state: TopologyState = field(default=TopologyState.RUNNING)
     generation: Generation = NO_GENERATION  # number 0: the state of tasks is not kept
-    standstill: Standstill = Standstill.NONE
+    standstill: UpdatePhase = UpdatePhase.NONE
     undrained: str = ""
 
     @cached_property

@@ -46,7 +46,7 @@ CHANNEL_OPTIONS = [
 ]
 
 
-class Shape(Enum):
+class CallShape(Enum):
     """Which side streams."""
 
     UNARY = "unary"
@@ -54,11 +54,11 @@ class Shape(Enum):
 
 
 @dataclass(frozen=True)
-class Method:
+class RpcMethod:
     """One method: its shape, and how requests and replies become bytes."""
 
     name: str
-    shape: Shape
+    shape: CallShape
     encode_request: Callable[[Any], bytes]
     decode_request: Callable[[bytes], Any]
     encode_reply: Callable[[Any], bytes]
@@ -66,13 +66,13 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Service:
+class RpcService:
     """A named table of methods."""
 
     name: str
-    methods: tuple[Method, ...]
+    methods: tuple[RpcMethod, ...]
 
-    def method(self, name: str) -> Method:
+    def method(self, name: str) -> RpcMethod:
         """The method of this name. Raises KeyError."""
         for method in self.methods:
             if method.name == name:
@@ -90,7 +90,7 @@ class Service:
             method = self.method(name)
             make = (
                 grpc.unary_unary_rpc_method_handler
-                if method.shape is Shape.UNARY
+                if method.shape is CallShape.UNARY
                 else grpc.stream_stream_rpc_method_handler
             )
             handlers[name] = make(
@@ -103,7 +103,7 @@ class Service:
     def call(self, channel: grpc.aio.Channel, name: str) -> Callable[..., Any]:
         """The multicallable of a method on an asyncio channel."""
         method = self.method(name)
-        make: Any = channel.unary_unary if method.shape is Shape.UNARY else channel.stream_stream
+        make: Any = channel.unary_unary if method.shape is CallShape.UNARY else channel.stream_stream
         call: Callable[..., Any] = make(
             f"/{self.name}/{name}",
             request_serializer=method.encode_request,
@@ -122,7 +122,7 @@ class Service:
         return call
 
 
-class RightTopology(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
+class TopologyIdInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
     """Refuses every call that means another topology, or an earlier submission, before any message of it is read."""
 
     def __init__(self, topology_id: str) -> None:
@@ -154,7 +154,7 @@ def make_server(
 
     The caller starts it. Raises RuntimeError where the address cannot be had, or the key is none.
     """
-    server = grpc.aio.server(interceptors=[RightTopology(identity.topology_id)], options=SERVER_OPTIONS)
+    server = grpc.aio.server(interceptors=[TopologyIdInterceptor(identity.topology_id)], options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers(tuple(handlers))
     return server, server.add_secure_port(address, identity.of_servers())
 

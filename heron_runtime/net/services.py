@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from heron_runtime.net.rpc import Method, Service, Shape
+from heron_runtime.net.rpc import CallShape, RpcMethod, RpcService
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.data_codec import decode_packet, encode_packet
 
 
-def _unary(name: str, request: Any, reply: Any) -> Method:
-    return Method(name, Shape.UNARY, request.encode, request.decode, reply.encode, reply.decode)
+def _unary(name: str, request: Any, reply: Any) -> RpcMethod:
+    return RpcMethod(name, CallShape.UNARY, request.encode, request.decode, reply.encode, reply.decode)
 
 
-def _both_ways(name: str, request: Any, reply: Any) -> Method:
-    return Method(name, Shape.BIDIRECTIONAL, request.encode, request.decode, reply.encode, reply.decode)
+def _both_ways(name: str, request: Any, reply: Any) -> RpcMethod:
+    return RpcMethod(name, CallShape.BIDIRECTIONAL, request.encode, request.decode, reply.encode, reply.decode)
 
 
 # Served by the stream manager over TCP; called by the peer with the lower container number.
-PEER_SERVICE = Service(
+PEER_SERVICE = RpcService(
     "heronry.v1.StreamManagerForPeers",
     (
-        Method("Data", Shape.BIDIRECTIONAL, encode_packet, decode_packet, encode_packet, decode_packet),
+        RpcMethod("Data", CallShape.BIDIRECTIONAL, encode_packet, decode_packet, encode_packet, decode_packet),
         _both_ways("Control", message_codecs.PEER_CONTROL, message_codecs.PEER_CONTROL),
     ),
 )
 # Served by the topology master.
-MASTER_SERVICE = Service(
+MASTER_SERVICE = RpcService(
     "heronry.v1.TopologyMaster",
     (
         _both_ways("StreamManager", message_codecs.TO_MASTER, message_codecs.FROM_MASTER),
@@ -41,11 +41,11 @@ MASTER_SERVICE = Service(
     ),
 )
 # Served by the metrics manager on a Unix socket; called by every process of its container but instances.
-METRICS_SERVICE = Service(
+METRICS_SERVICE = RpcService(
     "heronry.v1.MetricsManager", (_unary("Publish", message_codecs.REPORTS, message_codecs.METRICS_ACK),)
 )
 # Served by heron_container over TCP.
-CONTAINER_SERVICE = Service(
+CONTAINER_SERVICE = RpcService(
     "heronry.v1.HeronContainer",
     (
         _unary("Status", message_codecs.CONTAINER_STATUS_REQUEST, message_codecs.CONTAINER_STATUS),
@@ -57,7 +57,7 @@ CONTAINER_SERVICE = Service(
     ),
 )
 # Served by heron_scheduler over TCP.
-SCHEDULER_SERVICE = Service(
+SCHEDULER_SERVICE = RpcService(
     "heronry.v1.HeronScheduler",
     (
         _unary("Status", message_codecs.SCHEDULER_STATUS_REQUEST, message_codecs.SCHEDULER_STATUS),

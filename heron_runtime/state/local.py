@@ -16,7 +16,7 @@ from typing import Any
 from heron_runtime.failures import Failure
 from heron_runtime.model.settings import STATE_KEYS
 from heron_runtime.state.store import StoreError
-from heron_runtime.user_config import NAME, read_config
+from heron_runtime.user_home import NAME, read_config
 
 FOLDERS = {"local": "state", "slurm": "state-slurm"}  # of the clusters that a home has
 

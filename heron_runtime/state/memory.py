@@ -15,10 +15,18 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from heron_runtime.state.store import Node, Operation, SessionState, StoreParameters, StoreUnavailable
-from heron_runtime.state.transaction import Record, evaluate
-from heron_runtime.state.validation import check_folder, check_node, check_operations, parent
-from heron_runtime.state.watches import Watch, WatchTable
+from heron_runtime.state.store import (
+    Node,
+    Operation,
+    SessionState,
+    StoreParameters,
+    StoreUnavailable,
+    check_folder,
+    check_node,
+    check_operations,
+    parent,
+)
+from heron_runtime.state.store_base import Record, Watch, WatchTable, evaluate
 
 _Calls = list[partial[None]]
 

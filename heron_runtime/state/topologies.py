@@ -1,14 +1,14 @@
-"""What is done with topologies in the store: submit, kill, read, list. Each change is one transaction.
+"""Topologies in the state store: submit, update, kill, read and list. Each change is one transaction.
 
-``execution_state`` is the node that says a topology exists: it is made first and read first. A record that is read
-while somebody kills and submits anew under the same name is read again, so its parts always belong to one submission.
+A topology exists if its node `execution_state` does; it is created first and read first. A record is read again if the
+topology was killed and submitted again meanwhile, so that all its parts belong to one submission.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -18,8 +18,8 @@ from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.records import ContainerLocation, ExecutionState, TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heron_runtime.state import paths
-from heron_runtime.state.readings import decoded, read_each
 from heron_runtime.state.store import (
+    MAX_OPERATIONS,
     AnswerLost,
     Bounded,
     Check,
@@ -36,8 +36,44 @@ from heron_runtime.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
-from heron_runtime.state.validation import MAX_OPERATIONS
 from heron_runtime.wire import store_codecs as codec
+from heron_runtime.wire.errors import MalformedMessage
+
+
+class DamagedNode(StoreError):
+    """A node holds data that this version cannot decode."""
+
+
+def read_each(store: StateStore, paths: Sequence[str]) -> Sequence[Node | StoreError | None]:
+    """As the store's ``get_all``, but a node that may not be read fails alone. Raises StoreUnavailable."""
+
+    def alone(path: str) -> Node | StoreError | None:
+        try:
+            return store.get(path)
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            return error
+
+    try:
+        return store.get_all(paths)
+    except StoreUnavailable:
+        raise
+    except StoreError:
+        return [alone(path) for path in paths]
+
+
+def decoded(path: str, node: Node | StoreError | None, codec: Any) -> Any:
+    """What ``node`` says; None if it is not there. Raises DamagedNode, and the StoreError that it is."""
+    if isinstance(node, StoreError):
+        raise node
+    if node is None:
+        return None
+    try:
+        return codec.decode(node.data)
+    except MalformedMessage as error:
+        raise DamagedNode(f"{path} cannot be read: {error}. Was it written by another version?") from error
+
 
 ATTEMPTS = 20
 LOST_ANSWER_SECS = 30.0  # a store that has lost its leader or its servers is back by then, or not soon

@@ -1,15 +1,21 @@
-"""The ZooKeeper store: the protocol of ``heron_runtime.state.store`` on ZooKeeper.
+"""The ZooKeeper store: the protocol of `heron_runtime.state.store` on ZooKeeper.
 
-Paths, bytes and versions are ZooKeeper's own, below a root; ephemeral nodes and sessions too. What a transaction
-becomes is in ``zookeeper_plan``, watches are in ``zookeeper_watches``, rights in ``zookeeper_root``, and what happens
-to the connection and the session in ``zookeeper_client``.
+Paths, bytes and versions are those of ZooKeeper, below a root, and so are ephemeral nodes and sessions.
+`zookeeper_transactions` translates transactions, `zookeeper_acl` holds root and rights, and `zookeeper_connection` the
+connection and its session. A transaction is sent once. A lost answer is AnswerLost, and the caller checks whether it
+was done.
 
-A transaction that was sent is never sent again: when its answer is lost, that is AnswerLost, and the caller looks
-whether it was done.
+ZooKeeper's watches fire once and end with the connection. A watch of this store stays: when it fires it is *armed*
+again before it is called, so that any change after the read of the callee fires it again. After a reconnect all watches
+are armed and called. An arming that fails since the store is unreachable is retried until it succeeds, then the watch
+is called. The thread of the watches also reports the states of the session to listeners, in order. It waits only for
+answers to armings, which fail together with the connection, so SUSPENDED and LOST are reported at once.
 """
 
 from __future__ import annotations
 
+import logging
+import queue
 import ssl
 import threading
 import time
@@ -29,10 +35,12 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType
 
-from heron_runtime.state import zookeeper_plan as plan
+from heron_runtime.state import zookeeper_transactions as plan
 from heron_runtime.state.credential import StoreCredential, read_credential
 from heron_runtime.state.store import (
+    MAX_SEGMENTS,
     AnswerLost,
     CheckOwner,
     Create,
@@ -46,24 +54,149 @@ from heron_runtime.state.store import (
     StoreParameters,
     StoreUnavailable,
     TransactionFailed,
+    check_folder,
+    check_node,
+    check_operations,
+    parent,
 )
-from heron_runtime.state.transaction import needs_session
-from heron_runtime.state.validation import MAX_SEGMENTS, check_folder, check_node, check_operations, parent
-from heron_runtime.state.zookeeper_client import MOMENT_SECS, Connection
-from heron_runtime.state.zookeeper_errors import explain
-from heron_runtime.state.zookeeper_plan import Action, LookAgain, Op, Reply, Seen
-from heron_runtime.state.zookeeper_root import checked_root, entry, rights
-from heron_runtime.state.zookeeper_tls import TLS_SCHEME, client_context
-from heron_runtime.state.zookeeper_watches import Trigger, WatchThread
+from heron_runtime.state.store_base import Watch, WatchTable, call, needs_session
+from heron_runtime.state.zookeeper_acl import checked_root, entry, rights
+from heron_runtime.state.zookeeper_connection import (
+    MOMENT_SECS,
+    TLS_SCHEME,
+    ZookeeperConnection,
+    client_context,
+    explain,
+)
+from heron_runtime.state.zookeeper_transactions import Action, NodeSnapshot, Op, OpOutcome, RetryAfterRead
+
+RETRY_SECS = 0.5
+JOIN_SECS = 15.0
+log = logging.getLogger(__name__)
+
+Trigger = Callable[[Any], None]
+
+
+class _ArmedWatch(Watch):
+    """``trigger`` is what the store arms ZooKeeper with, the same each time."""
+
+    def __init__(self, path: str, changed: Callable[[str], None], due: Callable[[_ArmedWatch], None]) -> None:
+        super().__init__(path, changed)
+        self.queued = False  # guarded by the thread's lock
+        self._due = due
+
+    def trigger(self, event: Any) -> None:
+        """Something changed; on kazoo's thread."""
+        if event.type != EventType.NONE:  # a lost connection is heard of otherwise
+            self._due(self)
+
+
+class WatchThread:
+    """``arm(path, trigger)`` makes ZooKeeper call ``trigger`` at the next change; it raises StoreError."""
+
+    def __init__(self, arm: Callable[[str, Trigger], None]) -> None:
+        self._arm = arm
+        self._table: WatchTable[_ArmedWatch] = WatchTable()
+        self.listen = self._table.listen
+        self._lock = threading.Lock()  # guards the watches' flags
+        # Not a SimpleQueue, whose get may outlive its timeout for ever (``heron_instance/shell/inbox.py`` says when).
+        self._queue: queue.Queue[_ArmedWatch | SessionState | Callable[[], None] | None] = queue.Queue()
+        self._failed: list[_ArmedWatch] = []  # owned by the thread
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to call."""
+        self._queue = queue.Queue()
+        self._failed = []
+        with self._lock:
+            for watch in self._table.watches():
+                watch.queued = False
+        self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No call begins after this, unless it is called by a callback, which ends first."""
+        thread, self._thread = self._thread, None
+        self._queue.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(JOIN_SECS)
+
+    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Add a watch and arm it; returns the undo. Raises StoreError only if it can never be armed."""
+        watch = _ArmedWatch(path, changed, self._due)
+        undo = self._table.watch(watch)
+        try:
+            self._arm(path, watch.trigger)
+        except StoreUnavailable:
+            self._due(watch)  # nothing is known: it is called once the store answers
+        except BaseException:
+            undo()
+            raise
+        return undo
+
+    def tell(self, state: SessionState) -> None:
+        """Have the listeners told."""
+        self._queue.put(state)
+
+    def call(self, job: Callable[[], None]) -> None:
+        """Have the thread do this."""
+        self._queue.put(job)
+
+    def fire_all(self) -> None:
+        """Have every watch armed and called."""
+        for watch in self._table.watches():
+            self._due(watch)
+
+    def _due(self, watch: _ArmedWatch) -> None:
+        with self._lock:
+            if watch.queued:
+                return
+            watch.queued = True
+        self._queue.put(watch)
+
+    # -- on the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=RETRY_SECS if self._failed else None)
+            except queue.Empty:
+                failed, self._failed = self._failed, []
+                for watch in failed:
+                    self._due(watch)
+                continue
+            if item is None:
+                return
+            if isinstance(item, _ArmedWatch):
+                self._serve(item)
+            elif isinstance(item, SessionState):
+                self._table.tell(item)
+            else:
+                call(item)
+
+    def _serve(self, watch: _ArmedWatch) -> None:
+        with self._lock:
+            watch.queued = False
+        if watch not in self._table:
+            return
+        try:
+            self._arm(watch.path, watch.trigger)
+        except StoreError as error:
+            if not isinstance(error, StoreUnavailable):
+                log.error("watching %s: %s", watch.path, error)
+            self._failed.append(watch)
+            return
+        call(watch.changed, watch.path)
+
 
 LOOKS = 50  # how often a transaction is tried on what was seen before it
-_REPLIES: tuple[tuple[type[Exception], Reply], ...] = (
-    (NodeExistsError, Reply.EXISTS),
-    (NoNodeError, Reply.NO_NODE),
-    (BadVersionError, Reply.BAD_VERSION),
-    (SessionExpiredError, Reply.SESSION_OVER),
-    (RolledBackError, Reply.NOT_DONE),
-    (RuntimeInconsistency, Reply.NOT_DONE),
+_REPLIES: tuple[tuple[type[Exception], OpOutcome], ...] = (
+    (NodeExistsError, OpOutcome.EXISTS),
+    (NoNodeError, OpOutcome.NO_NODE),
+    (BadVersionError, OpOutcome.BAD_VERSION),
+    (SessionExpiredError, OpOutcome.SESSION_OVER),
+    (RolledBackError, OpOutcome.NOT_DONE),
+    (RuntimeInconsistency, OpOutcome.NOT_DONE),
 )
 
 
@@ -90,7 +223,7 @@ class ZookeeperStore:
         self._opening = threading.Lock()
         self._folders: set[str] = set()  # those that are known to be there
         self._watches = WatchThread(self._arm)
-        self._link = Connection(
+        self._link = ZookeeperConnection(
             hosts,
             self._root,
             credential,
@@ -149,7 +282,7 @@ class ZookeeperStore:
             self._make_folders(operations)
             replies, generation = self._send(ops, needs_session(operations), deadline)
             outcome = plan.read_replies(operations, ops, replies)
-            if isinstance(outcome, LookAgain):
+            if isinstance(outcome, RetryAfterRead):
                 if outcome.folder_missing:
                     self._folders.clear()
                     if self._credential is not None and self._credential.topology:
@@ -215,7 +348,7 @@ class ZookeeperStore:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _see(self, path: str, operations: Sequence[Operation]) -> Seen:
+    def _see(self, path: str, operations: Sequence[Operation]) -> NodeSnapshot:
         """A node, and its folder where an owner is asked for: a topology may not look at every node's folder."""
         node = self._full(path)
         owned = any(isinstance(operation, CheckOwner) and operation.path == path for operation in operations)
@@ -229,8 +362,8 @@ class ZookeeperStore:
 
         above, stat = self._link.ask(path, ask)
         if above is None or stat is None:
-            return Seen(0, None)
-        return Seen(above.version, stat.version, session is not None and stat.ephemeralOwner == session[0])
+            return NodeSnapshot(0, None)
+        return NodeSnapshot(above.version, stat.version, session is not None and stat.ephemeralOwner == session[0])
 
     def _arm(self, path: str, trigger: Trigger) -> None:
         """Have ``trigger`` called at the next change of ``path`` or of a child. Does not wait for a connection."""
@@ -264,7 +397,7 @@ class ZookeeperStore:
         self._link.ask(folder, lambda client: [client.create_async(self._full(folder), b"")], usual=NodeExistsError)
         self._folders.add(folder)
 
-    def _send(self, ops: Sequence[Op], needs_own_session: bool, deadline: float) -> tuple[list[int | Reply], int]:
+    def _send(self, ops: Sequence[Op], needs_own_session: bool, deadline: float) -> tuple[list[int | OpOutcome], int]:
         """Send the transaction, once. Returns the replies and the generation of the session that sent it."""
         what = ops[0].path
         while True:
@@ -278,14 +411,14 @@ class ZookeeperStore:
             except SessionExpiredError:
                 # It was not sent: the session had ended before.
                 if needs_own_session:
-                    return [Reply.SESSION_OVER] * len(ops), -1
+                    return [OpOutcome.SESSION_OVER] * len(ops), -1
                 time.sleep(MOMENT_SECS)
             except (KazooException, KazooTimeoutError) as error:
                 explained = explain(error, what, self._credential)
                 lost = isinstance(explained, StoreUnavailable)
                 raise (AnswerLost(str(explained)) if lost else explained) from error
 
-    def _reply(self, op: Op, result: Any) -> int | Reply:
+    def _reply(self, op: Op, result: Any) -> int | OpOutcome:
         if isinstance(result, Exception):
             for kind, reply in _REPLIES:
                 if isinstance(result, kind):

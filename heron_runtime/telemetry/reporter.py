@@ -1,7 +1,7 @@
-"""How reports reach the container's metrics manager: a snapshot each ``heron.metrics.interval.secs``.
+"""Delivery of reports to the metrics manager of the container: a snapshot every `heron.metrics.interval.secs`.
 
-Whatever goes wrong on the way is logged once, and never reaches the owner. Instances have no ``Reporter``: their stream
-manager hands their reports on with its own, in one message (``others``).
+Errors on the way are logged once and do not reach the owner. Instances have no `MetricsReporter`: the stream manager
+relays their reports together with its own in one message (`others`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_WAITING = 4096
 log = logging.getLogger(__name__)
 
 
-class Waiting:
+class ReportRelay:
     """Reports of other processes that wait to be handed on: the newest of each incarnation, the oldest of 4 096 go."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Waiting:
                 del self._reports[key]
 
 
-class Reporter:
+class MetricsReporter:
     """Sends ``collect()`` to the container's metrics manager, again and again; never blocks or fails its owner.
 
     ``collect`` runs on the loop and must be quick. ``start`` and ``stop`` are called on that loop; its lag is added to
@@ -70,7 +70,7 @@ class Reporter:
     """
 
     def __init__(
-        self, launch: Launch, container: int, collect: Callable[[], ProcessMetrics], others: Waiting | None = None
+        self, launch: Launch, container: int, collect: Callable[[], ProcessMetrics], others: ReportRelay | None = None
     ) -> None:
         self._launch = launch
         self._container = container
@@ -82,7 +82,7 @@ class Reporter:
         self._task: asyncio.Task[None] | None = None
         self._failing = False
         self._lag = LoopLag()
-        self._others = others or Waiting()
+        self._others = others or ReportRelay()
 
     def start(self) -> None:
         """Begin to report, the first time at once."""

@@ -23,7 +23,7 @@ from heron_runtime.model.sketch import Sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from heron_runtime.wire.sketch_codec import decode_sketch, encode_sketch
 
-EARLIER = 0  # the incarnation that stands for all folded ones
+FOLDED_INCARNATION = 0  # the incarnation that stands for all folded ones
 KEEP_INCARNATIONS = 3
 MAX_INCARNATIONS = 16  # a receiver folds by itself above this
 REMEMBER_FOLDED = 64
@@ -79,7 +79,7 @@ def add_reports(reports: Iterable[ProcessMetrics]) -> ProcessMetrics | None:
     newest = ordered[-1]
     return replace(
         newest,
-        incarnation=EARLIER,
+        incarnation=FOLDED_INCARNATION,
         time=max(r.time for r in ordered),
         counters=sum_counters(r.counters for r in ordered),
         gauges={},
@@ -110,7 +110,7 @@ class ProcessTotals:
 
     def take(self, report: ProcessMetrics) -> bool:
         """Learn a report; True if it told anything new. Raises MalformedMessage for a bad sketch in a fold."""
-        if report.incarnation == EARLIER:
+        if report.incarnation == FOLDED_INCARNATION:
             return self._take_fold(report)
         known = self.recent.get(report.incarnation)
         if known is not None:
@@ -127,7 +127,7 @@ class ProcessTotals:
     def take_new(self, report: ProcessMetrics) -> bool:
         """``take`` for whoever hears the process itself: a clock set back does not make a new incarnation look old."""
         known = report.incarnation in self.recent or report.incarnation in self._folded
-        if not known and report.incarnation != EARLIER:
+        if not known and report.incarnation != FOLDED_INCARNATION:
             latest = max([self.until, *(r.started for r in self.recent.values())])
             if report.started <= latest:
                 report = replace(report, started=latest + 1e-3)
@@ -164,7 +164,7 @@ class ProcessTotals:
         """Assert what must always hold."""
         assert len(self.recent) <= MAX_INCARNATIONS
         assert all(r.started > self.until for r in self.recent.values())
-        assert EARLIER not in self.recent
+        assert FOLDED_INCARNATION not in self.recent
 
     def _take_fold(self, fold: ProcessMetrics) -> bool:
         if self.earlier is not None and (fold.started, fold.time) <= (self.earlier.started, self.earlier.time):

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from heron_runtime.model.checkpoints import Adopted, Manifest, Part, Token
+from heron_runtime.model.checkpoints import AdoptionMode, CommitToken, Manifest, StatePart
 from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
@@ -56,11 +56,12 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True):
     groups: _Groups = "0"
     tokens: tuple[_Token, ...] = ()
 
-    def part(self) -> Part:
+    def part(self) -> StatePart:
         """Return the part."""
-        return Part(
+        return StatePart(
             self.component, self.task, self.incarnation, self.generation, self.checkpoint, self.turn, self.size,
-            self.checksum, int(self.groups, 16), tuple(Token(token.checkpoint, token.name) for token in self.tokens),
+            self.checksum, int(self.groups, 16),
+            tuple(CommitToken(token.checkpoint, token.name) for token in self.tokens),
         )  # fmt: skip
 
 
@@ -75,7 +76,7 @@ class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
     tables: dict[_Name, tuple[_Number, ...]] = {}
     code_digest: str = ""
     shapes: dict[str, str] = {}
-    adopted: Adopted = Adopted.NO
+    adopted: AdoptionMode = AdoptionMode.NO
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -107,7 +108,7 @@ def decode_manifest(data: bytes) -> Manifest:
     )  # fmt: skip
 
 
-def _parts(found: tuple[_Part, ...]) -> tuple[Part, ...]:
+def _parts(found: tuple[_Part, ...]) -> tuple[StatePart, ...]:
     return tuple(part.part() for part in found)
 
 
@@ -132,7 +133,7 @@ PIECE_BYTES = 1024 * 1024
 Read = Callable[[int, int], bytes]  # (offset, size) of the file, fewer bytes at its end; may raise OSError
 
 
-class Damaged(ValueError):
+class DamagedPart(ValueError):
     """A part cannot be read. The text names file, checkpoint, task and what is wrong."""
 
 
@@ -159,7 +160,7 @@ class _Head(msgspec.Struct):
     blocks: list[Block]
 
 
-def encode_head(part: Part, blocks: list[Block]) -> tuple[bytes, str]:
+def encode_head(part: StatePart, blocks: list[Block]) -> tuple[bytes, str]:
     """What the file begins with, and the checksum of the part."""
     head = msgspec.json.encode(
         _Head(
@@ -170,50 +171,50 @@ def encode_head(part: Part, blocks: list[Block]) -> tuple[bytes, str]:
     return MAGIC + len(head).to_bytes(_LENGTH_BYTES, "little") + head, checksum(head)
 
 
-def whose(part: Part) -> str:
+def whose(part: StatePart) -> str:
     """A part, for people."""
     return f"{part.name} of checkpoint {part.checkpoint} ({part.component}, task {part.task})"
 
 
-def read_blocks(part: Part, read: Read) -> list[Block]:
-    """Its blocks; their offsets are those in the file. Raises Damaged."""
+def read_blocks(part: StatePart, read: Read) -> list[Block]:
+    """Its blocks; their offsets are those in the file. Raises DamagedPart."""
     start = len(MAGIC) + _LENGTH_BYTES
     begin = read(0, start)
     if len(begin) < start or not begin.startswith(MAGIC):
-        raise Damaged(f"{whose(part)} is no file of this kind")
+        raise DamagedPart(f"{whose(part)} is no file of this kind")
     size = int.from_bytes(begin[len(MAGIC) :], "little")
     data = read(start, size) if size <= _MOST_HEAD_BYTES else b""
     if checksum(data) != part.checksum:
-        raise Damaged(f"{whose(part)} is damaged in its head, or another file of the same name")
+        raise DamagedPart(f"{whose(part)} is damaged in its head, or another file of the same name")
     try:
         head = msgspec.json.decode(data, type=_Head)
     except (*UNREADABLE, RecursionError) as error:  # a checksum proves what was written, not who wrote it
-        raise Damaged(f"{whose(part)} has a head that cannot be read: {error}") from None
+        raise DamagedPart(f"{whose(part)} has a head that cannot be read: {error}") from None
     if head.format != PART_FORMAT:
-        raise Damaged(f"{whose(part)} has format {head.format}; this version of Heronry reads {PART_FORMAT}")
+        raise DamagedPart(f"{whose(part)} has format {head.format}; this version of Heronry reads {PART_FORMAT}")
     at = start + size
     for block in head.blocks:
         block.offset += start + size
         if not TASK_STATE <= block.group < KEY_GROUPS:
-            raise Damaged(f"{whose(part)} has a block of key group {block.group}")
+            raise DamagedPart(f"{whose(part)} has a block of key group {block.group}")
         if block.offset != at or block.size < 0:
-            raise Damaged(f"{whose(part)} has a gap before its block of key group {block.group}")
+            raise DamagedPart(f"{whose(part)} has a gap before its block of key group {block.group}")
         at += block.size
     if at != part.size:
-        raise Damaged(f"{whose(part)} is too {'short' if at < part.size else 'long'}: {at} bytes of {part.size}")
+        raise DamagedPart(f"{whose(part)} is too {'short' if at < part.size else 'long'}: {at} bytes of {part.size}")
     return head.blocks
 
 
-def read_data(part: Part, block: Block, read: Read) -> bytes:
-    """The bytes of a block. Raises Damaged."""
+def read_data(part: StatePart, block: Block, read: Read) -> bytes:
+    """The bytes of a block. Raises DamagedPart."""
     data = read(block.offset, block.size)
     if checksum(data) != block.checksum:
-        raise Damaged(f"{whose(part)} is damaged in its block of key group {block.group}")
+        raise DamagedPart(f"{whose(part)} is damaged in its block of key group {block.group}")
     return data
 
 
-def checked_pieces(part: Part, read: Read) -> Iterator[bytes]:
-    """Yield the whole file in pieces of bounded size. Raises Damaged, also where it is too long or too short.
+def checked_pieces(part: StatePart, read: Read) -> Iterator[bytes]:
+    """Yield the whole file in pieces of bounded size. Raises DamagedPart, also where it is too long or too short.
 
     A block has proved itself only when the piece after it is asked for, so discard all pieces if this raises.
     """
@@ -228,9 +229,9 @@ def checked_pieces(part: Part, read: Read) -> Iterator[bytes]:
             proof.update(data)
             yield data
         if proof.hexdigest() != block.checksum:
-            raise Damaged(f"{whose(part)} is damaged in its block of key group {block.group}")
+            raise DamagedPart(f"{whose(part)} is damaged in its block of key group {block.group}")
     if read(part.size, 1):
-        raise Damaged(f"{whose(part)} is too long")
+        raise DamagedPart(f"{whose(part)} is too long")
 
 
 def checksum(data: bytes) -> str:

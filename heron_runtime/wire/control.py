@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.dataflow import Cause
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -60,7 +60,7 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
-class InCall:
+class CallDuration:
     """From a bolt: its user code has been in one call for so long; 0: it has returned."""
 
     milliseconds: int
@@ -153,8 +153,8 @@ InstanceControl = (
     | Leave
     | TaskWeights
     | ProcessMetrics
-    | InCall
+    | CallDuration
     | TaskReport
-    | CheckpointWish
+    | CheckpointCommand
 )
 PeerControl = PeerHello | PeerCredit | CauseSet | CauseChange | Leave

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import NO_WISH, CheckpointCommand, TaskReport
 from heron_runtime.model.dataflow import Cause
-from heron_runtime.model.plan import NO_CHECKPOINT, NO_PLAN, Phase, Place, PlanVersion, StreamManagerInfo
+from heron_runtime.model.plan import (
+    NO_CHECKPOINT,
+    NO_PLAN,
+    GenerationPhase,
+    ParticipantId,
+    PlanVersion,
+    StreamManagerInfo,
+)
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
@@ -35,7 +42,7 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class Bottleneck:
     """The task that most waits for: it will take so long for what is queued before it or, if that is longer, has been
     ``in_call`` for so long. No component: nothing waits."""
 
@@ -49,27 +56,27 @@ class Holder:
         return f"{self.component} task {self.task} ({why})"
 
 
-NOBODY = Holder()
+NOBODY = Bottleneck()
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class FlowStatus:
     """Whether tuples get through: roots tracked by a stream manager, for how long none was acked (0 below the message
     timeout), and the task there that most waits for."""
 
     in_flight: int = 0
     stalled_ms: int = 0
-    holder: Holder = NOBODY
+    holder: Bottleneck = NOBODY
 
 
-NO_FLOW = Flow()
+NO_FLOW = FlowStatus()
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceReport:
+class ParticipantReport:
     """What a process says of its part in its generation."""
 
-    place: Place
+    place: ParticipantId
     incarnation: int
     report: TaskReport
 
@@ -85,9 +92,9 @@ class Heartbeat:
     spouts_paused: bool = False
     plan: PlanVersion = NO_PLAN
     instances: tuple[InstanceInfo, ...] = ()
-    flow: Flow = NO_FLOW
+    flow: FlowStatus = NO_FLOW
     epoch: int = 0
-    reports: tuple[PlaceReport, ...] = ()
+    reports: tuple[ParticipantReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +102,8 @@ class HeartbeatReply:
     """The master is there, and this is its epoch. ``holder``: the task that most waits for in the topology."""
 
     epoch: int
-    holder: Holder = NOBODY
-    wish: CheckpointWish = NO_WISH
+    holder: Bottleneck = NOBODY
+    wish: CheckpointCommand = NO_WISH
 
 
 ToMaster = Register | Heartbeat
@@ -150,7 +157,7 @@ class StreamManagerStatus:
     heartbeat_age_seconds: float = 0.0
     spouts_paused: bool = False
     causes: tuple[Cause, ...] = ()
-    flow: Flow = NO_FLOW
+    flow: FlowStatus = NO_FLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +173,17 @@ class CheckpointSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class StateStatus:
+class CheckpointStatus:
     """Where state is kept: the generation, and the checkpoints this master has seen. ``waits_for``: tasks that have
     not aligned, or not stored, for the checkpoint ``under`` way. ``phase_ms``: for how long it has been in its phase;
     ``last`` has no times if another master completed it; ``unconfirmed``: tasks that have not said yet that they
     have committed it."""
 
     generation: int = 0
-    phase: Phase = Phase.RUNNING
+    phase: GenerationPhase = GenerationPhase.RUNNING
     cause: str = ""
     restore_from: int = NO_CHECKPOINT
-    missing: tuple[Place, ...] = ()
+    missing: tuple[ParticipantId, ...] = ()
     under: int = NO_CHECKPOINT
     under_ms: float = 0.0
     all_quiet: bool = False
@@ -192,7 +199,7 @@ class StateStatus:
     unconfirmed: tuple[int, ...] = ()
 
 
-NO_STATE = StateStatus()
+NO_STATE = CheckpointStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +211,7 @@ class MasterStatus:
     plan: PlanVersion
     stream_managers: tuple[StreamManagerStatus, ...] = ()
     leading: bool = True
-    tasks_state: StateStatus = NO_STATE
+    tasks_state: CheckpointStatus = NO_STATE
 
 
 @dataclass(frozen=True, slots=True)

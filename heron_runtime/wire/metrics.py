@@ -38,8 +38,8 @@ class ExceptionReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that happened to the topology, for its history (``heron_runtime.telemetry.happenings``). ``count``: so
+class TopologyEvent:
+    """Something that happened to the topology, for its history (``heron_runtime.telemetry.recorder``). ``count``: so
     many are told as one, of which the last was at ``time``; ``detail`` is JSON."""
 
     time: float
@@ -71,7 +71,7 @@ class ProcessMetrics:
     sketches: Mapping[str, bytes] = field(default_factory=dict)
     exceptions: tuple[ExceptionReport, ...] = ()
     started: float = 0.0
-    happenings: tuple[Happening, ...] = ()
+    happenings: tuple[TopologyEvent, ...] = ()
     happened: int = 0
 
 

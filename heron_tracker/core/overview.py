@@ -1,4 +1,4 @@
-"""What the web page shows of a topology, put together from the store, the processes and the metrics. Pure."""
+"""Documents for the web page, combined from the store, the processes and the metrics. Pure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from heron_runtime.model.metrics import MetricKind
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.container import ProcessStatus
 from heron_runtime.wire.master import MetricsReply, MetricValue
-from heron_tracker.core.layout import Drawing
-from heron_tracker.core.metrics_view import flow
-from heron_tracker.core.plain import number
+from heron_tracker.core.graph_layout import GraphDrawing
+from heron_tracker.core.json_values import json_number
+from heron_tracker.core.metrics_view import summarize_flow
 
 CPU_NAMES = ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")
 CPU_NAMES_US = ("__process/__cpu_user_usec", "__process/__cpu_system_usec")
 MEMORY_NAMES = ("__py-physical-memory-byte", "__process/__mem_used_bytes")
 
 
-def row(
+def topology_row(
     key: tuple[str, str, str, str],
     record: TopologyRecord,
     state: str,
     causes: Sequence[Cause],
     flowing: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """A topology in the list. ``flowing`` is ``metrics_view.whole``, None when the master does not answer."""
+    """Describe a topology for the list. ``flowing`` is the result of ``summarize_topology``, None without metrics."""
     cluster, role, environ, name = key
     execution = record.execution
     return {
@@ -45,25 +45,25 @@ def row(
         "release_version": execution.release_version,
         "containers": len(record.packing.containers),
         "tasks": sum(len(plan.instances) for plan in record.packing.containers),
-        "pressure": [cause_shape(cause) for cause in causes],
+        "pressure": [describe_cause(cause) for cause in causes],
         "flow": flowing,
     }
 
 
-def tasks_state(found: KeptState | None) -> dict[str, Any]:
-    """What is kept of the state of tasks, under its name; nothing where none is."""
-    return {} if found is None else {"tasks_state": {**msgspec.to_builtins(found), "trouble": found.trouble or None}}
+def tasks_state_field(state: KeptState | None) -> dict[str, Any]:
+    """Return the field about the state of tasks, or an empty dict."""
+    return {} if state is None else {"tasks_state": {**msgspec.to_builtins(state), "trouble": state.trouble or None}}
 
 
-def cause_shape(cause: Cause) -> dict[str, Any]:
-    """A cause of backpressure: the slow one, and in words."""
+def describe_cause(cause: Cause) -> dict[str, Any]:
+    """Describe a cause of backpressure."""
     return {"component": cause.component, "task": cause.task, "text": str(cause)}
 
 
-def graph(
-    record: TopologyRecord, drawing: Drawing, flowing: Mapping[str, Any] | None, causes: Sequence[Cause]
+def describe_graph(
+    record: TopologyRecord, drawing: GraphDrawing, flowing: Mapping[str, Any] | None, causes: Sequence[Cause]
 ) -> dict[str, Any]:
-    """The logical plan with what flows through it. ``flowing``: component → ``metrics_view.flow``."""
+    """Describe the logical plan with its rates. ``flowing`` is the result of ``component_flows``."""
     pressed = {cause.component for cause in causes}
     specs = {spec.name: spec for spec in record.definition.components}
     return {
@@ -91,39 +91,39 @@ def graph(
     }
 
 
-def instances(record: TopologyRecord, reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
-    """Instance → what flows through it. Empty without metrics."""
+def instance_flows(record: TopologyRecord, reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
+    """Return ``summarize_flow`` by instance. Empty without metrics."""
     if reply is None:
         return {}
     values: dict[str, list[MetricValue]] = {}
     for value in reply.values:
         values.setdefault(value.instance, []).append(value)
     kinds = {spec.name: spec.is_spout for spec in record.definition.components}
-    found = {}
+    flows = {}
     for plan in record.packing.containers:
         for instance in plan.instances:
             name = instance_id(plan.container, instance.component, instance.task)
             if name in values:
-                found[name] = flow(values[name], is_spout=kinds.get(instance.component, False))
-    return found
+                flows[name] = summarize_flow(values[name], is_spout=kinds.get(instance.component, False))
+    return flows
 
 
-def usage(reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
-    """Process → CPU (cores, mean over the interval) and resident bytes, of every process that reports."""
-    found: dict[str, dict[str, Any]] = {}
+def process_usage(reply: MetricsReply | None) -> dict[str, dict[str, Any]]:
+    """Return CPU (cores, mean over the interval) and resident bytes of every reporting process."""
+    usage: dict[str, dict[str, Any]] = {}
     for value in reply.values if reply is not None else ():
-        entry = found.setdefault(value.instance, {"cpu": None, "memory": None})
+        entry = usage.setdefault(value.instance, {"cpu": None, "memory": None})
         if value.kind == MetricKind.GAUGE and value.name in MEMORY_NAMES:
-            entry["memory"] = number(value.total)
+            entry["memory"] = json_number(value.total)
         elif value.name in CPU_NAMES:
             entry["cpu"] = (entry["cpu"] or 0.0) + value.rate
         elif value.name in CPU_NAMES_US:
             entry["cpu"] = (entry["cpu"] or 0.0) + value.rate / 1e6
-    return found
+    return usage
 
 
-def process_shape(process: ProcessStatus, used: Mapping[str, Any], flowing: Mapping[str, Any]) -> dict[str, Any]:
-    """A process in the list of its container."""
+def describe_process(process: ProcessStatus, used: Mapping[str, Any], flowing: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a process for the list of its container."""
     return {
         "kind": process.kind,
         "name": process.name,

@@ -1,4 +1,7 @@
-"""Pages of a sorted list by cursor: the key after which the next page begins, so a list that changes loses nothing."""
+"""Pages of a sorted list by cursor.
+
+A cursor is the key after which the next page begins, so no item is skipped when the list changes.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,21 @@ T = TypeVar("T")
 MAX_CURSOR = 8192
 
 
-class BadCursor(UsageError, ValueError):
-    """The cursor is none that this tracker gave."""
+class InvalidCursor(UsageError, ValueError):
+    """The cursor was not issued by a tracker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some of ``total`` things; ``next`` is the cursor of the page after, None on the last."""
+    """Some of ``total`` items. ``next`` is the cursor of the next page, None on the last."""
 
     items: tuple[T, ...]
     total: int
     next: str | None
 
 
-def page(items: Sequence[tuple[tuple[str, ...], T]], limit: int, cursor: str | None) -> Page[T]:
-    """The page after ``cursor`` of (key, item) pairs that are sorted by key. Raises BadCursor."""
+def take_page(items: Sequence[tuple[tuple[str, ...], T]], limit: int, cursor: str | None) -> Page[T]:
+    """Return the page after ``cursor`` of (key, item) pairs that are sorted by key. Raises InvalidCursor."""
     begin = 0
     if cursor:
         after = decode_cursor(cursor)
@@ -41,12 +44,12 @@ def page(items: Sequence[tuple[tuple[str, ...], T]], limit: int, cursor: str | N
 
 
 def encode_cursor(key: tuple[str, ...]) -> str:
-    """A key as text that may stand in a URL."""
+    """Return a key as URL-safe text."""
     return base64.urlsafe_b64encode(json.dumps(list(key)).encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str) -> tuple[str, ...]:
-    """The inverse. Raises BadCursor."""
+    """Return the key of a cursor. Raises InvalidCursor."""
     try:
         if len(cursor) > MAX_CURSOR:
             raise ValueError("too long")
@@ -55,5 +58,5 @@ def decode_cursor(cursor: str) -> tuple[str, ...]:
         if not isinstance(key, list) or not all(isinstance(part, str) for part in key):
             raise ValueError("not a key")
     except (ValueError, binascii.Error, RecursionError) as error:
-        raise BadCursor(f"cursor: the cursor is none of this tracker's ({error})") from None
+        raise InvalidCursor(f"cursor: invalid cursor ({error})") from None
     return tuple(key)

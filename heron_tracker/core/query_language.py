@@ -1,22 +1,22 @@
-"""The metrics query language: text to a tree.
+"""Parser of the metrics query language: text to a tree.
 
-A query is an operator with operands in parentheses, as Heron's tracker has it::
+A query is an operator with operands in parentheses, as in Heron's tracker::
 
     DIVIDE(SUM(TS(count, *, __fail-count/*)), SUM(TS(count, *, __execute-count/*)))
 
 =====================================  =================================================================
-``TS(component, instance, metric)``    the series of a metric, a point a minute; ``*`` in any of the names
-``DEFAULT(number, series)``            minutes without a value get the number
-``SUM MAX MIN AVG COUNT (x, …)``       one series, over all operands' series at each minute
+``TS(component, instance, metric)``    series of a metric, one point a minute; ``*`` in any name
+``DEFAULT(number, series)``            the number replaces missing values
+``SUM MAX MIN AVG COUNT (x, …)``       one series over all series of the operands, by minute
 ``PERCENTILE(q, x, …)``                the same, q from 0 to 100
 ``SUBTRACT MULTIPLY DIVIDE (a, b)``    minute by minute; series of instances are joined on the instance
 ``RATE(x)``                            the change since the minute before
 ``TOPK(k, x)``                         the k series with the largest sum
 =====================================  =================================================================
 
-A number may stand wherever a series may, except below RATE and TOPK. Names are what stands between commas and
-parentheses; one that holds such a character is put in double quotes. Operators are in capitals, names are
-case-sensitive. Bounds: MAX_LENGTH characters, MAX_DEPTH levels, MAX_NODES operators and numbers.
+A number is allowed in place of a series, except below RATE and TOPK. Names are separated by commas and parentheses; a
+name that contains such a character is written in double quotes. Operators are in capitals, names are case-sensitive.
+Limits: ``MAX_LENGTH`` characters, ``MAX_DEPTH`` levels, ``MAX_NODES`` operators and numbers.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ OPERATORS = ("TS", "DEFAULT", "PERCENTILE", "RATE", "TOPK", *FOLDS, *JOINS)
 
 
 class QueryError(ValueError):
-    """The query makes no sense; the message says where and why."""
+    """The query is invalid; the message gives position and reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A constant: this value at every minute."""
+class ConstantQuery:
+    """Constant at every minute."""
 
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """``TS``: patterns of component, instance and metric."""
+    """Operator ``TS``: patterns of component, instance and metric."""
 
     component: str
     instance: str
@@ -55,102 +55,102 @@ class TimeSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Default:
-    """``DEFAULT``."""
+class DefaultQuery:
+    """Operator ``DEFAULT``."""
 
     value: float
-    operand: Node
+    operand: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """``SUM``, ``MAX``, ``MIN``, ``AVG``, ``COUNT`` and ``PERCENTILE`` (whose ``q`` is 0…100)."""
+class FoldQuery:
+    """Operators ``SUM``, ``MAX``, ``MIN``, ``AVG``, ``COUNT`` and ``PERCENTILE`` (with ``q`` from 0 to 100)."""
 
     operator: str
-    operands: tuple[Node, ...]
+    operands: tuple[QueryNode, ...]
     q: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """``SUBTRACT``, ``MULTIPLY``, ``DIVIDE``."""
+class JoinQuery:
+    """Operators ``SUBTRACT``, ``MULTIPLY`` and ``DIVIDE``."""
 
     operator: str
-    left: Node
-    right: Node
+    left: QueryNode
+    right: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """``RATE``."""
+class RateQuery:
+    """Operator ``RATE``."""
 
-    operand: Node
+    operand: QueryNode
 
 
 @dataclass(frozen=True, slots=True)
-class TopK:
-    """``TOPK``."""
+class TopKQuery:
+    """Operator ``TOPK``."""
 
     k: int
-    operand: Node
+    operand: QueryNode
 
 
-Node = Number | TimeSeries | Default | Fold | Join | Rate | TopK
+QueryNode = ConstantQuery | TimeSeries | DefaultQuery | FoldQuery | JoinQuery | RateQuery | TopKQuery
 
 
-def parse(text: str) -> Node:
-    """The tree of a query. Raises QueryError."""
+def parse(text: str) -> QueryNode:
+    """Parse a query. Raises QueryError."""
     if len(text) > MAX_LENGTH:
         raise QueryError(f"a query has at most {MAX_LENGTH} characters, this one has {len(text)}")
     parser = _Parser(text)
     node = parser.node(0)
     parser.end()
-    if isinstance(node, Number):
+    if isinstance(node, ConstantQuery):
         raise QueryError("the query is a number; it needs at least one operator")
     return node
 
 
-def leaves(node: Node) -> list[TimeSeries]:
-    """Every TS of the tree, each once, in order of appearance."""
-    found: list[TimeSeries] = []
+def leaves(node: QueryNode) -> list[TimeSeries]:
+    """Return every TS of the tree once, in order of appearance."""
+    series: list[TimeSeries] = []
     todo = [node]
     while todo:
         here = todo.pop()
         if isinstance(here, TimeSeries):
-            if here not in found:
-                found.append(here)
-        elif not isinstance(here, Number):
+            if here not in series:
+                series.append(here)
+        elif not isinstance(here, ConstantQuery):
             todo.extend(reversed(children(here)))
-    return found
+    return series
 
 
-def children(node: Node) -> tuple[Node, ...]:
-    """The operands of a node."""
-    if isinstance(node, Fold):
+def children(node: QueryNode) -> tuple[QueryNode, ...]:
+    """Return the operands of a node."""
+    if isinstance(node, FoldQuery):
         return node.operands
-    if isinstance(node, Join):
+    if isinstance(node, JoinQuery):
         return (node.left, node.right)
-    if isinstance(node, Default | Rate | TopK):
+    if isinstance(node, DefaultQuery | RateQuery | TopKQuery):
         return (node.operand,)
     return ()
 
 
-def rates_deep(node: Node) -> int:
-    """How many RATE stand above each other at most: so many minutes before the first are needed."""
-    below = max((rates_deep(child) for child in children(node)), default=0)
-    return below + isinstance(node, Rate)
+def rate_depth(node: QueryNode) -> int:
+    """Return the maximum nesting of RATE: the number of minutes required before the first."""
+    below = max((rate_depth(child) for child in children(node)), default=0)
+    return below + isinstance(node, RateQuery)
 
 
 class _Parser:
-    """Recursive descent; ``_at`` is where the next token begins."""
+    """Recursive-descent parser; ``_at`` is the position of the next token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._nodes = 0
 
-    def node(self, depth: int) -> Node:
-        """A number or an operator with its operands."""
+    def node(self, depth: int) -> QueryNode:
+        """Parse a number or an operator with its operands."""
         self._nodes += 1
         if depth > MAX_DEPTH:
             raise QueryError(f"operators may be nested {MAX_DEPTH} deep")
@@ -159,55 +159,55 @@ class _Parser:
         began = self._skip_spaces()
         word = self._word()
         if not self._take("("):
-            return Number(_number(word, began))
+            return ConstantQuery(_number(word, began))
         if word not in OPERATORS:
             hint = f"; did you mean {word.upper()}?" if word.upper() in OPERATORS else ""
-            raise QueryError(f"{word!r} at {began} is no operator{hint} There are {', '.join(OPERATORS)}.")
+            raise QueryError(f"{word!r} at {began} is not an operator{hint}; valid are {', '.join(OPERATORS)}.")
         node = self._operator(word, began, depth + 1)
         if not self._take(")"):
             raise QueryError(f"{word} at {began}: ')' is missing, or there are too many operands")
         return node
 
     def end(self) -> None:
-        """Nothing may follow. Raises QueryError."""
+        """Check that nothing follows. Raises QueryError."""
         if self._skip_spaces() < len(self._text):
             raise QueryError(f"{self._text[self._at :][:20]!r} at {self._at} follows the end of the query")
 
-    def _operator(self, word: str, began: int, depth: int) -> Node:
+    def _operator(self, word: str, began: int, depth: int) -> QueryNode:
         if word == "TS":
             return TimeSeries(self._name(word), self._next_name(word), self._next_name(word))
         if word == "DEFAULT":
             value = _number(self._name(word), began)
-            return Default(value, self._next(word, depth))
+            return DefaultQuery(value, self._next(word, depth))
         if word == "PERCENTILE":
             q = _number(self._name(word), began)
             if not 0 <= q <= 100:
                 raise QueryError(f"PERCENTILE at {began}: {q:g} is not between 0 and 100")
-            return Fold(word, self._rest(word, self._next(word, depth), depth), q)
+            return FoldQuery(word, self._rest(word, self._next(word, depth), depth), q)
         if word == "TOPK":
             k = _number(self._name(word), began)
             if k != int(k) or not 1 <= k <= MAX_TOP:
-                raise QueryError(f"TOPK at {began}: {k:g} is no whole number from 1 to {MAX_TOP}")
-            return TopK(int(k), self._series(word, self._next(word, depth), began))
+                raise QueryError(f"TOPK at {began}: {k:g} is not a whole number from 1 to {MAX_TOP}")
+            return TopKQuery(int(k), self._series(word, self._next(word, depth), began))
         if word == "RATE":
-            return Rate(self._series(word, self.node(depth), began))
+            return RateQuery(self._series(word, self.node(depth), began))
         first = self.node(depth)
         if word in FOLDS:
-            return Fold(word, self._rest(word, first, depth))
-        return Join(word, first, self._next(word, depth))
+            return FoldQuery(word, self._rest(word, first, depth))
+        return JoinQuery(word, first, self._next(word, depth))
 
-    def _series(self, word: str, node: Node, began: int) -> Node:
-        if isinstance(node, Number):
+    def _series(self, word: str, node: QueryNode, began: int) -> QueryNode:
+        if isinstance(node, ConstantQuery):
             raise QueryError(f"{word} at {began} takes a series, not a number")
         return node
 
-    def _rest(self, word: str, first: Node, depth: int) -> tuple[Node, ...]:
+    def _rest(self, word: str, first: QueryNode, depth: int) -> tuple[QueryNode, ...]:
         operands = [first]
         while self._take(","):
             operands.append(self.node(depth))
         return tuple(operands)
 
-    def _next(self, word: str, depth: int) -> Node:
+    def _next(self, word: str, depth: int) -> QueryNode:
         self._comma(word)
         return self.node(depth)
 
@@ -254,8 +254,8 @@ def _number(word: str, at: int) -> float:
     try:
         value = float(word)
     except ValueError:
-        what = f"{word!r} at {at} is no number" if word else f"an operand is missing at {at}"
-        raise QueryError(f"{what}, and no operator with '('") from None
+        what = f"{word!r} at {at} is not a number" if word else f"an operand is missing at {at}"
+        raise QueryError(f"{what}, nor an operator with '('") from None
     if not math.isfinite(value):
         raise QueryError(f"{word!r} at {at} is not finite")
     return value

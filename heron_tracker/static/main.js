@@ -1,49 +1,35 @@
-// Which view is shown, by the part of the address behind '#'; when it is drawn again.
-//   #/                                          all topologies
-//   #/topology/CLUSTER/ROLE/ENVIRON/NAME        one topology
-//        ?component=C&instance=I&tab=T           and what is picked in it
-//   #/history/CLUSTER/ROLE/ENVIRON/NAME/ID      what is kept of one that has ended
+// Start of the page: open the page of the address, refresh it, and show notices.
 
-import * as api from "./api.js";
-import { fill, h } from "./dom.js";
-import { HistoryView } from "./history.js";
-import { ListView } from "./list.js";
-import { TopologyView } from "./topology.js";
+import * as api from "./data/api.js";
+import { fill, h } from "./lib/dom.js";
+import { HistoryPage } from "./pages/history.js";
+import { TopologiesPage } from "./pages/topologies.js";
+import { TopologyPage } from "./pages/topology.js";
+import { parseAddress } from "./router.js";
 
 const REFRESH_MS = 4000;
 const content = document.getElementById("content");
 let view = null;
 let opened = "";
 
-function address() {
-  const [path, query] = location.hash.replace(/^#/, "").split("?");
-  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
-  return { parts, picked: Object.fromEntries(new URLSearchParams(query || "")) };
-}
-
 function route() {
-  let where;
-  try { where = address(); } catch { where = { parts: [], picked: {} }; }
-  const [kind, cluster, role, environ, topology, id] = where.parts;
-  const isHistory = kind === "history" && id !== undefined;
-  const isTopology = isHistory || (kind === "topology" && topology !== undefined);
-  const key = isTopology ? JSON.stringify([kind, cluster, role, environ, topology, id]) : "list";
+  const { page, t, selection, key } = parseAddress(location.hash);
   if (key !== opened || view === null) {
     if (view) view.close();
     opened = key;
     content.replaceChildren();
-    const t = { cluster, role, environ, topology, id };
-    view = isHistory ? new HistoryView(content, t, notice)
-      : isTopology ? new TopologyView(content, t, notice) : new ListView(content, notice);
-    document.title = isTopology ? `${topology} – Heron` : "Heron";
-    const crumbs = isTopology ? [h("span", {}, `${cluster} / ${role} / ${environ} / `), h("b", {}, topology)] : [];
+    const isTopology = page !== "topologies";
+    view = page === "history" ? new HistoryPage(content, t, notice)
+      : page === "topology" ? new TopologyPage(content, t, notice) : new TopologiesPage(content, notice);
+    document.title = isTopology ? `${t.topology} – Heron` : "Heron";
+    const crumbs = isTopology ? [h("span", {}, `${t.cluster} / ${t.role} / ${t.environ} / `), h("b", {}, t.topology)] : [];
     fill(document.getElementById("crumbs"), crumbs);
   }
-  view.pick(where.picked);
+  view.select(selection);
   view.refresh();
 }
 
-// A remark above the content: the tracker or a store does not answer. Empty: none.
+// Show a notice above the content, such as that the tracker does not answer. Empty: hide it.
 function notice(text) {
   const box = document.getElementById("notice");
   box.hidden = !text;

@@ -1,15 +1,16 @@
-"""The classes a user derives from: Spout, Bolt, BasicBolt, BatchBolt.
+"""Base classes of components: Spout, Bolt, BasicBolt, BatchBolt.
 
-They hold no machinery. ``emit``, ``ack`` and ``fail`` go to a *collector* that the executor attaches before
-``initialize``; where a class does not override them, the collector may put functions of its own into the instance, so
-that ``self.emit(...)`` is one call. Without a runtime an emit raises RuntimeError and names ``Recorder``, which stands
-in for it in unit tests.
+These classes contain no runtime code. ``emit``, ``ack`` and ``fail`` go to a *collector*, which the executor attaches
+before ``initialize``. Where a class does not override these methods, the collector may set functions of its own on the
+instance, so that ``self.emit(...)`` is a single call. Without a runtime an emit raises RuntimeError; unit tests attach
+a ``heronry.testing.Recorder`` instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from heron_runtime.model.dataflow import FailReason
 from heron_runtime.model.ids import DEFAULT_STREAM
@@ -20,11 +21,27 @@ from heronry.api.tuples import Tuple, TupleBatch
 if TYPE_CHECKING:
     import logging
 
-IDEMPOTENT, AT_LEAST_ONCE = EFFECTS = ("idempotent", "at_least_once")  # of ``Bolt.output_effect``
+    from heronry.api.context import TopologyContext
+    from heronry.api.spec import ComponentDeclaration, Inputs
+    from heronry.api.stream import Stream
+
+IDEMPOTENT, AT_LEAST_ONCE = EFFECTS = ("idempotent", "at_least_once")  # values of ``Bolt.output_effect``
 
 
-class _NotThere:
-    """In place of an attribute that the runtime gives."""
+class KeyedMapping(MutableMapping[Any, Any]):
+    """Type of ``self.keyed``: a mapping whose entries may expire."""
+
+    @abstractmethod
+    def put(self, key: Any, value: Any, ttl: float | None = None) -> None:
+        """Set a value that expires ``ttl`` seconds of processing time later, unless it is set again before."""
+
+    @abstractmethod
+    def peek(self, key: Any, default: Any = None) -> Any:
+        """Return a value without marking it as changed. Do not modify it."""
+
+
+class RuntimeAttribute:
+    """Placeholder for an attribute that the runtime sets before ``initialize``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,16 +57,18 @@ class _NotThere:
 
 
 class Component:
-    """What spouts and bolts share."""
+    """Base of spouts and bolts."""
 
-    #: One entry for each key (a spout: for each split); kept across faults where the topology is EFFECTIVELY_ONCE.
-    keyed: Any = _NotThere("keyed")
-    #: The task's own mapping; kept as ``keyed`` is.
-    state: Any = _NotThere("state")
+    #: One entry for each key (of a spout: for each split). Survives failures in EFFECTIVELY_ONCE topologies.
+    keyed: KeyedMapping = cast(KeyedMapping, RuntimeAttribute("keyed"))
+    #: State of the task as a whole. Survives failures like ``keyed``.
+    state: dict[Any, Any] = cast("dict[Any, Any]", RuntimeAttribute("state"))
 
     component_kind: ClassVar[ComponentKind]
-    outputs: Any = ()
-    config: Any = {}  # users write plain dicts in class bodies
+    #: Output streams: field names of the default stream, or ``Stream`` objects.
+    outputs: ClassVar[Sequence[str | Stream]] = ()
+    #: Configuration of the component; it overrides the topology's.
+    config: ClassVar[Mapping[str, Any]] = {}
 
     _collector: Collector = Collector()
     _shortcuts: tuple[str, ...] = ()  # names of the collector's functions in this instance
@@ -60,88 +79,113 @@ class Component:
         cls,
         name: str | None = None,
         par: int | None = None,
-        inputs: Any = None,
+        inputs: Inputs | None = None,
         config: Mapping[str, Any] | None = None,
-        optional_outputs: Any = None,
-    ) -> Any:
-        """This component in a topology: how many tasks (``par``), what it reads (``inputs``), its configuration."""
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> ComponentDeclaration:
+        """Declare this component in a topology.
+
+        Args:
+            name: Name of the component. Default: the attribute of the topology class that it is assigned to.
+            par: Number of tasks. Default: ``topology.component.parallelism``.
+            inputs: Streams that a bolt reads: a mapping to groupings, or a sequence (shuffled).
+            config: Configuration; it overrides that of the class.
+            optional_outputs: Streams in addition to ``outputs``.
+
+        Returns:
+            The declaration. ``declaration["errors"]`` names its stream ``errors`` in the inputs of other components.
+        """
         from heronry.api.spec import ComponentDeclaration
 
         return ComponentDeclaration(cls, name, par, inputs, config, optional_outputs)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterable[str]:
-        """What is missing or wrong in this configuration (the topology's with the component's own laid over it), a
-        sentence each. Asked at submit, on the machine that submits, without what only a running task can see."""
+        """Return the problems of a configuration, one sentence each.
+
+        Called during submit on the submitting machine. Check only what is known there.
+
+        Args:
+            config: The configuration of the topology, overridden by that of the component.
+        """
         return ()
 
     @property
     def log(self) -> logging.Logger:
-        """Goes to the instance's log."""
+        """Logger of the task; it writes to the log of the instance."""
         import logging  # here, since a definition is made without a line of log
 
         return logging.getLogger(self._component_name or type(self).__name__)
 
     @property
     def logger(self) -> logging.Logger:
-        """The same as ``log``."""
+        """Alias of ``log``."""
         return self.log
 
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Called once, after the fork, before anything else. Open files and connections here."""
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Open files and connections. Called once, in the process of the task, before any other method.
+
+        Args:
+            config: The configuration of the topology, overridden by that of the component.
+            context: The place of the task in the topology; registers metrics and hooks.
+        """
 
     def close(self) -> None:
-        """Called once at a clean stop. Not called when the process is killed."""
+        """Release resources. Called once at a clean stop; not called when the process is killed."""
 
     def on_checkpoint_complete(self, checkpoint: int) -> None:
-        """This checkpoint is complete: whatever came before it will not come again."""
+        """React to a complete checkpoint: records from before it are not replayed."""
 
 
 class Spout(Component):
-    """A source. Derive, set ``outputs``, write ``next_tuple``."""
+    """Source of tuples. Derive from it, set ``outputs`` and define ``next_tuple``."""
 
     component_kind = ComponentKind.SPOUT
 
     def next_tuple(self) -> None:
-        """Emit what there is, one tuple or several, and return; emit nothing if there is nothing.
+        """Emit the available tuples and return; emit nothing if none is available.
 
-        A call may last, even for ever (``for message in consumer: self.emit(...)``): what it emits leaves within
-        ``topology.flush.interval.ms``, and an emit waits while the topology can take no more. But ``ack`` and ``fail``
-        are not called before it returns, unless it calls ``poll``.
+        A call may last indefinitely (``for message in consumer: self.emit(...)``). Its tuples are sent within
+        ``topology.flush.interval.ms``, and an emit waits during backpressure. ``ack`` and ``fail`` are not called
+        before it returns, unless it calls ``poll``.
         """
         raise NotImplementedError(f"{type(self).__name__} has no next_tuple: a spout must define it")
 
     def ack(self, tup_id: Any) -> None:
-        """The tuple emitted with this id and all that came of it are processed."""
+        """Handle success: the tuple emitted with this id and all tuples derived from it are processed."""
 
     def fail(self, *args: Any, **kwargs: Any) -> None:
-        """The tuple emitted with this id, or something that came of it, has failed.
+        """Handle failure of the tuple emitted with an id, or of a tuple derived from it.
 
-        Define it as ``fail(self, tup_id)`` or as ``fail(self, tup_id, reason)``; the second is told why
-        (``FailReason``).
+        Define it as ``fail(self, tup_id)``, or as ``fail(self, tup_id, reason)`` to receive the ``FailReason``.
         """
 
     def splits(self) -> Iterable[str | tuple[str, int]]:
-        """What can be read side by side, by name or as (name, number). A spout that defines it keeps a position for
-        each split in ``self.keyed[split]``, and reads those that ``owned_splits`` names."""
+        """Return the parts of the input that can be read in parallel, as names or (name, number) pairs.
+
+        A spout that defines this keeps a position for each split in ``self.keyed[split]``, and reads the splits that
+        ``owned_splits`` returns.
+        """
         return ()
 
     def owned_splits(self) -> list[str]:
-        """The splits that this task reads now. Asks ``splits`` anew."""
-        owned: list[str] = self.keyed.owned()
+        """Return the splits assigned to this task. Calls ``splits``."""
+        owned: list[str] = cast(Any, self.keyed).owned()  # only the mapping of a spout has it
         return owned
 
     def at_end(self) -> bool:
-        """True once nothing is left to read, and nothing will come: the end of a bounded source. Asked when
-        ``next_tuple`` had nothing; when all spout tasks say so and what they read is through, the topology is shown as
-        *finished*. ``next_tuple`` is called as before."""
+        """Return True once a bounded source is exhausted.
+
+        Called after ``next_tuple`` has emitted nothing. When all spout tasks return True and all their tuples are
+        processed, the topology is *finished*. ``next_tuple`` is still called.
+        """
         return False
 
     def activate(self) -> None:
-        """The topology runs, or runs again."""
+        """Start or resume reading: the topology has been activated."""
 
     def deactivate(self) -> None:
-        """The topology is paused by its owner: ``next_tuple`` is not called until ``activate``."""
+        """Pause: the topology has been deactivated. ``next_tuple`` is not called until ``activate``."""
 
     def emit(
         self,
@@ -152,16 +196,30 @@ class Spout(Component):
         need_task_ids: bool = False,
         tup: Sequence[Any] | None = None,
     ) -> list[int] | None:
-        """Emit one tuple. With ``tup_id`` it is tracked: ``ack`` or ``fail`` will be called with that id.
+        """Emit one tuple.
 
-        ``values`` may also be given as ``tup``. Returns the destination tasks if ``need_task_ids``. Raises ValueError
-        for a wrong number of values or an unknown stream, UnsupportedKey for a grouping key that has no stable hash.
+        Args:
+            values: One value for each field of the stream.
+            tup_id: Id of the tuple. With an id it is tracked: ``ack`` or ``fail`` is called with it later.
+            stream: Name of the output stream.
+            direct_task: Receiving task, for direct streams.
+            need_task_ids: Whether to return the receiving tasks.
+            tup: Alias of ``values``.
+
+        Returns:
+            The receiving tasks if ``need_task_ids``, else None.
+
+        Raises:
+            ValueError: Wrong number of values, or unknown stream.
+            UnsupportedKey: A grouping key without a stable hash.
         """
         return self._collector.emit_row(tup if values is None else values, tup_id, stream, direct_task, need_task_ids)
 
     def poll(self) -> None:
-        """Within a call that lasts: have ``ack`` and ``fail`` called for what has been settled, and obey a stop. Waits
-        for nothing."""
+        """Call ``ack`` and ``fail`` for settled tuples, and stop if a stop was requested. Does not block.
+
+        For use in ``next_tuple`` calls that last.
+        """
         self._collector.poll()
 
     def emit_many(
@@ -170,22 +228,28 @@ class Spout(Component):
         tup_ids: Iterable[Any] | None = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
-        """Emit many tuples at once, which is cheaper than one by one. ``tup_ids`` has one id for each row."""
+        """Emit many tuples at once, which costs less than one ``emit`` each.
+
+        Args:
+            rows: The values of each tuple.
+            tup_ids: One id for each row, to track the tuples.
+            stream: Name of the output stream.
+        """
         self._collector.emit_rows(rows, tup_ids, one_to_one=True, stream=stream)
 
 
 class Bolt(Component):
-    """A step. Derive, write ``process`` (or ``process_batch``), ack or fail each tuple."""
+    """Processing step. Derive from it, define ``process``, and ack or fail each tuple."""
 
     component_kind = ComponentKind.BOLT
 
     auto_anchor: ClassVar[bool] = False
     auto_ack: ClassVar[bool] = False
     exception_policy: ClassVar[str] = "restart"
-    #: Where the topology is EFFECTIVELY_ONCE, and nobody reads the bolt: ``IDEMPOTENT`` if doing the same again changes
-    #: nothing outside, ``AT_LEAST_ONCE`` if what it does may show again after a fault, and that is well so.
+    #: Effect of a bolt without readers in an EFFECTIVELY_ONCE topology: ``IDEMPOTENT`` if repeating its work changes
+    #: nothing outside, ``AT_LEAST_ONCE`` if repeated output after a failure is acceptable.
     output_effect: ClassVar[str] = ""
-    #: Where the topology is EFFECTIVELY_ONCE: the stream for records that ``process`` raises on (``DeadLetter``).
+    #: Stream for tuples that ``process`` raises on, in an EFFECTIVELY_ONCE topology (``DeadLetter``).
     dead_letters: ClassVar[str] = ""
 
     def process(self, tup: Tuple) -> None:
@@ -193,11 +257,11 @@ class Bolt(Component):
         raise NotImplementedError(f"{type(self).__name__} has neither process nor process_batch: define one of them")
 
     def process_tick(self, tup: Tuple) -> None:
-        """Called each ``topology.tick.tuple.freq.secs`` (or ``.ms``), between tuples."""
+        """Do periodic work. Called every ``topology.tick.tuple.freq.secs`` (or ``.ms``), between tuples."""
 
     @staticmethod
     def is_tick(tup: Tuple) -> bool:
-        """True for what ``process_tick`` gets."""
+        """Return True for the tuples that ``process_tick`` receives."""
         return tup.is_tick
 
     def emit(
@@ -209,11 +273,22 @@ class Bolt(Component):
         need_task_ids: bool = False,
         tup: Sequence[Any] | None = None,
     ) -> list[int] | None:
-        """Emit one tuple; it joins the tuple trees of its ``anchors``.
+        """Emit one tuple.
 
-        ``values`` may also be given as ``tup``. Returns the destination tasks if ``need_task_ids``. Raises ValueError
-        for a wrong number of values, an unknown stream or an anchor that is acked or failed already, UnsupportedKey
-        for a grouping key that has no stable hash.
+        Args:
+            values: One value for each field of the stream.
+            stream: Name of the output stream.
+            anchors: Input tuples whose tuple trees the new tuple joins.
+            direct_task: Receiving task, for direct streams.
+            need_task_ids: Whether to return the receiving tasks.
+            tup: Alias of ``values``.
+
+        Returns:
+            The receiving tasks if ``need_task_ids``, else None.
+
+        Raises:
+            ValueError: Wrong number of values, unknown stream, or an anchor that is already acked or failed.
+            UnsupportedKey: A grouping key without a stable hash.
         """
         return self._collector.emit_row(tup if values is None else values, anchors, stream, direct_task, need_task_ids)
 
@@ -224,25 +299,34 @@ class Bolt(Component):
         anchors: Tuple | Iterable[Tuple] | None = None,
         one_to_one: bool = False,
     ) -> None:
-        """Emit many tuples, all with the same ``anchors``, or row i anchored to anchor i if ``one_to_one``."""
+        """Emit many tuples at once, which costs less than one ``emit`` each.
+
+        Args:
+            rows: The values of each tuple.
+            stream: Name of the output stream.
+            anchors: Input tuples whose tuple trees the new tuples join.
+            one_to_one: Whether row i joins the trees of anchor i alone, instead of all.
+        """
         self._collector.emit_rows(rows, anchors, one_to_one, stream)
 
     def ack(self, tup: Tuple) -> None:
-        """This tuple is processed, and all that hangs on it has been emitted."""
+        """Mark a tuple as processed. Emit all tuples anchored to it before."""
         self._collector.ack(tup)
 
     def ack_many(self, tuples: Tuple | Iterable[Tuple]) -> None:
-        """Ack many tuples; for a whole ``TupleBatch``, also one of an earlier call, that is one step."""
+        """Ack many tuples. A whole ``TupleBatch``, also of an earlier call, is acked in one step."""
         self._collector.ack_many(tuples)
 
     def fail(self, tup: Tuple, reason: str | BaseException | None = None) -> None:
-        """Fail the roots of this tuple at once; the spouts are told ``reason``."""
+        """Fail the tuple trees of a tuple immediately; their spouts receive ``reason``."""
         self._collector.fail(tup, reason)
 
 
 class BasicBolt(Bolt):
-    """A bolt without book-keeping: each emit is anchored to the tuple in hand, which is acked when ``process`` returns
-    and failed when it raises."""
+    """Bolt with automatic anchoring and acks.
+
+    Each emit is anchored to the current tuple, which is acked when ``process`` returns and failed when it raises.
+    """
 
     auto_anchor = True
     auto_ack = True
@@ -250,43 +334,42 @@ class BasicBolt(Bolt):
 
 
 class BatchBolt(Bolt):
-    """A bolt that gets a batch at a time.
+    """Bolt that receives batches of tuples.
 
-    Emits pass ``anchors=``. When ``process_batch`` returns, every tuple of the batch neither acked nor failed is acked;
-    when it raises, those are failed.
+    Pass ``anchors=`` to emits. When ``process_batch`` returns, each tuple that is neither acked nor failed is
+    acked; when it raises, these tuples are failed.
     """
 
     auto_ack = True
     exception_policy = "fail"
 
     def process_batch(self, tuples: TupleBatch) -> None:
-        """Process tuples of one stream, in order: iterate them, or use ``tuples.rows``, ``tuples.column(name)``."""
+        """Process tuples of one stream, in order. Iterate them, or use ``tuples.rows`` or ``tuples.column(name)``."""
         raise NotImplementedError(f"{type(self).__name__} has no process_batch: a BatchBolt must define it")
 
 
 _BASE_OF: dict[ComponentKind, type[Component]] = {ComponentKind.SPOUT: Spout, ComponentKind.BOLT: Bolt}
 
-# What the runtime does to a component. Functions, not methods: a user's class may have methods of any name.
+# Operations of the runtime on a component. They are functions because user classes may define methods of any name.
 
 
 def bind_state(component: Component, keyed: Any, state: Any) -> None:
-    """Set ``component.keyed`` (unless ``keyed`` is None) and ``component.state``, except where the user's class has
-    attributes of these names itself."""
+    """Set ``keyed`` (unless it is None) and ``state`` of a component, except where its class defines the attribute."""
     for name, given in (("keyed", keyed), ("state", state)):
-        if given is not None and isinstance(getattr(type(component), name), _NotThere):
+        if given is not None and isinstance(getattr(type(component), name), RuntimeAttribute):
             setattr(component, name, given)
 
 
 def is_state_replaced(component: Component, state: Any) -> bool:
-    """Return True if ``component.state``, which was the mapping ``state``, is now another object, which is not kept."""
-    return isinstance(type(component).state, _NotThere) and component.state is not state
+    """Return True if user code has assigned another object to ``component.state``, which no checkpoint stores."""
+    return isinstance(type(component).state, RuntimeAttribute) and component.state is not state
 
 
 def bind_collector(component: Component, collector: Collector, name: str = "") -> None:
-    """Send the emits, acks and fails of ``component`` to ``collector`` from now on. ``name``: the component's."""
+    """Send the emits, acks and fails of a component to a collector. ``name`` is the name of the component."""
     component._collector = collector
     component._component_name = name
-    for method in component._shortcuts:  # of an earlier collector; vars() would slow every attribute of users down
+    for method in component._shortcuts:  # set by an earlier collector; vars() would slow down all attributes of users
         delattr(component, method)
     mine, base = type(component), _BASE_OF[component.component_kind]
     offered = collector.shortcuts().items()

@@ -1,15 +1,14 @@
-"""Configuration as users write it: keys, setters and the check that every key and value goes through.
+"""Configuration of topologies: keys, setters, and checks of keys and values.
 
-A mistyped key is the commonest fault in a stream job and the hardest to see: it changes nothing. So nothing unknown
-passes; the nearest known key is named. What comes out of ``normalise`` is plain data in the units of the table
-(``heron_runtime.model.settings``).
+A mistyped key would have no effect and is hard to notice. Unknown keys are therefore refused, with the nearest known
+key. ``normalise`` returns plain data in the units of ``heron_runtime.model.settings``.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypedDict, Unpack
 
 from heron_runtime.model.settings import ALL_SETTINGS, Keys, Setting, setting
 from heronry.api.config_values import BadValue, checked, from_text, plain_data
@@ -18,7 +17,7 @@ from heronry.api.errors import ConfigError
 USER_PREFIX = "user."
 OPERATOR_PREFIX = "heron."
 
-# Heron's keys that have no meaning here; whoever brings a Heron topology along is told so.
+# Keys of Heron without a meaning here.
 _FOREIGN = {
     "topology.acking": "is deprecated in Heron too; set topology.reliability.mode to ATLEAST_ONCE",
     "topology.serializer.classname": "is topology.serializer here: auto, msgpack, pickle or module:Class",
@@ -33,10 +32,76 @@ _FOREIGN = {
 }
 
 
-class Config(Keys, dict[str, Any]):
-    """A topology's configuration: a dict with the names of all keys and a setter for those used most.
+class ConfigSettings(TypedDict, total=False):
+    """Keyword arguments of ``Config``: the keys of topologies with underscores for dots. Sizes may be ``"512MB"``."""
 
-    A plain dict does as well. Setters check at once; everything is checked again when the topology is made.
+    topology_reliability_mode: Literal["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"]
+    topology_stateful_checkpoint_interval_secs: float
+    topology_stateful_checkpoint_storage: str
+    topology_stateful_checkpoint_keep: int
+    topology_stateful_checkpoint_timeout_secs: float
+    topology_stateful_check_references: bool
+    topology_update_drain_secs: float
+    topology_max_spout_pending: int
+    topology_message_timeout_secs: int
+    topology_enable_message_timeouts: bool
+    topology_stmgrs: int
+    topology_component_parallelism: int
+    topology_tick_tuple_freq_secs: float
+    topology_tick_tuple_freq_ms: int
+    topology_debug: bool
+    topology_log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+    topology_team_name: str
+    topology_team_email: str
+    topology_team_environment: str
+    topology_project_name: str
+    topology_environment: Mapping[str, str]
+    topology_network_egress: bool
+    topology_serializer: str
+    topology_tuple_max_bytes: int | str
+    topology_flush_interval_ms: int
+    topology_backpressure_high_watermark_bytes: int | str
+    topology_backpressure_low_watermark_bytes: int | str
+    topology_backpressure_scope: Literal["upstream", "topology"]
+    topology_instance_data_in_capacity_bytes: int | str
+    topology_instance_data_out_capacity_bytes: int | str
+    topology_on_exception: Literal["fail", "restart"]
+    topology_spout_drop_older_ms: int
+    topology_master_replicas: int
+    topology_packing: str
+    topology_component_cpumap: Mapping[str, float]
+    topology_component_rammap: Mapping[str, int | str]
+    topology_component_diskmap: Mapping[str, int | str]
+    topology_container_cpu: float
+    topology_container_ram: int | str
+    topology_container_disk: int | str
+    topology_volume_disk: int | str
+    topology_container_max_cpu_hint: float
+    topology_container_max_ram_hint: int | str
+    topology_container_max_disk_hint: int | str
+    topology_container_max_instances: int
+    topology_container_padding_percentage: int
+    topology_container_ram_padding: int | str
+    topology_container_cpu_padding: float
+
+
+class Config(Keys, dict[str, Any]):
+    """Configuration of a topology: a dict with constants for all keys, and setters for frequent ones.
+
+    A plain dict works as well. Keyword arguments and setters check their values immediately; all values are checked
+    when the topology is defined.
+
+    Args:
+        values: Keys and values.
+        settings: Values of ``topology.*`` keys, with underscores for dots. Editors complete and check them.
+
+    Raises:
+        ConfigError: An unknown key or an invalid value in ``settings``.
+
+    Example:
+        >>> from heronry import Config
+        >>> Config(topology_stmgrs=2, topology_container_ram="2GB")
+        {'topology.stmgrs': 2, 'topology.container.ram': 2147483648}
     """
 
     # Values of TOPOLOGY_RELIABILITY_MODE.
@@ -44,73 +109,80 @@ class Config(Keys, dict[str, Any]):
     ATLEAST_ONCE = "ATLEAST_ONCE"
     EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
+    def __init__(
+        self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **settings: Unpack[ConfigSettings]
+    ) -> None:
+        super().__init__(values)
+        for name, value in settings.items():
+            self.set(name.replace("_", "."), value)
+
     def set(self, key: str, value: Any) -> Config:
-        """Set any key. Raises ConfigError."""
+        """Set a key and return the configuration. Raises ConfigError for an unknown key or an invalid value."""
         self.update(normalise({key: value}, where="Config", component=False, operator=False))
         return self
 
     def set_num_stmgrs(self, containers: int) -> Config:
-        """The number of containers with tasks; each has one stream manager."""
+        """Set the number of containers with tasks. Each container has one stream manager."""
         return self.set(self.TOPOLOGY_STMGRS, containers)
 
     def set_topology_reliability_mode(self, mode: str) -> Config:
-        """``Config.ATMOST_ONCE``, ``Config.ATLEAST_ONCE`` or ``Config.EFFECTIVELY_ONCE``."""
+        """Set the delivery guarantee: ``Config.ATMOST_ONCE``, ``ATLEAST_ONCE`` or ``EFFECTIVELY_ONCE``."""
         return self.set(self.TOPOLOGY_RELIABILITY_MODE, mode)
 
     def set_max_spout_pending(self, tuples: int) -> Config:
-        """How many tracked tuples a spout task may have in flight."""
+        """Set the maximum number of tracked tuples in flight of a spout task."""
         return self.set(self.TOPOLOGY_MAX_SPOUT_PENDING, tuples)
 
     def set_message_timeout_secs(self, seconds: int) -> Config:
-        """A tuple tree that is not complete by then fails."""
+        """Set the timeout of tuple trees."""
         return self.set(self.TOPOLOGY_MESSAGE_TIMEOUT_SECS, seconds)
 
     def set_tick_tuple_frequency(self, seconds: float) -> Config:
-        """Call ``process_tick`` of bolts this often."""
+        """Set the interval between calls of ``process_tick``."""
         return self.set(self.TOPOLOGY_TICK_TUPLE_FREQ_SECS, seconds)
 
     def set_debug(self, debug: bool) -> Config:
-        """Log at DEBUG."""
+        """Set whether to log at level DEBUG."""
         return self.set(self.TOPOLOGY_DEBUG, debug)
 
     def set_serializer(self, serializer: str) -> Config:
-        """``auto``, ``msgpack``, ``pickle`` or a class of your own as ``module:Class``."""
+        """Set the serializer: ``auto``, ``msgpack``, ``pickle``, ``arrow``, or a class as ``module:Class``."""
         return self.set(self.TOPOLOGY_SERIALIZER, serializer)
 
     def set_component_cpu(self, component: str, cores: float) -> Config:
-        """Cores of each task of ``component``."""
+        """Set the cores of each task of a component."""
         return self._set_in(self.TOPOLOGY_COMPONENT_CPUMAP, component, cores)
 
     def set_component_ram(self, component: str, size: int | str) -> Config:
-        """Memory of each task of ``component``: bytes, or ``"512MB"``."""
+        """Set the memory of each task of a component, in bytes or as ``"512MB"``."""
         return self._set_in(self.TOPOLOGY_COMPONENT_RAMMAP, component, size)
 
     def set_component_disk(self, component: str, size: int | str) -> Config:
-        """Disk of each task of ``component``: bytes, or ``"1GB"``."""
+        """Set the disk space of each task of a component, in bytes or as ``"1GB"``."""
         return self._set_in(self.TOPOLOGY_COMPONENT_DISKMAP, component, size)
 
     def set_container_cpu(self, cores: float) -> Config:
-        """Cores of each container."""
+        """Set the cores of each container."""
         return self.set(self.TOPOLOGY_CONTAINER_CPU, cores)
 
     def set_container_ram(self, size: int | str) -> Config:
-        """Memory of each container: bytes, or ``"2GB"``."""
+        """Set the memory of each container, in bytes or as ``"2GB"``."""
         return self.set(self.TOPOLOGY_CONTAINER_RAM, size)
 
     def set_container_disk(self, size: int | str) -> Config:
-        """Disk of each container: bytes, or ``"2GB"``."""
+        """Set the disk space of each container, in bytes or as ``"2GB"``."""
         return self.set(self.TOPOLOGY_CONTAINER_DISK, size)
 
     def set_volume_disk(self, size: int | str) -> Config:
-        """What user code may keep in the topology's volume, on a cluster that gives it one: bytes, or ``"2GB"``."""
+        """Set the size of the topology's volume, on clusters that provide one, in bytes or as ``"2GB"``."""
         return self.set(self.TOPOLOGY_VOLUME_DISK, size)
 
     def set_environment(self, name: str, value: str) -> Config:
-        """An environment variable of every instance."""
+        """Set an environment variable of all instances."""
         return self._set_in(self.TOPOLOGY_ENVIRONMENT, name, value)
 
     def set_user(self, key: str, value: Any) -> Config:
-        """A setting of your own, plain data; the key gets the prefix ``user.`` unless it has it."""
+        """Set a key of the user to plain data. The prefix ``user.`` is added unless present."""
         return self.set(key if key.startswith(USER_PREFIX) else USER_PREFIX + key, value)
 
     def _set_in(self, key: str, name: str, value: Any) -> Config:
@@ -118,10 +190,16 @@ class Config(Keys, dict[str, Any]):
 
 
 def normalise(values: Mapping[str, Any], *, where: str, component: bool, operator: bool = True) -> dict[str, Any]:
-    """``values`` checked and in plain form, without keys that are None (their defaults apply).
+    """Return checked values as plain data, without keys that are None (their defaults apply).
 
-    ``where`` names the topology, component or option in errors; ``component`` refuses keys that hold for the whole
-    topology; ``operator`` lets ``heron.*`` keys pass. Raises ConfigError with every fault found.
+    Args:
+        values: Keys and values.
+        where: Topology, component or option, for errors.
+        component: Whether to refuse keys of whole topologies.
+        operator: Whether to accept ``heron.*`` keys.
+
+    Raises:
+        ConfigError: The values have problems; it has all of them.
     """
     plain, problems = examine(values, component=component, operator=operator)
     if problems:
@@ -130,7 +208,7 @@ def normalise(values: Mapping[str, Any], *, where: str, component: bool, operato
 
 
 def examine(values: Mapping[str, Any], *, component: bool, operator: bool = True) -> tuple[dict[str, Any], list[str]]:
-    """What ``normalise`` returns, and the faults as sentences instead of an exception."""
+    """Return the result of ``normalise``, and the problems instead of an exception."""
     if not isinstance(values, Mapping):
         return {}, [f"config is a {type(values).__name__}; write a dict of keys and values"]
     plain: dict[str, Any] = {}
@@ -148,7 +226,7 @@ def examine(values: Mapping[str, Any], *, component: bool, operator: bool = True
 
 
 def parse_property(text: str) -> tuple[str, Any]:
-    """``"K=V"`` of a command line as key and checked value; values of ``user.*`` stay text. Raises ConfigError."""
+    """Parse ``KEY=VALUE`` of a command line. Values of ``user.*`` remain text. Raises ConfigError."""
     where = f"property {text!r}"
     key, equals, value = text.partition("=")
     key = key.strip()
@@ -162,11 +240,11 @@ def parse_property(text: str) -> tuple[str, Any]:
 
 
 class _BadKey(ValueError):
-    """A key is refused."""
+    """An unknown or misplaced key."""
 
 
 def _row(key: Any, component: bool, operator: bool) -> Setting[Any] | None:
-    """The key's row of the table; None for a key of the user's own. Raises _BadKey."""
+    """Return the setting of a key, None for a ``user.*`` key. Raises _BadKey."""
     if not isinstance(key, str):
         raise _BadKey(f"config key {key!r} is not a string")
     if key.startswith(USER_PREFIX) and len(key) > len(USER_PREFIX):
@@ -194,7 +272,7 @@ def _nearest_key(key: str) -> str:
 
 
 def _conflicts(values: Mapping[str, Any]) -> list[str]:
-    """Faults that lie between two keys, each of which is in order."""
+    """Return the conflicts between keys with valid values."""
     problems = []
     seconds, milliseconds = Config.TOPOLOGY_TICK_TUPLE_FREQ_SECS, Config.TOPOLOGY_TICK_TUPLE_FREQ_MS
     if seconds in values and milliseconds in values:

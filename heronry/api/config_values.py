@@ -1,7 +1,7 @@
-"""One configuration value: checked against its row of the table and brought into its plain form.
+"""Checks of single configuration values, and their conversion to plain data.
 
-Bytes may be written ``"512MB"``, ``"64MiB"``, ``"2GB"``: both spellings are binary, as Heron's are. A value in the
-wrong unit is refused with the right one.
+Sizes may be texts: ``"512MB"``, ``"64MiB"``, ``"2GB"``. Both spellings are binary units, as in Heron. The error for a
+value in the wrong unit names the right unit.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 class BadValue(ValueError):
-    """A value is refused; the text says why and what to write instead, without naming the key."""
+    """An invalid value. The text has the reason and the expected form, without the key."""
 
 
 def parse_bytes(text: str) -> int:
-    """``"512MB"`` as a number of bytes. Raises BadValue."""
+    """Parse a size such as ``"512MB"`` to bytes. Raises BadValue."""
     text = text.strip()
     match = _BYTES.fullmatch(text) if len(text) <= MAX_SIZE_TEXT else None
     power = _POWERS.get(match[2].upper()) if match else None
@@ -44,7 +44,7 @@ def parse_bytes(text: str) -> int:
 
 
 def checked(setting: Setting[Any], value: Any) -> Any:
-    """``value`` in its plain form. Raises BadValue."""
+    """Return a value as plain data. Raises BadValue."""
     plain = _BY_TYPE[setting.type](setting, value)
     if setting.type in (int, float):
         _check_bounds(setting, plain)
@@ -52,7 +52,7 @@ def checked(setting: Setting[Any], value: Any) -> Any:
 
 
 def from_text(setting: Setting[Any], text: str) -> Any:
-    """The value that ``text`` (of a command line) stands for, checked. Raises BadValue."""
+    """Parse and check the text of a command line. Raises BadValue."""
     if setting.type is bool:
         word = text.strip().lower()
         if word not in _TRUE + _FALSE:
@@ -272,7 +272,7 @@ def _check_bounds(setting: Setting[Any], value: float) -> None:
 
 
 def _shown(value: float) -> str:
-    """A number beyond 64 bits may have too many digits to be written at all."""
+    """Return a number as text; for huge numbers only their size."""
     return f"a number of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else f"{value}"
 
 
@@ -289,7 +289,7 @@ def _wrong_type(setting: Setting[Any], value: Any) -> BadValue:
 
 
 def _map_from_text(text: str) -> Any:
-    """JSON, or Heron's ``word:1GB,count:2GB``."""
+    """Parse JSON, or the form ``word:1GB,count:2GB`` of Heron."""
     if text.lstrip().startswith("{"):
         return _json(text)
     pairs: dict[str, str] = {}

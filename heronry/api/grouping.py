@@ -1,29 +1,39 @@
-"""``Grouping``: how a bolt's tasks share the tuples of a stream they read."""
+"""Groupings: distribution of the tuples of a stream over the tasks of a bolt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from heron_runtime.model.topology import KEYED, GroupingKind
 
+if TYPE_CHECKING:
+    from heronry.api.context import TopologyContext
+
 
 class CustomGrouping(Protocol):
-    """What a class given to ``Grouping.custom`` offers. One object of it is made in every emitting task."""
+    """Interface of a class given to ``Grouping.custom``. Each emitting task creates one instance."""
 
-    def prepare(self, context: Any, component: str, stream: str, target_tasks: Sequence[int]) -> None:
-        """Called once, with the emitting component, the stream, and the tasks of the reader in order."""
+    def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: Sequence[int]) -> None:
+        """Prepare the grouping. Called once.
+
+        Args:
+            context: The context of the emitting task.
+            component: Name of the emitting component.
+            stream: Name of the stream.
+            target_tasks: Tasks of the reader, in order.
+        """
 
     def choose_tasks(self, values: Sequence[Any]) -> list[int]:
-        """The tasks that get a copy of these values: any of ``target_tasks``, or none."""
+        """Return the tasks that receive a copy of these values: any of ``target_tasks``, or none."""
 
 
 class Grouping:
-    """A grouping. Use the constants, or ``Grouping.fields``, ``Grouping.partial_key`` and ``Grouping.custom``.
+    """A grouping: one of the constants, ``Grouping.fields``, ``Grouping.partial_key`` or ``Grouping.custom``.
 
-    ``SHUFFLE`` deals tuples out evenly; ``ALL`` gives each task a copy; ``GLOBAL`` (alias ``LOWEST``) sends everything
-    to the task with the lowest id; ``NONE`` means "I do not care" and shuffles; ``LOCAL_OR_SHUFFLE`` prefers tasks in
-    the emitter's container; ``DIRECT`` lets the emitter of a direct stream name the task.
+    ``SHUFFLE`` distributes tuples evenly. ``ALL`` sends a copy to each task. ``GLOBAL`` (alias ``LOWEST``) sends all
+    tuples to the task with the lowest id. ``NONE`` leaves the choice to Heronry, which shuffles. ``LOCAL_OR_SHUFFLE``
+    prefers tasks in the container of the emitter. With ``DIRECT`` the emitter of a direct stream names the task.
     """
 
     __slots__ = ("arguments", "field_names", "kind", "target")
@@ -50,7 +60,7 @@ class Grouping:
 
     @classmethod
     def fields(cls, *names: str | Sequence[str]) -> Grouping:
-        """Tuples with equal values in these fields go to the same task."""
+        """Send tuples with equal values in these fields to the same task."""
         flat: list[str] = []
         for name in names:
             if isinstance(name, list | tuple):
@@ -61,20 +71,21 @@ class Grouping:
 
     @classmethod
     def partial_key(cls, *names: str | Sequence[str]) -> Grouping:
-        """Tuples with equal values in these fields go to one of two tasks, the one that has got less so far.
+        """Send tuples with equal values in these fields to the less loaded one of two tasks.
 
-        For keys so frequent that one task cannot take them. Each of the two tasks sees a part of a key's tuples, so
-        a bolt behind it has to put the parts together: it reads with ``Grouping.fields``
-        (``docs/explanation/groupings.md``).
+        For keys that are too frequent for one task. Each of the two tasks receives a part of a key's tuples, so a
+        downstream bolt that reads with ``Grouping.fields`` must combine them (``docs/explanation/groupings.md``).
         """
         return cls(GroupingKind.PARTIAL_KEY, cls.fields(*names).field_names)
 
     @classmethod
     def custom(cls, target: type | str, **arguments: Any) -> Grouping:
-        """Tasks chosen by a class of the user's (see ``CustomGrouping``), by ``"module:Class"``, or by the name of a
-        grouping that is plugged in (``docs/how-to/extending.md``).
+        """Let a user class choose the tasks.
 
-        ``arguments`` are given to its constructor in every emitting task and must be plain data.
+        Args:
+            target: A class with the methods of ``CustomGrouping``, ``"module:Class"``, or the name of a grouping that
+                is plugged in (``docs/how-to/extending.md``).
+            arguments: Arguments of its constructor in every emitting task; plain data.
         """
         return cls(GroupingKind.CUSTOM, (), target, arguments)
 

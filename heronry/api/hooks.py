@@ -1,7 +1,7 @@
-"""Task hooks: code that watches what a task does, without changing it.
+"""Task hooks: user code that observes the events of a task.
 
-A hook is given to ``context.add_task_hook`` in ``initialize``. Each event below is one call; a task without hooks pays
-nothing. An exception raised by a hook is logged and counted and does not reach the component.
+Add a hook with ``context.add_task_hook`` in ``initialize``. Each event is one call; a task without hooks has no
+overhead. Exceptions of a hook are logged and counted, and do not reach the component.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from heron_runtime.model.dataflow import FailReason
 
 if TYPE_CHECKING:
+    from heronry.api.context import TopologyContext
     from heronry.api.tuples import Tuple
 
 
 @dataclass(frozen=True, slots=True)
 class EmitInfo:
-    """An emit. ``tup_id`` is a spout's message id; ``direct_task`` that of a direct emit."""
+    """An emit. ``tup_id`` is the message id of a spout; ``direct_task`` the receiver of a direct emit."""
 
     values: tuple[Any, ...]
     stream: str
@@ -28,7 +29,7 @@ class EmitInfo:
 
 @dataclass(frozen=True, slots=True)
 class SpoutAckInfo:
-    """A tuple tree is complete. ``complete_latency_ms`` runs from emit to ack."""
+    """Completion of a tuple tree. ``complete_latency_ms`` is the time from emit to ack."""
 
     message_id: Any
     task: int
@@ -37,7 +38,7 @@ class SpoutAckInfo:
 
 @dataclass(frozen=True, slots=True)
 class SpoutFailInfo:
-    """A tuple tree has failed."""
+    """Failure of a tuple tree."""
 
     message_id: Any
     task: int
@@ -47,7 +48,7 @@ class SpoutFailInfo:
 
 @dataclass(frozen=True, slots=True)
 class BoltExecuteInfo:
-    """A bolt has processed a tuple; ``execute_latency_ms`` is the time inside its code."""
+    """A processed tuple. ``execute_latency_ms`` is the time in user code."""
 
     tuple: Tuple
     task: int
@@ -56,7 +57,7 @@ class BoltExecuteInfo:
 
 @dataclass(frozen=True, slots=True)
 class BoltAckInfo:
-    """A bolt has acked a tuple."""
+    """An ack by a bolt."""
 
     tuple: Tuple
     task: int
@@ -65,7 +66,7 @@ class BoltAckInfo:
 
 @dataclass(frozen=True, slots=True)
 class BoltFailInfo:
-    """A bolt has failed a tuple."""
+    """A failed tuple of a bolt."""
 
     tuple: Tuple
     task: int
@@ -73,31 +74,31 @@ class BoltFailInfo:
 
 
 class TaskHook:
-    """Override what you want to see. Names and events are Heron's ``ITaskHook``."""
+    """Base of hooks: override the events of interest. Names and events are those of Heron's ``ITaskHook``."""
 
-    def prepare(self, config: dict[str, Any], context: Any) -> None:
-        """Called when the hook is added."""
+    def prepare(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Prepare the hook. Called when it is added."""
 
     def clean_up(self) -> None:
-        """Called after the component's ``close``."""
+        """Release resources. Called after the ``close`` of the component."""
 
     def emit(self, info: EmitInfo) -> None:
-        """The component has emitted."""
+        """Observe an emit."""
 
     def spout_ack(self, info: SpoutAckInfo) -> None:
-        """Called before the spout's ``ack``."""
+        """Observe the completion of a tuple tree. Called before the ``ack`` of the spout."""
 
     def spout_fail(self, info: SpoutFailInfo) -> None:
-        """Called before the spout's ``fail``."""
+        """Observe the failure of a tuple tree. Called before the ``fail`` of the spout."""
 
     def bolt_execute(self, info: BoltExecuteInfo) -> None:
-        """The bolt's ``process`` has returned."""
+        """Observe a processed tuple. Called after ``process`` has returned."""
 
     def bolt_ack(self, info: BoltAckInfo) -> None:
-        """The bolt has acked."""
+        """Observe an ack."""
 
     def bolt_fail(self, info: BoltFailInfo) -> None:
-        """The bolt has failed a tuple."""
+        """Observe a failed tuple."""
 
 
 ITaskHook = TaskHook

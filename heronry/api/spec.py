@@ -1,7 +1,7 @@
-"""What ``WordSpout.spec(...)`` returns: a component as the user declared it, before the topology is put together.
+"""Declarations of components, as ``WordSpout.spec(...)`` returns them.
 
-A declaration only records. Nothing is checked here, so that the topology can report every fault at once and name the
-component, whose name (the attribute it is assigned to) is not known yet.
+A declaration is not checked. The topology reports all problems at once, with the names of the components, which may be
+the attributes that the declarations are assigned to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heronry.api.stream import Stream
 
 
 class ComponentDeclaration:
-    """One component of a topology to be. ``declaration["errors"]`` names one of its streams in ``inputs``."""
+    """Declaration of a component. ``declaration["errors"]`` names one of its streams in ``inputs``."""
 
     __slots__ = ("component_class", "config", "inputs", "name", "optional_outputs", "par")
 
@@ -44,7 +44,7 @@ class ComponentDeclaration:
 
 
 class StreamReference:
-    """One stream of a declared component."""
+    """Reference to one stream of a declared component."""
 
     __slots__ = ("component", "stream")
 
@@ -64,6 +64,7 @@ class StreamReference:
         return f"{self.component!r}[{self.stream!r}]"
 
 
-# A source: a declaration (its default stream), one of its streams, a component's name, or (name, stream).
+# A declaration (its default stream), one of its streams, the name of a component, or (name, stream).
 Source: TypeAlias = ComponentDeclaration | StreamReference | str | tuple[str, str]
+# The keys of a mapping are sources. Key types are invariant, so that Any is needed for variables of one kind.
 Inputs: TypeAlias = Mapping[Any, Grouping] | Sequence[Source]

@@ -1,4 +1,4 @@
-"""``Stream``: an output stream of a component, as users declare it in ``outputs``."""
+"""Declaration of an output stream of a component."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from heron_runtime.model.ids import DEFAULT_STREAM
 
 
 class Stream:
-    """An output stream: the names of its fields, its name, and whether it is for direct grouping.
+    """An output stream: field names, name, and whether it is for direct grouping.
 
     ``outputs = ["word", "count"]`` is short for ``outputs = [Stream(fields=["word", "count"])]``. On a direct stream
-    the emitter names the receiving task (``emit(..., direct_task=7)``) and every reader uses ``Grouping.DIRECT``.
+    the emitter names the receiving task (``emit(..., direct_task=7)``), and every reader uses ``Grouping.DIRECT``.
     """
 
     __slots__ = ("direct", "fields", "name")
 
     def __init__(self, fields: Iterable[str] = (), name: str = DEFAULT_STREAM, direct: bool = False) -> None:
-        # One string is a common slip for a list of one; taken as such, "word" would be four fields.
+        # A single string is often meant as a list of one field.
         self.fields: tuple[str, ...] = (fields,) if isinstance(fields, str) else tuple(fields)
         self.name = name
         self.direct = direct

@@ -9,6 +9,7 @@ page(view, 100, Range(first="a")), top(view, 10), series(view, "home", 100)   # 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from heronry.pipeline.questions import Page, Range, Series, Total, page, series, top
 from heronry.pipeline.registry import registered
@@ -21,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def read_view(name: str | Path, *, monoid: Monoid | None = None, home: Path | None = None) -> View:
+def read_view(name: str | Path, *, monoid: Monoid[Any, Any] | None = None, home: Path | None = None) -> View:
     """The view of this name (``heron pipeline views``), or in this folder, as it is at this moment.
 
     ``monoid``: the program's own, if it is none of the built-in ones. Reading needs pyarrow (``heronry[archive]``).

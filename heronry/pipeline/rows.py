@@ -7,13 +7,12 @@ Theory of operation. The batch writes Parquet with the columns::
     end    int64
     acc    binary  MessagePack of ``monoid.pack(accumulator)``
 
-The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/reference/streamlet-semantics.md, View): a file for each bucket
-and task,
-replaced with checkpoints, and ``TASK-….msgpack`` for what they have let go of, with rows ``[key, start, packed
-accumulator]``. A key is *plain* when MessagePack has given it back (dates become text, decimals floats), so that a key
-is one key in both layers. A batch sorts each of its files by key and start, and cuts it into small row groups, so that
-a question reads few of them (``row_groups.py``). Rows add up: whoever finds a key and bucket in several rows adds their
-accumulators with the monoid.
+The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/reference/streamlet-semantics.md, View): a file for
+each bucket and task, replaced with checkpoints, and ``TASK-….msgpack`` for what they have let go of, with rows
+``[key, start, packed accumulator]``. A key is *plain* when MessagePack has given it back (dates become text, decimals
+floats), so that a key is one key in both layers. A batch sorts each of its files by key and start, and cuts it into
+small row groups, so that a question reads few of them (``row_groups.py``). Rows add up: whoever finds a key and
+bucket in several rows adds their accumulators with the monoid.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def key_from(text: str) -> Any:
     return frozen(value)
 
 
-def row_of(key: Any, start: int, end: int, accumulator: Any, monoid: Monoid) -> Row:
+def row_of(key: Any, start: int, end: int, accumulator: Any, monoid: Monoid[Any, Any]) -> Row:
     """The row of an accumulator. Raises UnsupportedKey, TypeError for a key that is not plain."""
     return Row(key_bytes(key), start, end, monoid.pack(accumulator))
 

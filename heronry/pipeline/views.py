@@ -153,7 +153,7 @@ class View:
         monoid = self._monoid()
         return monoid.finish(reduce(monoid.add, [acc for _, acc in found.buckets]))
 
-    def _monoid(self) -> Monoid:
+    def _monoid(self) -> Monoid[Any, Any]:
         if self.description.monoid is None:
             raise ViewError(
                 f"view {self.description.name} adds up by a monoid of the program's own, whose code is not here; "
@@ -166,19 +166,19 @@ class View:
 class _Given(View):
     """A view whose monoid came from its caller."""
 
-    monoid: Monoid | None = None
+    monoid: Monoid[Any, Any] | None = None
 
-    def _monoid(self) -> Monoid:
+    def _monoid(self) -> Monoid[Any, Any]:
         assert self.monoid is not None
         return self.monoid
 
 
 @lru_cache(maxsize=64)
-def _builtin(name: str, parameters: tuple[tuple[str, Any], ...]) -> Monoid:
+def _builtin(name: str, parameters: tuple[tuple[str, Any], ...]) -> Monoid[Any, Any]:
     return by_name(name, dict(parameters))
 
 
-def _keys(monoid: Monoid, rows: Iterator[Row], folder: Path) -> Iterator[Merged]:
+def _keys(monoid: Monoid[Any, Any], rows: Iterator[Row], folder: Path) -> Iterator[Merged]:
     """Rows by key as merged keys: those of one bucket are added. Raises ViewError."""
     with _readable(folder):
         for key, these in groupby(rows, attrgetter("key")):
@@ -249,7 +249,7 @@ def _owned(end_ms: int, to_ms: int | None) -> bool:
     return to_ms is not None and end_ms <= to_ms
 
 
-def open_view(folder: Path, monoid: Monoid | None = None) -> View:
+def open_view(folder: Path, monoid: Monoid[Any, Any] | None = None) -> View:
     """The view in ``folder`` at this moment. Raises NoSuchView, ViewError."""
     description = read_description(folder)
     batch = newest_batch(folder)

@@ -1,5 +1,7 @@
-"""The Streamlet API: one program, run online by Heronry and over history by batch engines. See
-docs/explanation/streamlet.md."""
+"""Streamlet API: programs that run online as topologies, and over history on batch engines.
+
+See docs/explanation/streamlet.md.
+"""
 
 from heronry.streamlet.builder import Builder
 from heronry.streamlet.endpoints import archive, collect, files, sequence, sink_of, to_files, view
@@ -9,7 +11,7 @@ from heronry.streamlet.process import Context, Process
 from heronry.streamlet.program import KeyValue, Matched, Program, Windowed
 from heronry.streamlet.server_sinks import to_delta, to_iceberg, to_kafka, to_nats, to_redis_stream, to_table
 from heronry.streamlet.servers import delta, iceberg, kafka, nats, postgres_changes, redis_stream, sql_rows
-from heronry.streamlet.stream import Streamlet
+from heronry.streamlet.stream import KeyedStreamlet, Streamlet, WindowedStreamlet
 from heronry.streamlet.windows import Window, session, sliding, tumbling
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "Context",
     "Joined",
     "KeyValue",
+    "KeyedStreamlet",
     "Matched",
     "Monoid",
     "Process",
@@ -24,6 +27,7 @@ __all__ = [
     "Streamlet",
     "Window",
     "Windowed",
+    "WindowedStreamlet",
     "archive",
     "collect",
     "count",

@@ -1,4 +1,4 @@
-"""``Builder``: what the user writes. It only records; ``build`` names the steps, checks them and makes the ``Program``.
+"""Builder of programs.
 
     words = Builder("words")
     (words.source(files("/data/text", "text"))
@@ -7,62 +7,72 @@
           .count_by_key()
           .sink(to_files("/data/counts")))
 
-Left in a module-level variable, ``heron submit local FILE words`` finds it. A streamlet may be read by several steps;
-each gets every record.
+``heron submit local FILE words`` finds the builder in a variable at the top level of the module. Several steps may read
+one streamlet; each receives every record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from heronry.api.errors import TopologyError
-from heronry.streamlet.check import problems_of
-from heronry.streamlet.extract import WHOLE, Extractor, as_extractor
-from heronry.streamlet.program import EventTime, Program, Ref, SourceStep, Step, UnionStep
-from heronry.streamlet.stream import OutputRef, Pending, Streamlet, listed
-from heronry.streamlet.windows import MS_PER_UNIT
+from heronry.streamlet.draft import ProgramDraft
+from heronry.streamlet.endpoints import FileSource, SequenceSource
+from heronry.streamlet.extract import Selector
+from heronry.streamlet.program import Program, SourceStep
+from heronry.streamlet.servers import ServerSource
+from heronry.streamlet.stream import Streamlet, as_source
 
 if TYPE_CHECKING:
     from heron_runtime.model.topology import TopologyDefinition
 
-
-@dataclass
-class _Draft:
-    """A step before it has a name. ``fields`` are its own arguments."""
-
-    cls: type[Step]
-    name: str | None
-    base: str
-    inputs: list[OutputRef]
-    fields: dict[str, Any]
-
-
-class _Built(Program):
-    """A program that ``heron submit`` finds in a variable, as it finds a builder."""
-
-    def definition(self, name: str | None = None, variable: str = "") -> TopologyDefinition:
-        """See ``Builder.definition``."""
-        return _definition(self, name, variable)
-
-
-def _definition(program: Program, name: str | None, variable: str) -> TopologyDefinition:
-    from heronry.streamlet.online.compile import compile_program  # whoever writes a program needs no bolts
-
-    return compile_program(program, name, variable)
+T = TypeVar("T")
 
 
 class Builder:
-    """A program to be. ``config`` is the topology's configuration, for the online engine."""
+    """Builder of a program.
+
+    Args:
+        name: Name of the program, and of its topology.
+        config: Configuration of the topology.
+
+    Example:
+        >>> from heronry.streamlet import Builder, collect
+        >>> from heronry.streamlet.reference import run
+        >>> builder = Builder("words")
+        >>> lines = builder.source(["to be", "or not to be"])
+        >>> counts = lines.flat_map(str.split).key_by().count_by_key()
+        >>> _ = counts.sink(collect())
+        >>> [tuple(count) for count in run(builder.build())["collect"]]
+        [('be', 2), ('or', 1), ('to', 2), ('not', 1)]
+    """
 
     def __init__(self, name: str | None = None, config: Mapping[str, Any] | None = None) -> None:
-        self.name = name
-        self._config = dict(config or {})
-        self._drafts: list[_Draft] = []
-        self._pending: list[Pending] = []
-        self._problems: list[str] = []
+        self._draft = ProgramDraft(name, config or {})
 
+    @property
+    def name(self) -> str | None:
+        """Name of the program."""
+        return self._draft.name
+
+    @overload
+    def source(
+        self,
+        source: FileSource[T] | SequenceSource[T] | Sequence[T],
+        event_time: Selector[T] = None,
+        unit: str = "s",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Streamlet[T]: ...
+    @overload
+    def source(
+        self,
+        source: ServerSource,
+        event_time: Selector[dict[str, Any]] = None,
+        unit: str = "s",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Streamlet[dict[str, Any]]: ...
     def source(
         self,
         source: Any,
@@ -70,96 +80,43 @@ class Builder:
         unit: str = "s",
         name: str | None = None,
         parallelism: int | None = None,
-    ) -> Streamlet:
-        """Records of ``files(...)`` or ``sequence(...)``, or of a list (for tests).
+    ) -> Streamlet[Any]:
+        """Add a source and return its records.
 
-        ``event_time``: field, place or function that gives each record's event time; ``unit`` is what a number counts.
+        Args:
+            source: ``files(…)``, ``sequence(…)``, a source in a server such as ``kafka(…)``, or a list.
+            event_time: Field, place or function that gives the event time of a record.
+            unit: Unit of event times that are numbers: "s" or "ms" since 1970 UTC.
+            name: Name of the step.
+            parallelism: Number of tasks.
         """
-        source = listed(source)
-        time = self._time(event_time, unit, name or "source")
-        fields = {"source": source, "event_time": time, "parallelism": parallelism}
-        return self._add(SourceStep, name, "source", [], fields)
+        fields = {
+            "source": as_source(source),
+            "event_time": self._draft.make_event_time(event_time, unit, name or "source"),
+            "parallelism": parallelism,
+        }
+        return Streamlet(self._draft, self._draft.add_step(SourceStep, name, "source", [], fields))
 
     def set_config(self, config: Mapping[str, Any]) -> None:
-        """Lay these keys over the topology's configuration."""
-        self._config.update(config)
+        """Set keys of the topology's configuration."""
+        self._draft.config.update(config)
 
     def build(self) -> Program:
-        """Return the checked program as it stands now. Raises TopologyError with every fault, each naming its step."""
-        names = _names(self._drafts)
-        steps = tuple(
-            draft.cls(name=name, **_inputs(draft, names), **draft.fields)
-            for name, draft in zip(names, self._drafts, strict=True)
-        )
-        program = _Built(self.name or "program", steps, tuple(self._config.items()))
-        dangling = [
-            f"step {p.name!r}: {p.kind} is followed by no reducer; add count_by_key(), sum_by_key() or reduce_by_key()"
-            for p in self._pending
-            if not p.used
-        ]
-        problems = [*self._problems, *dangling, *problems_of(program)]
-        if problems:
-            raise TopologyError(list(dict.fromkeys(problems)), self.name or "", f"program {program.name!r}")
-        return program
+        """Return the checked program as it is now.
+
+        Raises:
+            TopologyError: The program has problems; each names its step.
+        """
+        return self._draft.to_program()
 
     def definition(self, name: str | None = None, variable: str = "") -> TopologyDefinition:
-        """The topology the program is online; ``heron submit`` asks for it. Raises TopologyError.
+        """Return the definition of the program's topology; ``heron submit`` calls this.
 
-        ``variable``: where the builder stands, ``module:variable``; its tasks import it from there.
+        Args:
+            name: Name of the topology. Default: the name of the program.
+            variable: Variable that holds the builder, ``module:variable``; the tasks import it.
+
+        Raises:
+            TopologyError: The program has problems.
         """
-        return _definition(self.build(), name, variable)
-
-    # Building.
-
-    def _add(
-        self, cls: type[Step], name: str | None, base: str, inputs: list[OutputRef], fields: dict[str, Any]
-    ) -> Streamlet:
-        self._drafts.append(_Draft(cls, name, base, inputs, fields))
-        return Streamlet(self, (len(self._drafts) - 1, 0))
-
-    def _extractor(self, given: Any, where: str) -> Extractor:
-        try:
-            return as_extractor(given)
-        except TypeError as error:
-            self._problems.append(f"step {where!r}: {error}")
-            return WHOLE
-
-    def _time(self, given: Any, unit: str, where: str) -> EventTime | None:
-        if given is None:
-            return None
-        if unit not in MS_PER_UNIT:
-            self._problems.append(f"step {where!r}: unit is {unit!r}; write 's' or 'ms'")
-        return EventTime(self._extractor(given, where), unit)
-
-    def _hold(self, kind: str, name: str | None) -> Pending:
-        number = 1 + sum(p.kind == kind for p in self._pending)
-        pending = Pending(kind, name or f"{kind}_{number}")
-        self._pending.append(pending)
-        return pending
-
-    def _step_name(self, place: OutputRef) -> str:
-        draft = self._drafts[place[0]]
-        return draft.name or draft.base
-
-
-def _names(drafts: Sequence[_Draft]) -> list[str]:
-    """The users' names as they are; the others by what they do, numbered where that is not unique."""
-    taken = {draft.name for draft in drafts if draft.name is not None}
-    names = []
-    for draft in drafts:
-        name = draft.name
-        if name is None:
-            name, number = draft.base, 1
-            while name in taken:
-                number += 1
-                name = f"{draft.base}_{number}"
-            taken.add(name)
-        names.append(name)
-    return names
-
-
-def _inputs(draft: _Draft, names: Sequence[str]) -> dict[str, Any]:
-    refs = tuple(Ref(names[number], output) for number, output in draft.inputs)
-    if draft.cls is SourceStep:
-        return {}
-    return {"inputs": refs} if draft.cls is UnionStep else {"input": refs[0]}
+        return self._draft.to_program().definition(name, variable)

@@ -149,7 +149,7 @@ def _of_a_sink(sink: Any) -> tuple[str, ...]:
     return ("kind",) if isinstance(sink, BUILT_IN_SINKS) else ("kind", "writer", "__slots__")
 
 
-def _sequence(source: SequenceSource) -> Iterator[str]:
+def _sequence(source: SequenceSource[Any]) -> Iterator[str]:
     for what, number in (("start", source.start), ("stop", source.stop)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
             yield f"{what} of sequence is {number!r}; write a whole number"

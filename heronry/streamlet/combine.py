@@ -134,7 +134,7 @@ class Combiner:
         return found
 
 
-def emitted(step: ReduceStep, key: Any, start: int | None, acc: Any) -> KeyValue | Windowed:
+def emitted(step: ReduceStep, key: Any, start: int | None, acc: Any) -> KeyValue[Any, Any] | Windowed[Any, Any]:
     """What the reducer emits for a key and its accumulator. Raises what the monoid's ``finish`` raises."""
     finish = step.monoid.finish
     if start is None or step.windowing is None:

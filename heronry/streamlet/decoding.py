@@ -38,7 +38,7 @@ NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of text t
 class Decoder:
     """Bytes of a piece to records."""
 
-    def __init__(self, source: FileSource) -> None:
+    def __init__(self, source: FileSource[Any]) -> None:
         self._decode: Callable[[Piece], Records] = getattr(self, f"_{source.format}")
         self._source = source
         self._folders = Folders(source.partitions) if source.partitions else None
@@ -155,7 +155,7 @@ class Decoder:
             raise
 
 
-def read_all(source: FileSource) -> Iterator[tuple[Any, int | None]]:
+def read_all(source: FileSource[Any]) -> Iterator[tuple[Any, int | None]]:
     """Every record of a finite source, in order, with its event time if the file has it.
 
     Raises ReadError, OSError, ConnectError.
@@ -167,7 +167,7 @@ def read_all(source: FileSource) -> Iterator[tuple[Any, int | None]]:
         yield from zip(found.records, times, strict=True)
 
 
-def _pieces(source: FileSource) -> Iterator[tuple[str, Piece]]:
+def _pieces(source: FileSource[Any]) -> Iterator[tuple[str, Piece]]:
     """All pieces of all files that are there when this begins, with their file."""
     with closing(tree_of(source)) as tree:
         found = listing_of(source, tree)
@@ -183,7 +183,7 @@ def _pieces(source: FileSource) -> Iterator[tuple[str, Piece]]:
 UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
 
 
-def singly(source: FileSource | ServerSource, piece: Piece) -> list[Piece]:
+def singly(source: FileSource[Any] | ServerSource, piece: Piece) -> list[Piece]:
     """Return the lines or rows of a piece, each as a piece of its own."""
     if isinstance(source, ServerSource):
         return [piece]
@@ -194,7 +194,7 @@ def singly(source: FileSource | ServerSource, piece: Piece) -> list[Piece]:
     return [Piece(piece.first + n, piece.header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
 
 
-def told_of(source: FileSource | ServerSource, piece: Piece) -> Any:
+def told_of(source: FileSource[Any] | ServerSource, piece: Piece) -> Any:
     """Return what a piece of one record holds, for people: its line, or the cells of its row."""
     if isinstance(source, ServerSource) or source.format in LINES:
         return piece.data.decode("utf-8", "replace")
@@ -226,7 +226,7 @@ def _stream_of(table: Any) -> bytes:
     return data
 
 
-def place_of(source: FileSource | ServerSource, name: str, number: int) -> str:
+def place_of(source: FileSource[Any] | ServerSource, name: str, number: int) -> str:
     """Where a record is, for people, who count from 1."""
     if isinstance(source, ServerSource):
         return source.place_of(name, number)
@@ -234,7 +234,7 @@ def place_of(source: FileSource | ServerSource, name: str, number: int) -> str:
 
 
 def read_singly(
-    source: FileSource, aside: Callable[[str, Any, Exception], None]
+    source: FileSource[Any], aside: Callable[[str, Any, Exception], None]
 ) -> Iterator[tuple[Any, int | None, str]]:
     """As ``read_all``, each record with its place; what cannot be read is given to ``aside`` with its place."""
     decoder = Decoder(source)

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 from urllib.parse import unquote, urlsplit
 
 from heron_runtime.extensions import STREAMLET_SINKS, ExtensionError
@@ -53,9 +53,12 @@ SINK_FORMATS = ("json", "parquet", "csv")
 TYPES = ("str", "int", "float", "bool")
 Schema: TypeAlias = tuple[tuple[str, str], ...]
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
 
 @dataclass(frozen=True, slots=True)
-class FileSource:
+class FileSource(Generic[T_co]):
     """Records of files. ``by_hour``: folders ``date=YYYY-MM-DD/hour=HH`` below ``path``, by event time in UTC."""
 
     path: str
@@ -70,7 +73,7 @@ class FileSource:
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceSource:
+class SequenceSource(Generic[T_co]):
     """``make(i)`` (or i itself) for i from ``start`` below ``stop``; without a ``stop`` for ever.
 
     ``rate`` is how many a second, over all tasks, online; batch engines take no notice of it. ``make`` must depend on i
@@ -79,7 +82,7 @@ class SequenceSource:
 
     stop: int | None
     start: int = 0
-    make: Callable[[int], Any] | None = None
+    make: Callable[[int], T_co] | None = None
     rate: float | None = None
     kind: Literal["sequence"] = "sequence"
 
@@ -138,7 +141,7 @@ class CollectSink:
     kind: Literal["collect"] = "collect"
 
 
-Source: TypeAlias = FileSource | SequenceSource | ServerSource
+Source: TypeAlias = FileSource[T] | SequenceSource[T] | ServerSource
 
 
 class PluggedSink(Protocol):
@@ -157,6 +160,28 @@ BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink, ServerSink)
 Sink: TypeAlias = FileSink | ArchiveSink | ViewSink | CollectSink | ServerSink | PluggedSink
 
 
+@overload
+def files(
+    path: str | Path,
+    format: Literal["text"],
+    *,
+    grows: bool = False,
+    by_hour: bool = False,
+    options: str | Path = "",
+) -> FileSource[str]: ...
+@overload
+def files(
+    path: str | Path,
+    format: Literal["csv", "parquet", "orc"],
+    *,
+    schema: Mapping[str, str] | None = None,
+    delimiter: str = ",",
+    grows: bool = False,
+    by_hour: bool = False,
+    partitions: Sequence[str] | Mapping[str, str] = (),
+    options: str | Path = "",
+) -> FileSource[dict[str, Any]]: ...
+@overload
 def files(
     path: str | Path,
     format: str = "json",
@@ -167,7 +192,18 @@ def files(
     by_hour: bool = False,
     partitions: Sequence[str] | Mapping[str, str] = (),
     options: str | Path = "",
-) -> FileSource:
+) -> FileSource[Any]: ...
+def files(
+    path: str | Path,
+    format: str = "json",
+    *,
+    schema: Mapping[str, str] | None = None,
+    delimiter: str = ",",
+    grows: bool = False,
+    by_hour: bool = False,
+    partitions: Sequence[str] | Mapping[str, str] = (),
+    options: str | Path = "",
+) -> FileSource[Any]:
     """A file, or a folder of files. ``path`` may be relative to where the program is built, or a URL that fsspec knows;
     ``options``: a JSON file on each host with the options of its store, as passwords and keys.
 
@@ -214,13 +250,25 @@ def _folders(given: Sequence[str] | Mapping[str, str], format: str, schema: Sche
     return found
 
 
+@overload
+def sequence(
+    stop: int | None = None, make: None = None, *, start: int = 0, rate: float | None = None
+) -> SequenceSource[int]: ...
+@overload
+def sequence(
+    stop: int | None, make: Callable[[int], T], *, start: int = 0, rate: float | None = None
+) -> SequenceSource[T]: ...
+@overload
+def sequence(
+    stop: int | None = None, *, make: Callable[[int], T], start: int = 0, rate: float | None = None
+) -> SequenceSource[T]: ...
 def sequence(
     stop: int | None = None,
     make: Callable[[int], Any] | None = None,
     *,
     start: int = 0,
     rate: float | None = None,
-) -> SequenceSource:
+) -> SequenceSource[Any]:
     """The deterministic generator: ``make(i)`` for i in ``range(start, stop)``. Raises TopologyError."""
     if make is not None and not callable(make):
         raise TopologyError(f"sequence(make={make!r}): write a function of the number")

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from heron_runtime.failures import did_you_mean, listing
+
+T = TypeVar("T")
+
+#: A field, a place, or a function of a record; None means the whole record.
+Selector: TypeAlias = str | int | Callable[[T], Any] | None
 
 
 class NoSuchField(KeyError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from heronry.streamlet.compare import canonical
 from heronry.streamlet.extract import Extractor
@@ -26,14 +26,19 @@ KINDS = ("inner", "left", "right", "outer")
 LEFT, RIGHT = 0, 1
 
 
-class Joined(NamedTuple):
-    """A pair of records of equal key in one window, ms since 1970 UTC; None where a side has none."""
+K = TypeVar("K")
+L = TypeVar("L")
+R = TypeVar("R")
 
-    key: Any
+
+class Joined(NamedTuple, Generic[K, L, R]):
+    """Pair of records of equal key in one window, ms since 1970 UTC; None for a missing counterpart."""
+
+    key: K
     start: int
     end: int
-    left: Any
-    right: Any
+    left: L
+    right: R
 
 
 class Sided(NamedTuple):
@@ -85,7 +90,7 @@ def _copied(acc: Any) -> Any:
     return [list(acc[LEFT]), list(acc[RIGHT])]  # what a checkpoint keeps must not grow any more
 
 
-BOTH_SIDES = Monoid("join", _none, _together, lift=_one, fold=_with, pack=_copied, unpack=_copied)
+BOTH_SIDES: Monoid[Sided, Lists] = Monoid("join", _none, _together, lift=_one, fold=_with, pack=_copied, unpack=_copied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class Pairs:
 
     how: str
 
-    def __call__(self, row: Windowed) -> Iterator[Joined]:
+    def __call__(self, row: Windowed[Any, Any]) -> Iterator[Joined[Any, Any, Any]]:
         place, (lefts, rights) = row[:3], row.value
         if not rights and self.how in ("left", "outer"):
             rights = [None]
@@ -103,7 +108,7 @@ class Pairs:
         return (Joined(*place, left, right) for left in lefts for right in rights)
 
 
-def apart(row: Windowed) -> Iterator[Joined]:
+def apart(row: Windowed[Any, Any]) -> Iterator[Joined[Any, Any, Any]]:
     """What was late, record by record."""
     place, (lefts, rights) = row[:3], row.value
     yield from (Joined(*place, left, None) for left in lefts)
@@ -115,6 +120,6 @@ def least(a: Any, b: Any) -> Any:
     return a if (canonical(a), repr(a)) <= (canonical(b), repr(b)) else b
 
 
-def value_of(row: Windowed) -> Any:
+def value_of(row: Windowed[Any, Any]) -> Any:
     """The record that was kept."""
     return row.value

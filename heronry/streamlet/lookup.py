@@ -48,7 +48,7 @@ class Lookup:
                 ) from error
         self._rows = rows
 
-    def __call__(self, record: Any) -> list[Matched]:
+    def __call__(self, record: Any) -> list[Matched[Any, Any]]:
         """Return the matches, with copies of the rows: a later step may change them in place. Raises UnsupportedKey,
         and what the user's key raises."""
         if self._rows is None:
@@ -65,7 +65,7 @@ class Lookup:
         return {"_step": self._step, "_rows": None}
 
 
-def rows_of(table: Source) -> Iterator[Any]:
+def rows_of(table: Source[Any]) -> Iterator[Any]:
     """Every record of a finite source. Raises ReadError, OSError, and what ``make`` raises."""
     if isinstance(table, FileSource):
         return (record for record, _ in read_all(table))

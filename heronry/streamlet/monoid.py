@@ -17,34 +17,43 @@ import decimal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from heron_runtime.model.keys import encode
 from heronry.api.errors import TopologyError
 from heronry.streamlet.sketch import DEFAULT_LG_K, DistinctSketch
 
+A = TypeVar("A")
+V = TypeVar("V")
+R = TypeVar("R")
+V_contra = TypeVar("V_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
 
 def same(value: Any) -> Any:
-    """What it is given."""
+    """Return the argument."""
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class Monoid:
-    """See the top of the module. ``fold(acc, value)`` must equal ``add(acc, lift(value))``; it may be quicker."""
+class Monoid(Generic[V_contra, R_co]):
+    """Aggregate of values to a result; the module docstring has the rules.
+
+    ``fold(acc, value)`` must equal ``add(acc, lift(value))``; it may be faster.
+    """
 
     name: str
     zero: Callable[[], Any]
     add: Callable[[Any, Any], Any]
-    finish: Callable[[Any], Any] = same
-    lift: Callable[[Any], Any] = same
-    fold: Callable[[Any, Any], Any] | None = None
+    finish: Callable[[Any], R_co] = same
+    lift: Callable[[V_contra], Any] = same
+    fold: Callable[[Any, V_contra], Any] | None = None
     pack: Callable[[Any], Any] = same  # accumulator to plain data (None, bool, int, float, str, bytes, list, dict)
     unpack: Callable[[Any], Any] = same
     builtin: str | None = None
     parameters: tuple[tuple[str, Any], ...] = field(default=())
 
-    def folded(self, values: Iterable[Any]) -> Any:
+    def folded(self, values: Iterable[V_contra]) -> Any:
         """The accumulator of these values."""
         acc = self.zero()
         if self.fold is not None:
@@ -59,16 +68,51 @@ class Monoid:
         return f"{self.name}({', '.join(f'{key}={value}' for key, value in self.parameters)})"
 
 
+@overload
+def monoid(
+    zero: Any, add: Callable[[A, A], A], finish: None = None, lift: None = None, name: str | None = None
+) -> Monoid[A, A]: ...
+@overload
+def monoid(
+    zero: Any, add: Callable[[A, A], A], finish: Callable[[A], R], lift: None = None, name: str | None = None
+) -> Monoid[A, R]: ...
+@overload
+def monoid(
+    zero: Any,
+    add: Callable[[A, A], A],
+    finish: None = None,
+    *,
+    lift: Callable[[V], A],
+    name: str | None = None,
+) -> Monoid[V, A]: ...
+@overload
+def monoid(
+    zero: Any, add: Callable[[A, A], A], finish: Callable[[A], R], lift: Callable[[V], A], name: str | None = None
+) -> Monoid[V, R]: ...
 def monoid(
     zero: Any,
     add: Callable[[Any, Any], Any],
     finish: Callable[[Any], Any] | None = None,
     lift: Callable[[Any], Any] | None = None,
     name: str | None = None,
-) -> Monoid:
-    """A monoid of your own. ``zero`` is a value, or a function that makes one (``dict``, ``set``, ``Counter``).
+) -> Monoid[Any, Any]:
+    """Return a monoid.
 
-    Raises TypeError for what is no function.
+    Args:
+        zero: The neutral accumulator, or a function that returns a new one (``dict``, ``set``, ``Counter``).
+        add: Function that combines two accumulators; associative and commutative.
+        finish: Function of an accumulator that returns the result.
+        lift: Function of a value that returns its accumulator.
+        name: Name in plans. Default: the name of ``add``.
+
+    Raises:
+        TypeError: An argument is not a function, or ``zero`` is a mutable value.
+
+    Example:
+        >>> from heronry.streamlet import monoid
+        >>> product = monoid(1, lambda a, b: a * b, name="product")
+        >>> product.finish(product.folded([2, 3, 4]))
+        24
     """
     for role, function in (("add", add), ("finish", finish or same), ("lift", lift or same)):
         if not callable(function):
@@ -98,8 +142,8 @@ def _unwrap(acc: Any) -> Any:
     return acc[0]
 
 
-def semigroup(add: Callable[[Any, Any], Any]) -> Monoid:
-    """A monoid from a function of two values that has no neutral value (``max``, ``operator.or_``)."""
+def semigroup(add: Callable[[A, A], A]) -> Monoid[A, A]:
+    """Return a monoid for a function of two values without a neutral value (``max``, ``operator.or_``)."""
     name = str(getattr(add, "__name__", ""))
     return Monoid(
         name if name.isidentifier() else "reduce", tuple, _Semigroup(add).add, _unwrap, _wrap, pack=_to_list,
@@ -195,29 +239,29 @@ def _to_tuple(acc: Any) -> tuple[Any, ...]:
     return tuple(acc)
 
 
-def count() -> Monoid:
-    """How many records."""
+def count() -> Monoid[Any, int]:
+    """Count records."""
     return Monoid("count", _zero, _plus, lift=_one, fold=_count_fold, builtin="count")
 
 
-def sum_() -> Monoid:
-    """Their sum. Exact for int and Decimal; for float the order of addition shows in the last digits, and in more of
-    them where large values cancel. True is 1."""
+def sum_() -> Monoid[Any, Any]:
+    """Sum values. Exact for int and Decimal. Sums of float depend on the order of addition in their last digits, or in
+    more digits where large values cancel. True counts as 1."""
     return Monoid("sum", _nothing, _plus, _number, builtin="sum")
 
 
-def min_() -> Monoid:
-    """The least. NaN counts as greater than any number."""
+def min_() -> Monoid[Any, Any]:
+    """Return the minimum. NaN counts as greater than any number."""
     return Monoid("min", _nothing, _least, builtin="min")
 
 
-def max_() -> Monoid:
-    """The greatest. NaN counts as greater than any number."""
+def max_() -> Monoid[Any, Any]:
+    """Return the maximum. NaN counts as greater than any number."""
     return Monoid("max", _nothing, _greatest, builtin="max")
 
 
-def mean() -> Monoid:
-    """The arithmetic mean (true division)."""
+def mean() -> Monoid[Any, Any]:
+    """Return the arithmetic mean (true division)."""
     return Monoid(
         "mean", _no_pairs, _add_pairs, _quotient, _sum_and_count, pack=_to_list, unpack=_to_tuple, builtin="mean"
     )
@@ -260,10 +304,18 @@ def _freeze(value: Any) -> Any:
     return value
 
 
-def top_k(k: int, by: str | int | None = None) -> Monoid:
-    """The k greatest values, greatest first, by itself or by one of its fields; repeats count, NaN is greatest.
+def top_k(k: int, by: str | int | None = None) -> Monoid[Any, tuple[Any, ...]]:
+    """Return the k greatest values as a tuple, greatest first.
 
-    The result is a tuple. Among equal ranks the value whose canonical key is less comes first. Raises TopologyError.
+    Equal values count several times. NaN is the greatest. Among equal ranks the value with the lesser canonical key
+    comes first.
+
+    Args:
+        k: Number of values.
+        by: Field or place to rank by. Default: the value itself.
+
+    Raises:
+        TopologyError: ``k`` is not a positive int.
     """
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise TopologyError(f"top_k({k!r}): write how many, at least 1")
@@ -299,11 +351,17 @@ def _merge(a: DistinctSketch, b: DistinctSketch) -> DistinctSketch:
     return a
 
 
-def distinct(lg_k: int = DEFAULT_LG_K) -> Monoid:
-    """About how many different values (a theta sketch): exact up to 2**lg_k, then within 1/sqrt(2**lg_k), one sigma.
+def distinct(lg_k: int = DEFAULT_LG_K) -> Monoid[Any, int]:
+    """Estimate the number of different values (a theta sketch).
 
-    The result is an int and does not depend on the order or grouping of the values. Values must be keys (str, bytes,
-    numbers, dates, tuples of these). Raises TopologyError.
+    Exact up to 2**lg_k values, then within 1/sqrt(2**lg_k) (one sigma). The result does not depend on the order or
+    grouping of the values. Values must be keys (str, bytes, numbers, dates, tuples of these).
+
+    Args:
+        lg_k: Logarithm of the size of the sketch, 5 to 26.
+
+    Raises:
+        TopologyError: ``lg_k`` is out of range.
     """
     if isinstance(lg_k, bool) or not isinstance(lg_k, int) or not 5 <= lg_k <= 26:
         raise TopologyError(f"distinct(lg_k={lg_k!r}): write a whole number from 5 to 26")
@@ -314,7 +372,7 @@ def distinct(lg_k: int = DEFAULT_LG_K) -> Monoid:
     )  # fmt: skip
 
 
-_BUILTIN: dict[str, Callable[..., Monoid]] = {
+_BUILTIN: dict[str, Callable[..., Monoid[Any, Any]]] = {
     "count": count,
     "sum": sum_,
     "min": min_,
@@ -325,12 +383,12 @@ _BUILTIN: dict[str, Callable[..., Monoid]] = {
 }
 
 
-def by_name(name: str, parameters: dict[str, Any] | None = None) -> Monoid:
-    """A built-in monoid by its name, to add packed accumulators without the user's code. Raises KeyError."""
+def by_name(name: str, parameters: dict[str, Any] | None = None) -> Monoid[Any, Any]:
+    """Return a built-in monoid, to add packed accumulators without user code. Raises KeyError for an unknown name."""
     return _BUILTIN[name](**(parameters or {}))
 
 
-def check_laws(tried: Monoid, values: Iterable[Any]) -> None:
+def check_laws(tried: Monoid[V, Any], values: Iterable[V]) -> None:
     """Try ``zero`` neutral, ``add`` associative and commutative, on up to four of the values.
 
     Raises AssertionError that says which law does not hold. Results are compared after ``finish``, floats within 1e-9.

@@ -21,7 +21,7 @@ import inspect
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from heronry.streamlet.compare import canonical
 from heronry.streamlet.errors import StepFailed
@@ -31,29 +31,44 @@ LENGTH_MS = 1
 MOST_ALONE = 10_000
 _YEAR_10000_MS = 253_402_300_800_000
 
+K = TypeVar("K")
+T = TypeVar("T")
+U = TypeVar("U")
 
-class Context:
-    """What a call of ``on_record`` or ``on_timer`` has beside its argument. It is good for that call only.
 
-    ``key``: of several that are equal, any. ``time_ms``: of the record or the timer, ms since 1970 UTC. ``state``: the
-    key's, None at first; assign to it. It must be something that pickle takes.
+class Context(Generic[K, U]):
+    """Key, time and state for one call of ``on_record`` or ``on_timer``; not valid after the call.
+
+    Attributes:
+        key: The key; any one of several that are equal.
+        time_ms: Event time of the record or timer, ms since 1970 UTC.
+        state: State of the key, None at first. Assign to it; it must support pickle.
     """
 
     __slots__ = ("_earliest_ms", "emitted", "key", "state", "time_ms", "timers")
 
-    def __init__(self, key: Any, time_ms: int, state: Any, earliest_ms: int) -> None:
-        self.key, self.time_ms, self.state = key, time_ms, state
+    def __init__(self, key: K, time_ms: int, state: Any, earliest_ms: int) -> None:
+        self.key = key
+        self.time_ms = time_ms
+        self.state: Any = state
         self._earliest_ms = earliest_ms
-        self.emitted: list[Any] = []
-        self.timers: dict[str, int | None] = {}  # what the call has set; None: taken back
+        self.emitted: list[U] = []
+        self.timers: dict[str, int | None] = {}  # set in this call; None: cancelled
 
-    def emit(self, record: Any) -> None:
-        """A record of the stream that comes of the step, at this time."""
+    def emit(self, record: U) -> None:
+        """Emit a record with the event time of the call."""
         self.emitted.append(record)
 
     def set_timer(self, at_ms: int, name: str = "") -> None:
-        """``on_timer`` is called at this event time; a timer of this name that is set already is moved. Raises
-        ValueError."""
+        """Set a timer, or move the timer of this name.
+
+        Args:
+            at_ms: Event time of the call of ``on_timer``, ms since 1970 UTC. A past time counts as now.
+            name: Name of the timer.
+
+        Raises:
+            ValueError: The time is not an int, or after the year 9999.
+        """
         if at_ms.__class__ is not int or at_ms >= _YEAR_10000_MS or not isinstance(name, str):
             raise ValueError(
                 f"set_timer({at_ms!r}, {name!r}): write whole milliseconds since 1970, not after 9999, and a text"
@@ -61,24 +76,27 @@ class Context:
         self.timers[name] = max(at_ms, self._earliest_ms)
 
     def cancel_timer(self, name: str = "") -> None:
-        """It is no longer set, if it was."""
+        """Cancel a timer, if it is set."""
         self.timers[name] = None
 
 
-class Process:
-    """Derive from it, or write anything with its methods. What is kept between calls stands in ``context.state``, never
-    in the object: of that, each task has its own, and it is forgotten when the task dies."""
+class Process(Generic[K, T, U]):
+    """Base of handlers for ``process``, with the types of key, input record and output record.
 
-    def on_record(self, context: Context, record: Any) -> None:
-        """Records of a key come in order of their event times."""
+    Other classes with these methods are accepted as well. Keep values between calls in ``context.state``, not in the
+    object: each task has an object of its own, which is lost when the task dies.
+    """
+
+    def on_record(self, context: Context[K, U], record: T) -> None:
+        """Process one record. The records of a key come in the order of their event times."""
         raise NotImplementedError
 
-    def on_timer(self, context: Context, name: str) -> None:
-        """A timer goes off."""
+    def on_timer(self, context: Context[K, U], name: str) -> None:
+        """Process a timer that has fired."""
         raise NotImplementedError
 
 
-def no_timer(context: Context, name: str) -> None:
+def no_timer(context: Context[Any, Any], name: str) -> None:
     """In place of ``on_timer`` where there is none. Raises TypeError."""
     raise TypeError(f"the timer {name!r} has gone off and there is no on_timer(context, name); write a class with both")
 
@@ -87,8 +105,8 @@ def no_timer(context: Context, name: str) -> None:
 class Handlers:
     """The two functions of a process step."""
 
-    on_record: Callable[[Context, Any], None]
-    on_timer: Callable[[Context, str], None] = no_timer
+    on_record: Callable[[Context[Any, Any], Any], None]
+    on_timer: Callable[[Context[Any, Any], str], None] = no_timer
     name: str = "process"
 
 
@@ -124,7 +142,7 @@ def _one(record: Any) -> list[Any]:
     return [record]
 
 
-def gathered(name: str) -> Monoid:
+def gathered(name: str) -> Monoid[Any, list[Any]]:
     """The records of a moment: a bag. ``name`` is what handles them, for plans."""
     return Monoid(f"process {name}", list, _together, lift=_one, fold=_with, pack=list, unpack=list)
 
@@ -199,10 +217,15 @@ class Life:
             yield from self._call(handler, at_ms, name, [self._key, at_ms, name], at_ms + 1)
 
     def _call(
-        self, handler: Callable[[Context, Any], None], time_ms: int, argument: Any, shown: Any, earliest_ms: int
+        self,
+        handler: Callable[[Context[Any, Any], Any], None],
+        time_ms: int,
+        argument: Any,
+        shown: Any,
+        earliest_ms: int,
     ) -> Iterable[Outcome]:
         memory = self.memory
-        context = Context(self._key, time_ms, memory.state, earliest_ms)
+        context: Context[Any, Any] = Context(self._key, time_ms, memory.state, earliest_ms)
         try:
             handler(context, argument)
         except Exception as error:  # the user's function
@@ -218,7 +241,7 @@ class Life:
         return [Outcome(time_ms, record) for record in context.emitted]
 
 
-def for_ever(context: Context, name: str) -> None:
+def for_ever(context: Context[Any, Any], name: str) -> None:
     """In place of ``on_timer`` when it has been called too often. Raises RuntimeError."""
     raise RuntimeError(
         f"timers of this key have gone off {MOST_ALONE} times since its last record, which would have no end when the "

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from heronry.streamlet.conform import Conform
 from heronry.streamlet.endpoints import Sink, Source
@@ -42,27 +42,32 @@ class Ref(NamedTuple):
 LATE = 1  # the output of a windowed reducer that carries late data
 
 
-class KeyValue(NamedTuple):
-    """What a reducer without windows emits."""
-
-    key: Any
-    value: Any
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R")
 
 
-class Windowed(NamedTuple):
-    """What a windowed reducer emits; ``start`` and ``end`` (exclusive) are milliseconds since 1970 UTC."""
+class KeyValue(NamedTuple, Generic[K, V]):
+    """Result of a reducer without windows."""
 
-    key: Any
+    key: K
+    value: V
+
+
+class Windowed(NamedTuple, Generic[K, V]):
+    """Result of a windowed reducer; ``start`` and ``end`` (exclusive) are milliseconds since 1970 UTC."""
+
+    key: K
     start: int
     end: int
-    value: Any
+    value: V
 
 
-class Matched(NamedTuple):
-    """What a lookup emits: a record and a row of the table, None if there is none."""
+class Matched(NamedTuple, Generic[V, R]):
+    """Result of a lookup: a record, and a row of the table (None without a match)."""
 
-    record: Any
-    row: Any
+    record: V
+    row: R
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class SourceStep(_Step):
 
     kind = "source"
     inputs: ClassVar[tuple[Ref, ...]] = ()
-    source: Source
+    source: Source[Any]
     event_time: EventTime | None = None
 
 
@@ -194,7 +199,7 @@ class LookupStep(_OneInput):
     change, read whole wherever the step runs."""
 
     kind = "lookup"
-    table: Source
+    table: Source[Any]
     table_key: Extractor
     on: Extractor
     how: str = "inner"
@@ -241,7 +246,7 @@ class ReduceStep(_OneInput):
     kind = "reduce"
     key: Extractor
     value: Extractor
-    monoid: Monoid
+    monoid: Monoid[Any, Any]
     windowing: Windowing | None = None
     updates: bool = True
     key_step: str = ""  # the names the user gave to key_by and window, for messages
@@ -313,7 +318,7 @@ class Program:
         """In order."""
         return (step for step in self.steps if isinstance(step, SourceStep))
 
-    def reads(self) -> Iterator[tuple[str, Source]]:
+    def reads(self) -> Iterator[tuple[str, Source[Any]]]:
         """Everything the program reads, by its step: sources and tables, in order."""
         for step in self.steps:
             if isinstance(step, SourceStep):

@@ -66,7 +66,7 @@ def parquet_library() -> Any:
     return arrow
 
 
-def list_files(source: FileSource, tree: Tree | None = None) -> list[str]:
+def list_files(source: FileSource[Any], tree: Tree | None = None) -> list[str]:
     """The files there are now, as paths below the source's, in order; ``""`` if the source is a file itself.
 
     For an archive: its hour folders. Raises FileNotFoundError if the path is not there and the source does not grow,
@@ -77,7 +77,7 @@ def list_files(source: FileSource, tree: Tree | None = None) -> list[str]:
         return sorted(listing_of(source, there))
 
 
-def listing_of(source: FileSource, tree: Tree) -> Listing:
+def listing_of(source: FileSource[Any], tree: Tree) -> Listing:
     """The same, with what is known of each."""
     found = tree.listed()
     if found is None:
@@ -93,7 +93,7 @@ def listing_of(source: FileSource, tree: Tree) -> Listing:
     return found
 
 
-def _refuse(source: FileSource, names: Iterable[str]) -> None:
+def _refuse(source: FileSource[Any], names: Iterable[str]) -> None:
     """Raises ReadError for files that cannot be read."""
     if source.format in LINES:
         refuse_unreadable(name or source.path for name in names)
@@ -101,7 +101,7 @@ def _refuse(source: FileSource, names: Iterable[str]) -> None:
         Folders(source.partitions).refuse(whole_name(source, name) for name in names)
 
 
-def local_files(source: FileSource) -> list[Path]:
+def local_files(source: FileSource[Any]) -> list[Path]:
     """Return the files of a source on this machine, in order; the same for every engine.
 
     Raises FileNotFoundError if the path does not exist, ReadError for files that cannot be read.
@@ -133,14 +133,14 @@ def refusals(program: Program) -> list[str]:
     return found
 
 
-def skipped_files(source: FileSource) -> dict[str, str]:
+def skipped_files(source: FileSource[Any]) -> dict[str, str]:
     """Return what lies at the path of a source on this machine and is not read: path → why."""
     tree = LocalTree(source, quiet=True)
     tree.listed()
     return dict(islice(tree.skipped.items(), MAX_NAMED))
 
 
-def _header_problems(source: FileSource) -> Iterator[str]:
+def _header_problems(source: FileSource[Any]) -> Iterator[str]:
     """Yield what is wrong with the headers of the csv files that are on this machine, and with the schema over them.
 
     Raises ReadError, OSError.
@@ -202,7 +202,7 @@ class LineReader:
     """
 
     def __init__(
-        self, source: FileSource, name: str, offset: int = 0, number: int = 0, tree: Tree | None = None,
+        self, source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: Tree | None = None,
         version: str = "",
     ) -> None:  # fmt: skip
         there = tree or tree_of(source)
@@ -256,7 +256,7 @@ class LineReader:
         self._file.close()
 
 
-def grows_at(source: FileSource, name: str, tree: Tree) -> bool:
+def grows_at(source: FileSource[Any], name: str, tree: Tree) -> bool:
     """True for a file that may get new lines: not what is compressed, nor in a store that has no appends."""
     return source.grows and tree.appended and source.format in LINES and not is_packed(whole_name(source, name))
 
@@ -265,7 +265,7 @@ class RowReader:
     """Pieces of a file of Parquet or ORC, or of an archive's hour folder; offsets are rows."""
 
     def __init__(
-        self, source: FileSource, name: str, offset: int = 0, number: int = 0, tree: Tree | None = None,
+        self, source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: Tree | None = None,
         version: str = "",
     ) -> None:  # fmt: skip
         self._arrow = parquet_library()
@@ -347,7 +347,7 @@ Reader = LineReader | RowReader
 
 
 def open_reader(
-    source: FileSource, name: str, offset: int = 0, number: int = 0, tree: Tree | None = None, version: str = ""
+    source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: Tree | None = None, version: str = ""
 ) -> Reader:
     """Pieces from an offset on, of a file of this version. Raises OSError, RuntimeError (pyarrow is missing), ReadError
     (it has changed), ConnectError."""

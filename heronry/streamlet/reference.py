@@ -280,6 +280,7 @@ def _processed(step: ReduceStep, records: list[Timed], put: Callable[..., None] 
     for key, timed in _histories(step, records):
         waiting = deque(sorted(timed, key=lambda pair: (pair[0], canonical(pair[1]), repr(pair[1]))))
         timers: dict[str, int] = {}
+        context: Context[Any, Any]
         state, alone = None, 0
         while waiting or timers:
             timer = min(((at_ms, name) for name, at_ms in timers.items()), default=None)

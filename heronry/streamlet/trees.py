@@ -68,7 +68,7 @@ class Tree(Protocol):
         """Let go of the store."""
 
 
-def whole_name(source: FileSource, name: str) -> str:
+def whole_name(source: FileSource[Any], name: str) -> str:
     """A file's, for people, and for the fields that stand in it. URLs of sources hold no secrets."""
     if not is_url(source.path):
         return str(Path(source.path, name) if name else Path(source.path))
@@ -89,7 +89,7 @@ class LocalTree:
 
     look_seconds, appended = LOOK_SECONDS, True
 
-    def __init__(self, source: FileSource, *, quiet: bool = False) -> None:
+    def __init__(self, source: FileSource[Any], *, quiet: bool = False) -> None:
         self._root, self._quiet = Path(source.path), quiet
         self._told: set[str] = set()
         self.skipped: dict[str, str] = {}
@@ -153,7 +153,7 @@ class LocalTree:
         """There is nothing."""
 
 
-def tree_of(source: FileSource) -> Tree:
+def tree_of(source: FileSource[Any]) -> Tree:
     """Where a source's files are. Raises ConnectError if a store cannot be opened."""
     if not is_url(source.path):
         return LocalTree(source)

@@ -53,7 +53,7 @@ class UrlTree:
 
     look_seconds = LOOK_SECONDS
 
-    def __init__(self, source: FileSource) -> None:
+    def __init__(self, source: FileSource[Any]) -> None:
         self._source, self._url, self._scheme = source, source.path, scheme_of(source.path)
         self._options: dict[str, Any] = {}
         self.appended = self._scheme in APPENDED
@@ -309,7 +309,7 @@ class Ranges(io.RawIOBase):
         super().close()
 
 
-def unreadable_here(source: FileSource) -> str:
+def unreadable_here(source: FileSource[Any]) -> str:
     """What this machine lacks to read a URL, with the cure; empty if nothing. No store is asked."""
     try:
         store_class(scheme_of(source.path))

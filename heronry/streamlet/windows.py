@@ -18,10 +18,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from heronry.api.errors import TopologyError
 
+Duration: TypeAlias = float | dt.timedelta  # seconds, or a timedelta
 MS_PER_UNIT = {"s": 1000, "ms": 1}
 HOUR_MS = 3_600_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from heron_runtime.launch import Launch
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.telemetry.totals import ProcessTotals
 from heron_runtime.wire.metrics import ProcessMetrics
 

@@ -31,11 +31,11 @@ from heron_runtime.model.history import (
     PLAN,
     RAW,
     ROLLED,
-    About,
-    Event,
-    Part,
-    Place,
-    Row,
+    ComponentSummary,
+    HistoryEvent,
+    MetricRow,
+    SubmissionPath,
+    TopologySummary,
     bucket,
     date_of,
     day_folder,
@@ -90,7 +90,7 @@ class HistorySink:
         """
         self._context = context
         launch = context.launch
-        self._place = Place(launch.cluster, launch.role, launch.environ, launch.topology, launch.topology_id)
+        self._place = SubmissionPath(launch.cluster, launch.role, launch.environ, launch.topology, launch.topology_id)
         self._folder = root_of(launch) / self._place.path
         self._arrow = await asyncio.to_thread(_need_pyarrow)
         self._version = 0
@@ -161,7 +161,9 @@ class HistorySink:
         self._writing = None
         self._failing = False
 
-    def _add_file(self, rows: list[Row], events: list[Event], baseline: tuple[ProcessMetrics, ...]) -> None:
+    def _add_file(
+        self, rows: list[MetricRow], events: list[HistoryEvent], baseline: tuple[ProcessMetrics, ...]
+    ) -> None:
         number = self._states.next
         newest = max([r.start_ms for r in rows] + [e.time_ms for e in events])
         day, name = day_folder(date_of(newest)), file_name(self._context.container, number)
@@ -177,7 +179,7 @@ class HistorySink:
         for kind in (Path(METRICS, RAW), Path(EVENTS)):
             remove_old(self._folder / kind, self._context.container, max_bytes, oldest)
 
-    def _describe(self, store: StateStore) -> list[Event]:
+    def _describe(self, store: StateStore) -> list[HistoryEvent]:
         """Write ``topology.json`` if the plan has changed, and return the events of the change."""
         record = topologies.read_topology(store, self._context.launch.topology)
         if record.definition.id != self._place.id:
@@ -191,7 +193,7 @@ class HistorySink:
             return []
         tasks = ", ".join(f"{part.name}: {part.parallelism}" for part in about.parts)
         text = f"tasks {tasks}; containers: {about.containers}"
-        return [Event(round(time.time() * 1000), PLAN, FIRST_CONTAINER, "", "", 1, text)]
+        return [HistoryEvent(round(time.time() * 1000), PLAN, FIRST_CONTAINER, "", "", 1, text)]
 
     def _clear_old(self) -> None:
         """Remove earlier submissions of this name whose rows have expired."""
@@ -264,20 +266,22 @@ class States:
         return sorted(int(number) for number in found if number.isdecimal())
 
 
-def about_of(record: TopologyRecord) -> About:
+def about_of(record: TopologyRecord) -> TopologySummary:
     """Return the content of ``topology.json``."""
     tasks: dict[str, int] = {}
     for instance in record.packing.instances():
         tasks[instance.component] = tasks.get(instance.component, 0) + 1
     parts = tuple(
-        Part(spec.name, spec.is_spout, tasks.get(spec.name, 0), tuple((i.component, i.stream) for i in spec.inputs))
+        ComponentSummary(
+            spec.name, spec.is_spout, tasks.get(spec.name, 0), tuple((i.component, i.stream) for i in spec.inputs)
+        )
         for spec in record.definition.components
     )
     version = str(record.physical.version) if record.physical is not None else ""
-    return About(record.execution.submitted_at, version, len(record.packing.containers), parts)
+    return TopologySummary(record.execution.submitted_at, version, len(record.packing.containers), parts)
 
 
-def row_table(pa: Any, rows: list[Row]) -> Any:
+def row_table(pa: Any, rows: list[MetricRow]) -> Any:
     """Return rows as an Arrow table."""
     text = pa.dictionary(pa.int32(), pa.string())
     columns = {
@@ -292,7 +296,7 @@ def row_table(pa: Any, rows: list[Row]) -> Any:
     return pa.table(columns)
 
 
-def event_table(pa: Any, events: list[Event]) -> Any:
+def event_table(pa: Any, events: list[HistoryEvent]) -> Any:
     """Return events as an Arrow table."""
     texts = ("kind", "component", "instance", "text", "detail")
     columns = {

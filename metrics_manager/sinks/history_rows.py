@@ -9,7 +9,7 @@ counter is its total.
 **Bounds.** There are as many series as the container's processes report (``metrics_manager.collection`` bounds
 those). Where files cannot be written, rows wait; beyond ``max_rows`` buckets of a series are added up into the newest
 one. So a full disk costs resolution in time, and never a sum. Events beyond ``MAX_EVENTS`` are dropped, oldest first,
-and counted, as are events that were dropped before a report (``heron_runtime.telemetry.happenings``).
+and counted, as are events that were dropped before a report (``heron_runtime.telemetry.recorder``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from heron_runtime.model.history import EXCEPTION, RAW, Event, Key, Row, bucket, exact
+from heron_runtime.model.history import EXCEPTION, RAW, HistoryEvent, Key, MetricRow, bucket, exact
 from heron_runtime.model.metrics import MetricKind
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.happenings import new_in
-from heron_runtime.telemetry.totals import EARLIER
+from heron_runtime.telemetry.recorder import new_events
+from heron_runtime.telemetry.totals import FOLDED_INCARNATION
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
 from heron_runtime.wire.sketch_codec import decode_sketch
@@ -40,8 +40,8 @@ class Growing:
     def __init__(self, baseline: Iterable[ProcessMetrics] = (), max_rows: int = MAX_ROWS) -> None:
         self._max_rows = max_rows
         self._seen: dict[Process, dict[int, ProcessMetrics]] = {}
-        self._rows: dict[Key, Row] = {}
-        self._events: list[Event] = []
+        self._rows: dict[Key, MetricRow] = {}
+        self._events: list[HistoryEvent] = []
         self.events_dropped = 0
         for report in baseline:
             self._seen.setdefault((report.component, report.instance), {})[report.incarnation] = report
@@ -50,7 +50,7 @@ class Growing:
         """Add reports of processes, each with all known incarnations."""
         known: dict[Process, dict[int, ProcessMetrics]] = {}
         for report in reports:
-            if report.incarnation == EARLIER:
+            if report.incarnation == FOLDED_INCARNATION:
                 continue
             process = (report.component, report.instance)
             before = self._seen.get(process, {}).get(report.incarnation)
@@ -65,7 +65,7 @@ class Growing:
         if len(self._rows) > self._max_rows:
             self._coarsen()
 
-    def note(self, events: Iterable[Event]) -> None:
+    def note(self, events: Iterable[HistoryEvent]) -> None:
         """Add events."""
         self._events += events
         beyond = len(self._events) - MAX_EVENTS
@@ -74,10 +74,12 @@ class Growing:
             self.events_dropped += beyond
 
     def _note_happenings(self, before: ProcessMetrics | None, now: ProcessMetrics) -> None:
-        found, missed = new_in(before, now)
+        found, missed = new_events(before, now)
         self.events_dropped += missed
         self.note(
-            Event(round(h.time * 1000), h.kind, now.container, h.component, now.instance, h.count, h.text, h.detail)
+            HistoryEvent(
+                round(h.time * 1000), h.kind, now.container, h.component, now.instance, h.count, h.text, h.detail
+            )
             for h in found
         )
 
@@ -90,13 +92,13 @@ class Growing:
         """Return the reports up to which everything was counted. Exceptions keep their counts."""
         return tuple(report for process in self._seen.values() for report in process.values())
 
-    def take_rows(self) -> tuple[list[Row], list[Event]]:
+    def take_rows(self) -> tuple[list[MetricRow], list[HistoryEvent]]:
         """Return the waiting rows in the order of a file."""
         rows = sorted(self._rows.values(), key=lambda r: (r.component, r.metric, r.instance, r.start_ms))
         events, self._rows, self._events = self._events, {}, []
         return rows, events
 
-    def put_back(self, rows: Iterable[Row], events: Sequence[Event]) -> None:
+    def put_back(self, rows: Iterable[MetricRow], events: Sequence[HistoryEvent]) -> None:
         """Put rows back that could not be written."""
         for row in rows:
             self._add(row)
@@ -113,7 +115,7 @@ class Growing:
         assert all(key == row.key for key, row in self._rows.items())
         assert all(row.sum >= 0 for row in self._rows.values() if row.kind == MetricKind.COUNTER)
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: MetricRow) -> None:
         there = self._rows.get(row.key)
         if there is None:
             self._rows[row.key] = row
@@ -161,12 +163,12 @@ def beyond(files: Sequence[tuple[str, int, str]], max_bytes: int, oldest_date: s
     return gone
 
 
-def _growth(before: ProcessMetrics | None, now: ProcessMetrics) -> Iterator[Row]:
+def _growth(before: ProcessMetrics | None, now: ProcessMetrics) -> Iterator[MetricRow]:
     time_ms = round(now.time * 1000)
     start = bucket(time_ms, RAW)
 
-    def row(metric: str, kind: MetricKind) -> Row:
-        return Row(start, now.container, now.component, now.instance, metric, str(kind))
+    def row(metric: str, kind: MetricKind) -> MetricRow:
+        return MetricRow(start, now.container, now.component, now.instance, metric, str(kind))
 
     counted = before.counters if before is not None else {}
     for name, total in now.counters.items():
@@ -201,12 +203,12 @@ def _since(data: bytes, before: bytes) -> dict[int, float]:
     return {key: count for key, count in grown.items() if count > 0}
 
 
-def _exceptions(before: ProcessMetrics | None, now: ProcessMetrics) -> Iterator[Event]:
+def _exceptions(before: ProcessMetrics | None, now: ProcessMetrics) -> Iterator[HistoryEvent]:
     counted = {e.kind: e.count for e in before.exceptions} if before is not None else {}
     for each in now.exceptions:
         grown = each.count - counted.get(each.kind, 0)
         if grown > 0:
-            yield Event(
+            yield HistoryEvent(
                 round(each.last_time * 1000), EXCEPTION, now.container, now.component, now.instance, grown,
                 f"{each.class_name}: {each.message}", each.traceback[-MAX_DETAIL:],
             )  # fmt: skip

@@ -22,8 +22,8 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.topologies import decoded
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import PublishMetrics, PublishReply
 from metrics_manager.sinks import SinkContext

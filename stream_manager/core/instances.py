@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.dataflow import Cause
 from heron_runtime.wire.control import (
+    CallDuration,
     Credit,
-    InCall,
     InstanceControl,
     InstanceHello,
     Leave,
@@ -106,7 +106,7 @@ class InstanceProtocol:
         Raises:
             ProtocolViolation: The message is not for a stream manager.
         """
-        if isinstance(message, InCall):
+        if isinstance(message, CallDuration):
             instance.in_call_ms = message.milliseconds
             return
         if isinstance(message, TaskReport):

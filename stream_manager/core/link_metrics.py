@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from heron_runtime.model.dataflow import seconds_of
 from heron_runtime.model.metrics import keyed
-from heron_runtime.wire.master import NOBODY, Holder
+from heron_runtime.wire.master import NOBODY, Bottleneck
 from stream_manager.core.connections import ConnectionTable, Neighbour, Peer
 from stream_manager.core.credit import TupleWeights
 from stream_manager.core.links import Link, LinkTraffic
@@ -64,15 +64,15 @@ def queue_seconds(connections: ConnectionTable, weights: TupleWeights) -> dict[i
     }
 
 
-def find_bottleneck(connections: ConnectionTable, weights: TupleWeights, routes: PlanRoutes) -> Holder:
+def find_bottleneck(connections: ConnectionTable, weights: TupleWeights, routes: PlanRoutes) -> Bottleneck:
     """Return the task with the most seconds of work queued here, or in one call of user code."""
     found = [
-        Holder(routes.component.get(task, ""), task, seconds)
+        Bottleneck(routes.component.get(task, ""), task, seconds)
         for task, seconds in queue_seconds(connections, weights).items()
         if seconds
     ]
     found += [
-        Holder(routes.component.get(task, ""), task, instance.in_call_ms / 1000, in_call=True)
+        Bottleneck(routes.component.get(task, ""), task, instance.in_call_ms / 1000, in_call=True)
         for task, instance in connections.instances.items()
         if instance.in_call_ms
     ]

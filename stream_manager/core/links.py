@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from heron_runtime.model.checkpoints import CheckpointWish
-from heron_runtime.model.dataflow import HandedOver
+from heron_runtime.model.checkpoints import CheckpointCommand
+from heron_runtime.model.dataflow import UnconfirmedFrames
 from heron_runtime.model.settings import MiB
 from heron_runtime.wire.control import CauseChange, CauseSet, PeerCredit, PlanUpdate, TaskCredit, TaskWeights
 from heron_runtime.wire.data import Ack, Fail, Frame, Packet, Reason, Verdict
@@ -56,7 +56,7 @@ class DestinationQueue:
         self.weight = 0
         self.sent = 0
         self.limit = 0
-        self.unconfirmed = HandedOver()
+        self.unconfirmed = UnconfirmedFrames()
         self.in_turn = False
         self.pressed = False  # above the high mark and not yet below the low one
 
@@ -383,7 +383,7 @@ class ControlOutbox:
             weights = {weight.task: weight for weight in (*waiting[TaskWeights].tasks, *message.tasks)}
             waiting[TaskWeights] = TaskWeights(tuple(weights[task] for task in sorted(weights)))
         else:
-            if isinstance(message, PlanUpdate | CheckpointWish):
+            if isinstance(message, PlanUpdate | CheckpointCommand):
                 waiting.pop(type(message), None)
             waiting[type(message)] = message
 

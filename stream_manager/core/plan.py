@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import NO_WISH, CheckpointCommand, TaskReport
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import (
     NO_PLAN,
+    GenerationPhase,
     PackingPlan,
-    Phase,
     PhysicalPlan,
     StreamManagerInfo,
     stream_manager_of,
-    task_place,
+    task_participant,
 )
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.wire.master import PlaceReport
+from heron_runtime.wire.master import ParticipantReport
 from stream_manager.core.connections import ConnectionTable, LocalInstance, Neighbour
 
 #: In use before the first plan arrives.
@@ -124,7 +124,7 @@ class GenerationState:
             self.carried_generation = self.plan_generation = generation.number
             self.loss_reason = ""
         member = generation.incarnation(self._place)
-        if self.plan_generation and generation.phase is Phase.RUNNING and member != self._incarnation:
+        if self.plan_generation and generation.phase is GenerationPhase.RUNNING and member != self._incarnation:
             self.carried_generation = NONE_CARRIED
             self.loss_reason = (
                 self.loss_reason or f"generation {self.plan_generation} runs with another process in this place"
@@ -145,7 +145,7 @@ class GenerationState:
         if self.plan_generation and neighbour.generation == self.plan_generation:
             self.loss_reason = self.loss_reason or f"the connection to {neighbour} ended"
 
-    def set_command(self, command: CheckpointWish) -> bool:
+    def set_command(self, command: CheckpointCommand) -> bool:
         """Store the command of the topology master. Return True if it has changed.
 
         A command of generation 0 is empty and ignored.
@@ -172,15 +172,15 @@ class GenerationState:
             self._reported = False
         return not self._reported
 
-    def take_reports(self) -> tuple[PlaceReport, ...]:
+    def take_reports(self) -> tuple[ParticipantReport, ...]:
         """Return all reports. The first is that of the stream manager if the topology has state."""
         self.has_unreported_changes()
         self._reported = True
-        own = (PlaceReport(self._place, self._incarnation, self._own),) if self.plan_generation else ()
+        own = (ParticipantReport(self._place, self._incarnation, self._own),) if self.plan_generation else ()
         return (
             *own,
             *(
-                PlaceReport(task_place(task), instance.incarnation or 0, instance.report)
+                ParticipantReport(task_participant(task), instance.incarnation or 0, instance.report)
                 for task, instance in sorted(self._connections.instances.items())
                 if instance.report is not None
             ),

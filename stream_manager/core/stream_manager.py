@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from heron_runtime.model.ids import PROTOCOL_VERSION
-from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion, Standstill, StreamManagerInfo
+from heron_runtime.model.plan import NO_PLAN, PhysicalPlan, PlanVersion, StreamManagerInfo, UpdatePhase
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.control import InstanceHello, Leave, PeerHello, StreamManagerHello
 from heron_runtime.wire.data import Packet
-from heron_runtime.wire.master import NOBODY, Flow, FromMaster, Heartbeat, HeartbeatReply, Register
+from heron_runtime.wire.master import NOBODY, FlowStatus, FromMaster, Heartbeat, HeartbeatReply, Register
 from stream_manager.core import events as e
 from stream_manager.core.backpressure import BackpressureCauses
 from stream_manager.core.connections import (
@@ -295,7 +295,7 @@ class StreamManager:
         self._effects.add(e.PlanAccepted(plan, epoch, tuple(c for c in routes.peers if c > self.container)))
         self.instances.apply_plan(before.routes, self.current)
         self.peers.apply_plan(before.routes, routes)
-        if plan.standstill is Standstill.SETTLING:  # spouts stay silent until all tasks have reported
+        if plan.standstill is UpdatePhase.SETTLING:  # spouts stay silent until all tasks have reported
             self._send_heartbeat()
 
     def _master_connected(self) -> None:
@@ -337,10 +337,10 @@ class StreamManager:
             beat = Heartbeat(causes, paused, self.version, instances, flow, epoch, reports)
             self._effects.add(e.SendToMaster(beat))
 
-    def _flow(self) -> Flow:
+    def _flow(self) -> FlowStatus:
         """Return whether tuples are acked, and the bottleneck."""
         here = find_bottleneck(self.connections, self.weights, self.current.routes)
-        return Flow(self.trackers.live, self.trackers.stalled_ms(self._now_ms), here)
+        return FlowStatus(self.trackers.live, self.trackers.stalled_ms(self._now_ms), here)
 
     # Time.
 

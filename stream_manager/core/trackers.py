@@ -5,7 +5,7 @@ from __future__ import annotations
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.data import Ack, Fail, Init, Reason
-from heron_runtime.wire.master import NOBODY, Holder
+from heron_runtime.wire.master import NOBODY, Bottleneck
 from stream_manager.core.ack_tracker import AckTracker, Column, column, refuse_zero
 from stream_manager.core.connections import ConnectionTable, ProtocolViolation
 from stream_manager.core.plan import PlanRoutes
@@ -16,7 +16,7 @@ TOO_MANY = Reason(
 )
 
 
-def timed_out(holder: Holder) -> Reason:
+def timed_out(holder: Bottleneck) -> Reason:
     """Return the reason for expired roots; ``holder`` is the bottleneck that the topology master reports."""
     if not holder.component:
         text = "not acked within the message timeout; no queue is long, so a bolt still holds it or a process lost it"

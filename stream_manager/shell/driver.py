@@ -26,7 +26,7 @@ import grpc
 import grpc.aio
 
 from heron_runtime.net.link import EOF, LinkLost
-from heron_runtime.telemetry.reporter import Waiting
+from heron_runtime.telemetry.reporter import ReportRelay
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -234,7 +234,7 @@ class CoreDriver:
     def __init__(self, core: StreamManager) -> None:
         self.core = core
         self.connections: dict[int, Connection] = {}
-        self.reports = Waiting()  # metrics reports of the instances, for the metrics manager
+        self.reports = ReportRelay()  # metrics reports of the instances, for the metrics manager
         self.stop = asyncio.Event()
         self.replaced = False
         self._numbers = itertools.count(1)

@@ -18,15 +18,15 @@ import msgspec
 
 from heron_runtime.code_user import TALKED_THROUGH, code_user
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import Phase
+from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.history import PRESSURE
 from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import identity_of
-from heron_runtime.telemetry.reporter import Reporter
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
+from heron_runtime.telemetry.reporter import MetricsReporter
 from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
 from heron_runtime.wire.message_codecs import MASTER_LOCATION, PHYSICAL_PLAN
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -68,7 +68,7 @@ class StreamManagerProcess:
         self.driver = CoreDriver(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
         key_of = partial(instance_key, launch.secret(), launch.topology_id, container)
         self._instances = InstanceServer(self.driver, key_of)
-        self.reporter = Reporter(launch, container, self._collect, self.driver.reports)
+        self.reporter = MetricsReporter(launch, container, self._collect, self.driver.reports)
 
     @property
     def core(self) -> StreamManager:
@@ -81,9 +81,9 @@ class StreamManagerProcess:
         return self.driver.stop
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ProcessPhase:
         """``RUNNING`` with a plan and links to all registered peers."""
-        return Phase.RUNNING if self._servers and self.core.is_linked() else Phase.STARTING
+        return ProcessPhase.RUNNING if self._servers and self.core.is_linked() else ProcessPhase.STARTING
 
     async def start(self) -> None:
         """Listen, load the last plan, and connect to the topology master and the peers.

@@ -19,10 +19,10 @@ from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
 from heron_control.inspection.stream_runs import claimed
-from heron_runtime.model.plan import Phase
+from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
-from heron_runtime.wire.master import CheckpointSummary, StateStatus
+from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary
 from tests.support.waiting import wait_until
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
@@ -178,8 +178,8 @@ def test_a_tracker_that_cannot_be_reached_is_not_an_empty_list(opened_browser: A
     opened_browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*/api/v1/topologies*"]})
     try:
         opened_browser.get(rest.url + "/?blocked")
-        told, _ = taken(opened_browser, "#topologies", "cannot be reached")
-        assert "No topology runs" not in told
+        told, _ = taken(opened_browser, "#topologies", "tracker is unreachable")
+        assert "No topology is running" not in told
     finally:
         opened_browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
     shows(opened_browser, "#topologies tbody tr", "WordCount")
@@ -208,15 +208,27 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
     import pyarrow.parquet as pq
     from history_rows import write_raw
 
-    from heron_runtime.model.history import ABOUT, EVENTS, About, Event, Part, Row, date_of, day_folder, file_name
+    from heron_runtime.model.history import (
+        ABOUT,
+        EVENTS,
+        ComponentSummary,
+        HistoryEvent,
+        MetricRow,
+        TopologySummary,
+        date_of,
+        day_folder,
+        file_name,
+    )
     from metrics_manager.sinks.history import event_table
 
     folder = store.folder / "history/local/ada/default/Ended/Ended-1"
-    row = Row(1_764_028_800_000, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 600.0)
+    row = MetricRow(1_764_028_800_000, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 600.0)
     write_raw(folder, 1, [row, replace(row, start_ms=row.start_ms + 10_000)])
-    (folder / ABOUT).write_text(About(1_764_028_800.0, "1.1", 1, (Part(EVIL, True, 3),)).to_json())
+    (folder / ABOUT).write_text(
+        TopologySummary(1_764_028_800.0, "1.1", 1, (ComponentSummary(EVIL, True, 3),)).to_json()
+    )
     kinds = ("pressure", "restore")
-    events = [Event(row.start_ms + n, kinds[n % 2], 1, "word", "", 1, f"event {n}", EVIL) for n in range(60)]
+    events = [HistoryEvent(row.start_ms + n, kinds[n % 2], 1, "word", "", 1, f"event {n}", EVIL) for n in range(60)]
     day = folder / EVENTS / day_folder(date_of(row.start_ms))
     day.mkdir(parents=True)
     pq.write_table(event_table(pa, events), day / file_name(1, 1), store_schema=False)
@@ -333,7 +345,7 @@ def test_hostile_names_stay_text(browser: Any, rest: TrackerProcess) -> None:
 
 def test_what_is_not_there_is_said(opened_browser: Any, rest: TrackerProcess) -> None:
     opened_browser.get(rest.url + "/#/topology/local/ada/default/Nobody")
-    shows(opened_browser, "#notice", "not there")
+    shows(opened_browser, "#notice", "does not exist")
     opened_browser.get_log("browser")  # Chromium itself reports the 404
 
 
@@ -349,15 +361,15 @@ def test_what_is_kept_of_state_is_shown_where_it_is_kept(
     shows(browser, "#health dt", "Lag")
     assert not browser.find_element(By.CSS_SELECTOR, "#kept").is_displayed()
     last = CheckpointSummary(12, time.time() - 30, 120.0, 14.0, 4096, 2)
-    kept.tasks_state = StateStatus(
-        3, Phase.RUNNING, "task 2: it was restarted", 11, under=13, under_ms=1500, waits_for=(2,), last=last,
+    kept.tasks_state = CheckpointStatus(
+        3, GenerationPhase.RUNNING, "task 2: it was restarted", 11, under=13, under_ms=1500, waits_for=(2,), last=last,
         restores=1, phase_ms=60_000,
     )  # fmt: skip
     browser.get(rest.url + "/#/topology/local/ada/default/Exact")
     text = taken(browser, "#kept", "3, running")[0]
     for part in ("12", "120 ms", "14.0 ms", "4.0 KiB", "the last after task 2", "Checkpoint 13 is under way for 1.5 s"):
         assert part in text
-    kept.tasks_state = StateStatus(9, Phase.FAILED, "task 2: ValueError: 5", 12, last=last)
+    kept.tasks_state = CheckpointStatus(9, GenerationPhase.FAILED, "task 2: ValueError: 5", 12, last=last)
     shows(browser, "#trouble", "generation 9 has failed: task 2: ValueError: 5; mend the cause")
     shows(browser, "h1", "failing")
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
-from heron_cli.main import make_app
+from heron_cli.application import make_app
 from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
 
@@ -163,7 +163,7 @@ class ComposeCluster:
         opened = (
             "import json, os\n"
             "from heron_runtime.state import open_store, paths\n"
-            "from heron_runtime.wire import codec\n"
+            "from heron_runtime.wire import message_codecs\n"
             "store = open_store(os.environ['HERONRY_STATE'], credential_file='/srv/heronry/store-credential')\n"
             "store.open()\n"
         )

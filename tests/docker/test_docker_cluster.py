@@ -370,7 +370,7 @@ def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
     read = ("exec", "-T", "--user", "heronry", "api", "sh", "-c")
     logs = cluster.compose(*read, f"cd {found[0]} && ls && cat heron_container-1.log")
     assert {"heron_container-0.log", "topology_master-0.log", "stream_manager-1.log"} <= set(logs.split())
-    assert "the topology was killed" in logs or "asked to, by signal" in logs, "up to the very end"
+    assert "the topology was killed" in logs or "received a signal" in logs, "up to the very end"
     assert cluster.containers("words") == {}
     assert "words" not in docker("volume", "ls", "--quiet", "--filter", f"label=org.heronry.cluster={cluster.project}")
     cluster.submit(SMALL, "Small", "words", {})  # the same name, at once

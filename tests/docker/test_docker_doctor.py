@@ -51,7 +51,8 @@ def test_an_engine_that_is_no_manager_of_a_swarm(tmp_path: Path) -> None:
         pytest.skip("this engine is in a swarm")
     code, found = doctor("swarm", tmp_path, HERONRY_SWARM_STORAGE=str(tmp_path / "nothing"))
     assert code == 1
-    assert found["Docker Swarm"] == ("bad", "there is none docker swarm init --advertise-addr ADDRESS.")
+    cure = "Run docker swarm init --advertise-addr ADDRESS."
+    assert found["Docker Swarm"] == ("bad", f"this engine is not in a swarm {cure}")
     assert "No such file" in found["shared storage"][1]
 
 

@@ -136,8 +136,8 @@ class Run:
     def master(self) -> dict[str, Any]:
         """Who leads, by the state store."""
         code = (
-            f"m = codec.MASTER_LOCATION.decode(store.get(paths.master({self.name!r})).data)\n"
-            f"e = codec.MASTER_EPOCH.decode(store.get(paths.epoch({self.name!r})).data)\n"
+            f"m = message_codecs.MASTER_LOCATION.decode(store.get(paths.master({self.name!r})).data)\n"
+            f"e = message_codecs.MASTER_EPOCH.decode(store.get(paths.epoch({self.name!r})).data)\n"
             "print(json.dumps({'host': m.host, 'pid': m.pid, 'epoch': m.epoch, 'highest': e.epoch}))\n"
         )
         found: dict[str, Any] = self.cluster.in_api(code)

@@ -76,7 +76,7 @@ def test_who_fills_a_volume_is_ended_and_named_and_begins_again_when_there_is_ro
 
     order(filling, "removed")
     wait_for_cluster(
-        lambda: "in files that it removed" in str(filling.status(NAME)["processes"]), "removed files count, too", 60
+        lambda: "in removed files" in str(filling.status(NAME)["processes"]), "removed files count, too", 60
     )
     runs(filling)
 

@@ -25,7 +25,7 @@ import psutil
 from fault_ledger import all_acked, written_bytes
 from typer.testing import CliRunner
 
-from heron_cli.main import make_app
+from heron_cli.application import make_app
 from heron_runtime.launch import Launch
 from heron_runtime.model.records import MasterEpoch, MasterLocation
 from heron_runtime.state import open_address, paths

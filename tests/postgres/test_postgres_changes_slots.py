@@ -18,7 +18,7 @@ import pytest
 from connect_parts import Place
 from postgres_server import PostgresServer, program_of
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import SplitPositions
 from heronry.api.config import Config
 from heronry.connect.pgoutput import lsn_of
 from heronry.connect.polling import rows_of
@@ -204,7 +204,7 @@ class Source:
     def __init__(self, server: PostgresServer, mode: str, **more: Any) -> None:
         self.spout = PostgresChanges()
         self.recorder = Recorder.attach(self.spout)
-        self.spout.keyed = Positions(1, (1,), self.spout.splits)
+        self.spout.keyed = SplitPositions(1, (1,), self.spout.splits)
         config = server.config(**{"slot": SLOT, "publication": story.PUBLICATION, "poll.secs": 0.000_001, **more})
         self.spout.initialize({**config, Config.TOPOLOGY_RELIABILITY_MODE: mode}, Place("c", 1, (1,), c=("id",)))
 

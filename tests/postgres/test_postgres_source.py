@@ -9,7 +9,7 @@ import pytest
 from connect_parts import Place
 from postgres_server import PostgresServer
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import SplitPositions
 from heronry.connect.postgres_source import SqlRows
 from heronry.connect.settings import BadConfig, ConnectError
 from heronry.testing import Recorder
@@ -41,7 +41,7 @@ class Reader:
     ) -> None:  # fmt: skip
         self.spout = SqlRows()
         self._recorder = Recorder.attach(self.spout)
-        self.spout.keyed = Positions(task, tasks, self.spout.splits)
+        self.spout.keyed = SplitPositions(task, tasks, self.spout.splits)
         self.spout.keyed.load(positions)
         config = server.config(**{"table": table, "column": "id", "poll.secs": 0.001, "rows": 7, **more})
         self.spout.initialize(config, Place("rows", task, tasks, rows=fields))

@@ -126,7 +126,7 @@ def test_what_is_declared_wrongly_is_said_when_the_program_is_built(given: dict[
     right: dict[str, Any] = {"url": "redis://localhost", "streams": "s", "fields": ["id"]}
     builder = Builder("p")
     with pytest.raises(TopologyError, match=re.escape(said)) as raised:
-        builder.source(redis_stream(**{**right, **given})).sink(collect())._builder.build()
+        builder.source(redis_stream(**{**right, **given})).sink(collect())._draft.to_program()
     assert "secret@" not in str(raised.value)
 
 
@@ -134,7 +134,7 @@ def test_no_error_shows_an_address_before_it_was_looked_at() -> None:
     table = redis_stream("redis://heron:secret@localhost", "s", ["id"])
     builder = Builder("p")
     with pytest.raises(TopologyError, match="its table is in a server") as raised:
-        builder.source([1]).lookup(table, on=str).sink(collect())._builder.build()
+        builder.source([1]).lookup(table, on=str).sink(collect())._draft.to_program()
     assert "secret" not in f"{raised.value} {table!r}"
 
 

@@ -12,7 +12,7 @@ from api_process import TOPOLOGIES, ApiProcess, api_server
 from package_contract import CONTRACT, Kept
 from sftp_server import SftpServer
 
-from heron_apiserver.shell.package_store import PackageStore, PackageStoreTrouble, RemoteStore, place_from
+from heron_apiserver.package_store import PackageStore, PackageStoreError, RemotePackageStore, load_package_location
 from heron_control.packaging.shipping import pack_package
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.wire import message_codecs
@@ -23,27 +23,29 @@ FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod
 
 @pytest.mark.parametrize("law", CONTRACT, ids=lambda law: law.__name__)
 def test_the_contract(server: SftpServer, tmp_path: Path, law: Callable[[Kept], None]) -> None:
-    place = place_from(server.url, str(server.options))
+    place = load_package_location(server.url, str(server.options))
     folder = server.kept / law.__name__
     folder.mkdir()
 
     def make(name: str) -> PackageStore:
-        return RemoteStore(place, law.__name__, tmp_path / name)
+        return RemotePackageStore(place, law.__name__, tmp_path / name)
 
     law(Kept(make("home"), lambda: make("other"), folder, tmp_path))
 
 
 def test_a_host_with_another_key_is_not_believed(server: SftpServer, tmp_path: Path) -> None:
-    place = place_from(server.url, str(server.options_with("stranger")))
-    with pytest.raises(PackageStoreTrouble, match=r"127\.0\.0\.1:\d+/.* failed: .*[Hh]ost key"):
-        RemoteStore(place, "stranger", tmp_path / "copies").has("a" * 64)
+    place = load_package_location(server.url, str(server.options_with("stranger")))
+    with pytest.raises(PackageStoreError, match=r"127\.0\.0\.1:\d+/.* failed: .*[Hh]ost key"):
+        RemotePackageStore(place, "stranger", tmp_path / "copies").has("a" * 64)
 
 
 def test_a_server_that_hangs_is_given_up(server: SftpServer, tmp_path: Path) -> None:
-    store = RemoteStore(place_from(server.url, str(server.options)), "hangs", tmp_path / "copies", look_seconds=2.0)
+    store = RemotePackageStore(
+        load_package_location(server.url, str(server.options)), "hangs", tmp_path / "copies", look_seconds=2.0
+    )
     server.hang()
     try:
-        with pytest.raises(PackageStoreTrouble, match="does not answer within 2 s"):
+        with pytest.raises(PackageStoreError, match="does not answer within 2 s"):
             store.has("a" * 64)
     finally:
         server.go_on()

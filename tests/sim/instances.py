@@ -14,10 +14,10 @@ import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor, RunResult
+from heron_instance.core.flow_control import UploadQueue
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import Outgoing
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.task import ExecutorSetup
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.dataflow import UNKNOWN_WEIGHT
 from heron_runtime.model.ids import PROTOCOL_VERSION
@@ -95,14 +95,14 @@ class SimInstance(SimProcess):
         self._busy_until_ms = 0.0
         self._wake_ms: float | None = None
         self._end: End | None = None
-        self._outgoing = Outgoing()
+        self._outgoing = UploadQueue()
         self._writing = False
         self._sent_bytes = self._sent_seen = 0
         self._received_bytes = self._received_before = 0
         self._credit_total, self._tuple_weight, self._taken_weight = 0, UNKNOWN_WEIGHT, 0
         self.lost = 0  # as the gateway counts it, over all connections
         self.links: list[tuple[Pipe, int]] = []  # of this life: the data pipe, and what was counted as lost before it
-        self._granted = self._told_weight = NO_CREDIT_YET
+        self._granted = self._reported_weight = NO_CREDIT_YET
         self.heaviest_told = 0
         self._expected = 1
         self._leaving = False
@@ -140,7 +140,7 @@ class SimInstance(SimProcess):
         self._end = None
         self.lost += sum(self._outgoing.end_stream().values())
         self._writing = False
-        self._granted = self._told_weight = NO_CREDIT_YET
+        self._granted = self._reported_weight = NO_CREDIT_YET
         self.stream_manager = None
         self.later(RECONNECT_MS[0], lambda: self._connect(RECONNECT_MS[0]))
 
@@ -202,9 +202,9 @@ class SimInstance(SimProcess):
     def _offer(self) -> None:
         limit = max(0, self._credit_total - self._received_before)
         taken = max(0, self._taken_weight - self._received_before)
-        news = limit > self._granted or self._tuple_weight != self._told_weight
+        news = limit > self._granted or self._tuple_weight != self._reported_weight
         if self._end is not None and self._granted != NO_CREDIT_YET and news:
-            self._granted, self._told_weight = limit, self._tuple_weight
+            self._granted, self._reported_weight = limit, self._tuple_weight
             self._end.control.send(Credit(limit, self._tuple_weight, taken))
 
     def _report(self) -> None:
@@ -253,7 +253,7 @@ class SimInstance(SimProcess):
             return
         rng = np.random.Generator(np.random.PCG64(self.world.rng.getrandbits(64)))
         self.component = self.make_component(self)
-        setup = Setup(
+        setup = ExecutorSetup(
             self.component, plan, self.task, self.incarnation, rng, NoTelemetry(), self.clock,
             lambda: self.clock_ms / 1000, settings=self.cluster.settings,
         )  # fmt: skip

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from heron_container.core.liveness import Judgement, Liveness
-from heron_container.core.processes import ProcessSpec
-from heron_container.core.supervisor import Effect, FindReplacement, Kill, Start, Supervisor, Terminate
+from heron_container.core.supervisor import Effect, FindReplacement, Kill, ProcessSpec, Start, Supervisor, Terminate
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.wire.container import ProcessState
 
@@ -103,7 +102,7 @@ class SimContainer:
         def told() -> None:
             if replaced:
                 self._not_before[slot] = self.clock() + POLICY.max_ms
-            self.act(self.supervisor.ended(self.clock(), slot, reason, replaced))
+            self.act(self.supervisor.on_exit(self.clock(), slot, reason, replaced))
 
         self._hear(told)
 
@@ -177,7 +176,7 @@ class SimContainer:
         self.ordered.discard(slot)
         life = self.living[slot] = Life(next(self.place.pids), self.place.mode(slot), world.now_ms, world.now_ms)
         self.liveness.watch(slot)
-        self.act(self.supervisor.born(self.clock(), slot, life.pid))
+        self.act(self.supervisor.on_started(self.clock(), slot, life.pid))
         if life.mode == "crashes":
             self._end(slot, life.pid, world.between(1, 50))
 
@@ -208,8 +207,8 @@ class SimContainer:
             return
         passed, self._last_tick_ms = self.clock() - self._last_tick_ms, self.clock()
         for slot, life in self.living.items():
-            self.supervisor.phase(self.clock(), slot, life.mode == "well" and life.beats > 1)
-        cpu = {slot: self.living[slot].cpu for slot in self.liveness.wants_cpu() if slot in self.living}
+            self.supervisor.set_phase(self.clock(), slot, life.mode == "well" and life.beats > 1)
+        cpu = {slot: self.living[slot].cpu for slot in self.liveness.silent_slots() if slot in self.living}
         for silence in self.liveness.tick(passed, {slot: life.beats for slot, life in self.living.items()}, cpu):
             if silence.judgement is not Judgement.SUSPECT:
                 self._condemned(silence.slot, silence.judgement)

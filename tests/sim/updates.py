@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from heron_runtime.model.dataflow import FailKind
-from heron_runtime.model.plan import ContainerPlan, PackingPlan, PhysicalPlan, Standstill
+from heron_runtime.model.plan import ContainerPlan, PackingPlan, PhysicalPlan, UpdatePhase
 from heron_runtime.state import topologies
 from heron_runtime.state.memory import MemoryStore
 
@@ -40,7 +40,7 @@ class UpdatedCluster(Cluster):
         super().__init__(world, program, masters)
         self.packing = program.packing
         self.undrained: list[str] = []
-        self.steps: list[Standstill] = []  # of the plans that were stored
+        self.steps: list[UpdatePhase] = []  # of the plans that were stored
         self._homes = {(task, one.host): one for task, one in self.instances.items()}
         for (_, container), one in self._homes.items():
             one.life = 1_000 * container  # lives of a task are never the same in two containers
@@ -84,7 +84,7 @@ class UpdatedCluster(Cluster):
         plan = leader.core.plan if leader is not None else None
         if plan is None or plan.packing != self.packing:
             found.append("the new plan has not been made")
-        elif plan.standstill is not Standstill.NONE:
+        elif plan.standstill is not UpdatePhase.NONE:
             found.append(f"the plan is {plan.standstill}")
         return found
 

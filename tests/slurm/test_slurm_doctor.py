@@ -43,7 +43,7 @@ def test_the_doctor_sees_nodes_queue_and_controller(servers: SlurmServers, tmp_p
         servers.start_node(first)
         servers.wait_for("both nodes are idle", lambda: all_idle(servers))
     (tmp_path / "config.yaml").write_text("slurm: {heron.slurm.partition: gpu}\n")
-    assert "there is no partition gpu, but test" in doctor(servers, tmp_path, 1)["nodes"][1]
+    assert "unknown partition gpu; known: test" in doctor(servers, tmp_path, 1)["nodes"][1]
     servers.kill_controller()
     try:
         found = doctor(servers, tmp_path, 1)

@@ -23,7 +23,7 @@ from heron_runtime.model.history import (
     METRICS,
     RAW,
     ROLLED,
-    Row,
+    MetricRow,
     bucket,
     compacted_name,
     date_of,
@@ -38,14 +38,14 @@ START = bucket(1_764_028_800_000, "1d")
 PLACES = ("local/me/default/words/words-1", "local/me/a b%20c/lines/lines-2")
 
 
-def generated(seed: int, count: int) -> list[Row]:
+def generated(seed: int, count: int) -> list[MetricRow]:
     """Rows of three kinds over two days."""
     chance = random.Random(seed)
     rows = []
     for _ in range(count):
         start = START + chance.randrange(0, 2 * DAY_MS, LEVEL_MS[RAW])
         kind = chance.choice(["counter", "gauge", "latency"])
-        row = Row(start, chance.randint(0, 1), "word", f"word_{chance.randint(0, 2)}", f"__{kind}", kind, 1.0)
+        row = MetricRow(start, chance.randint(0, 1), "word", f"word_{chance.randint(0, 2)}", f"__{kind}", kind, 1.0)
         if kind == "latency":
             row.bins = dict(Sketch.of(chance.lognormvariate(2, 1) for _ in range(chance.randint(1, 9))).bins)
             row.count = sum(row.bins.values())
@@ -58,7 +58,7 @@ def generated(seed: int, count: int) -> list[Row]:
     return rows
 
 
-def written(root: Path, place: str, rows: list[Row], number: int) -> None:
+def written(root: Path, place: str, rows: list[MetricRow], number: int) -> None:
     """A file for each day of the rows."""
     for date in {date_of(row.start_ms) for row in rows}:
         folder = root / place / METRICS / RAW / day_folder(date)
@@ -67,20 +67,20 @@ def written(root: Path, place: str, rows: list[Row], number: int) -> None:
         pq.write_table(table, folder / file_name(1, number), store_schema=False)
 
 
-def read(root: Path, place: str, level: str) -> list[Row]:
+def read(root: Path, place: str, level: str) -> list[MetricRow]:
     folder = root / place / METRICS / level
     found = []
     for row in (r for d in dates(folder) for file in files(folder, d) for r in pq.ParquetFile(file).read().to_pylist()):
         bins = dict(zip(row.pop("bins"), row.pop("counts"), strict=True))
-        found.append(Row(**row, bins=bins))
+        found.append(MetricRow(**row, bins=bins))
     return sorted(found, key=lambda row: row.key)
 
 
-def copies(rows: list[Row]) -> list[Row]:
+def copies(rows: list[MetricRow]) -> list[MetricRow]:
     return [dataclasses.replace(row, bins=dict(row.bins)) for row in rows]
 
 
-def same(found: list[Row], truth: list[Row]) -> bool:
+def same(found: list[MetricRow], truth: list[MetricRow]) -> bool:
     """Counters and bins to the last bit; the sum of a gauge is one of floats."""
     as_gauge = [dataclasses.replace(row, sum=pytest.approx(row.sum)) if row.kind == "gauge" else row for row in truth]
     return found == as_gauge
@@ -144,7 +144,7 @@ def test_a_run_that_dies_between_levels_is_finished_by_the_next(
 
 def test_what_is_too_old_goes_and_what_has_just_begun_stays(tmp_path: Path) -> None:
     for place, start in ((PLACES[0], START), (PLACES[1], START + 100 * DAY_MS)):
-        written(tmp_path, place, [Row(start, 1, "word", "a", "m", "counter", 1.0, 1.0)], 1)
+        written(tmp_path, place, [MetricRow(start, 1, "word", "a", "m", "counter", 1.0, 1.0)], 1)
     (tmp_path / "local/me/default/new/new-1").mkdir(parents=True)
     assert history.retain(tmp_path, START + 100 * DAY_MS, history.KEEP_DAYS) == 1
     assert not (tmp_path / PLACES[0]).exists()
@@ -179,7 +179,7 @@ def test_files_of_days_that_are_over_become_one_and_rows_stay(spark: SparkSessio
 
 def test_a_file_that_goes_while_it_is_joined_leaves_all_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     for number in (1, 2):
-        written(tmp_path, PLACES[0], [Row(START, 1, "word", "a", "m", "counter", 1.0, 1.0)], number)
+        written(tmp_path, PLACES[0], [MetricRow(START, 1, "word", "a", "m", "counter", 1.0, 1.0)], number)
     joins = compaction.found(tmp_path, date_of(START + DAY_MS))
     raw = tmp_path / PLACES[0] / METRICS / RAW
     files(raw, date_of(START))[0].unlink()

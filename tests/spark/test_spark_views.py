@@ -187,6 +187,6 @@ def corrected_by_the_next_batch(home: Path, out: Path) -> None:
     part = state["batches"][0]["backfill"]
     assert (part["version"], part["to"]) == (1, state["batches"][0]["to"])
     assert state["batches"][1]["backfill"] is None
-    assert "anew, the rest of version 1" in heron(home, "pipeline", "status", "sums")
+    assert "the rest from version 1" in heron(home, "pipeline", "status", "sums")
     (listed,) = json.loads(heron(home, "pipeline", "views", "-o", "json"))
     assert listed["view"] == "sums"

@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from heron_cli.main import make_app
+from heron_cli.application import make_app
 
 
 def query_json(*arguments: str, environment: Mapping[str, str]) -> Any:

@@ -17,7 +17,7 @@ PRODUCT = (
     "metrics_manager", "heron_container", "heron_scheduler", "heron_tracker", "heron_apiserver", "data_pipeline",
 )  # fmt: skip
 #: What stands here as ``module:name`` is called by that name.
-TABLES = (ROOT / "heron_runtime/extensions.py", ROOT / "heron_cli/main.py", ROOT / "pyproject.toml")
+TABLES = (ROOT / "heron_runtime/extensions.py", ROOT / "heron_cli/application.py", ROOT / "pyproject.toml")
 #: Users call what these hold; every name of them is documented API.
 FOR_USERS = ("heronry/api/", "heronry/testing/", "heron_runtime/model/settings.py")
 #: Cores of checkpoints and rescaling, held by laws; the shells that call them come next (docs/roadmap.md).
@@ -46,6 +46,7 @@ CALLED = {
     "state_rows": "the page: a field of streaming runs",
     "ui": "the page: a field of streaming runs",
     "expires_at": "pydantic: a field of answers about tokens",
+    "format_commands": "click: the list of commands in a help",
     "EXPLAIN": "typer: what `heron config` does if it does nothing else",
     "blocking": "threading: how a lock is taken",
     "heartbeat_age_seconds": "on the wire: the master says it to whoever asks",

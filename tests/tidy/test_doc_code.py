@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from heron_cli.main import make_app
+from heron_cli.application import make_app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -108,7 +108,7 @@ def test_another_home_is_no_standby_of_this_cluster(pair: Pair, tmp_path: Path) 
     command = [sys.executable, "-m", "heron_apiserver", *given, pair.state_url]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 6
-    assert "works in another home" in done.stderr
+    assert "uses another home" in done.stderr
     command[command.index("--home") + 1] = str(pair.home)
     command.remove("--elect")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)

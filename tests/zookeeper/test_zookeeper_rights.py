@@ -18,7 +18,7 @@ from test_topologies import parts
 from zookeeper_servers import Ensemble
 from zookeeper_world import ZookeeperWorld
 
-from heron_container.shell.store_loop import StoreLoop
+from heron_container.shell.store_watch import StoreWatch
 from heron_control.schedulers.topology_folder import draw_store_credential, store_credential_in
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PhysicalPlan, PlanVersion
@@ -26,8 +26,8 @@ from heron_runtime.model.records import ContainerLocation, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import StoreCredential, read_credential
-from heron_runtime.state.remembering import RememberingStore
 from heron_runtime.state.store import Check, CheckOwner, Create, Delete, NoNode, Set, StoreError, StoreForbidden
+from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until
@@ -297,16 +297,16 @@ def test_what_crashed_kills_left_is_found_and_what_lives_is_spared(
     assert topologies.read_topology(control, "b").execution.state is TopologyState.RUNNING
 
 
-def asks_nothing(loop: StoreLoop) -> bool:
-    """Look, and say whether the servers were asked; the watches of its own writes may still be under way."""
+def asks_nothing(loop: StoreWatch) -> bool:
+    """Observe, and say whether the servers were asked; the watches of its own writes may still be under way."""
     asked: list[object] = []
-    assert isinstance(loop._store, RememberingStore)
+    assert isinstance(loop._store, CachedStore)
     assert isinstance(loop._store._store, ZookeeperStore)
     link = loop._store._store._link
     with pytest.MonkeyPatch.context() as patch:
         ask = link.ask
         patch.setattr(link, "ask", lambda *given, **options: asked.append(given) or ask(*given, **options))
-        loop._look()
+        loop._observe()
     return not asked
 
 
@@ -321,15 +321,15 @@ async def test_a_container_looks_at_no_more_than_it_may(
     launch = Launch("local", "me", "default", "a", "a-1", server.url(world.root), str(tmp_path), str(tmp_path),
                     settings={"heron.scheduler": scheduler},
                     store_credential=str(tmp_path / "store-credential"))  # fmt: skip
-    loop = StoreLoop(launch, 0, ContainerLocation("a-1", 0, "h", 1, 1, 1))
+    loop = StoreWatch(launch, 0, ContainerLocation("a-1", 0, "h", 1, 1, 1))
     try:
-        look = loop._look()
+        look = loop._observe()
         assert not look.killed
         assert look.plans is not None
         assert look.holder is not None
         assert look.scheduler is (scheduler != "local"), "a local one that is gone is looked after"
         wait_until(lambda: asks_nothing(loop), "a look while nothing happens asks nothing")
         topologies.kill(control, "a")
-        wait_until(lambda: loop._look().killed, "the container hears of the kill")
+        wait_until(lambda: loop._observe().killed, "the container hears of the kill")
     finally:
         await loop.close()

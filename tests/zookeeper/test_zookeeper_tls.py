@@ -19,8 +19,7 @@ from heron_runtime.state import open_store
 from heron_runtime.state.credential import StoreCredential, read_credential
 from heron_runtime.state.store import Create, Node, SessionState, Set, StoreError, StoreUnavailable
 from heron_runtime.state.zookeeper import ZookeeperStore
-from heron_runtime.state.zookeeper_client import Handler
-from heron_runtime.state.zookeeper_tls import client_context
+from heron_runtime.state.zookeeper_connection import Handler, client_context
 from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,7 @@ from kazoo.client import KazooClient
 from heron_runtime.state.credential import StoreCredential
 from heron_runtime.state.store import StateStore
 from heron_runtime.state.zookeeper import ZookeeperStore
-from heron_runtime.state.zookeeper_plan import MAX_VALUE_BYTES
+from heron_runtime.state.zookeeper_transactions import MAX_VALUE_BYTES
 
 
 class ZookeeperWorld:

@@ -17,7 +17,7 @@ checks the node with the generation, the newest number and the last complete che
 that begins a generation: the first of the two refuses the other. A new master cancels everything begun before it.
 
 The log and the history get an event when a number is given out and when it ends, and when a generation begins, runs or
-fails. ``heron_runtime.telemetry.happenings`` bounds how many of them are sent.
+fails. ``heron_runtime.telemetry.recorder`` bounds how many of them are sent.
 
 Old files. The newest complete checkpoints stay, and all that is newer than the last complete one in the generation that
 runs. A part is removed when a removed manifest names it and no remaining one does. A part that no manifest names
@@ -33,15 +33,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from heron_runtime.model.checkpoints import (
+    CheckpointCommand,
     CheckpointRecord,
-    CheckpointWish,
     Manifest,
-    Part,
+    StatePart,
     TaskReport,
     next_manifest,
 )
 from heron_runtime.model.history import CHECKPOINT, RESTORE
-from heron_runtime.model.plan import NO_CHECKPOINT, Generation, Phase, PlanVersion
+from heron_runtime.model.plan import NO_CHECKPOINT, Generation, GenerationPhase, PlanVersion
 from heron_runtime.wire.master import CheckpointSummary
 from topology_master.core.events import EmitEvent, LogNote, WriteManifest, WriteResult
 
@@ -80,7 +80,7 @@ class RunningCheckpoint:
     began_ms: float
     hold: bool  # stay quiet when it is complete
     aligned: set[int] = field(default_factory=set)
-    stored: dict[int, Part] = field(default_factory=dict)
+    stored: dict[int, StatePart] = field(default_factory=dict)
     last_aligned: int = 0
     resumed: bool = False
     quiet_ms: float = 0.0  # from its beginning until all tasks had aligned
@@ -130,11 +130,13 @@ class CheckpointCoordinator:
             self._least_timeout_ms = self._timeout_ms = timeout_ms
 
     @property
-    def wish(self) -> CheckpointWish:
+    def wish(self) -> CheckpointCommand:
         """Return the checkpoint command to send with heartbeat replies."""
         under = self._under
         number, turn = (under.number, under.turn) if under and not under.resumed else (NO_CHECKPOINT, 0)
-        return CheckpointWish(self.record.generation, number, turn, self._over, self.record.complete, self._timeout_ms)
+        return CheckpointCommand(
+            self.record.generation, number, turn, self._over, self.record.complete, self._timeout_ms
+        )
 
     @property
     def all_quiet(self) -> bool:
@@ -334,7 +336,7 @@ class CheckpointCoordinator:
             self._notes.append(LogNote(f"checkpoint {under.number} is cancelled: {why}", "__checkpoints_cancelled"))
             self._happened.append(failed_event(under.number, why, self._now_ms - under.began_ms))
 
-    def _all(self, tasks: set[int] | dict[int, Part]) -> bool:
+    def _all(self, tasks: set[int] | dict[int, StatePart]) -> bool:
         return self._participants is not None and len(tasks) == len(self._participants.incarnations)
 
     def check(self) -> None:
@@ -362,7 +364,7 @@ def generation_events(generation: Generation, before: Generation | None) -> list
         if before.phase is generation.phase:
             return []
         what, text = "runs", f"generation {number} runs, with {len(generation.members)} processes"
-    elif generation.phase is Phase.FAILED:
+    elif generation.phase is GenerationPhase.FAILED:
         what, text = "failed", f"generation {number}: the topology has FAILED: {cause}; {FAILED_HINT}"
     else:
         what, text, metric = "begun", f"generation {number}: restoring from {start}: {cause}", "__restores"

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from heron_runtime.model.checkpoints import NO_WISH, CheckpointRecord, CheckpointWish, Manifest
+from heron_runtime.model.checkpoints import NO_WISH, CheckpointCommand, CheckpointRecord, Manifest
 from heron_runtime.model.plan import NO_CHECKPOINT, PackingPlan, PhysicalPlan
 from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heron_runtime.wire.master import NOBODY, Heartbeat, Holder, MasterStatus, Register
+from heron_runtime.wire.master import NOBODY, Bottleneck, Heartbeat, MasterStatus, Register
 
 
 class Session(Enum):
@@ -268,8 +268,8 @@ class SendHeartbeatReply:
 
     link: int
     epoch: int
-    holder: Holder = NOBODY
-    wish: CheckpointWish = NO_WISH
+    holder: Bottleneck = NOBODY
+    wish: CheckpointCommand = NO_WISH
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from heron_runtime.model.plan import PlanVersion, StreamManagerInfo
 from heron_runtime.wire.master import (
     NO_FLOW,
     NOBODY,
-    Flow,
+    Bottleneck,
+    FlowStatus,
     Heartbeat,
-    Holder,
     InstanceInfo,
     Register,
     StreamManagerStatus,
@@ -48,7 +48,7 @@ class RegisteredStreamManager:
     causes: tuple[Cause, ...] = ()
     spouts_paused: bool = False
     instances: tuple[InstanceInfo, ...] = ()
-    flow: Flow = NO_FLOW
+    flow: FlowStatus = NO_FLOW
 
 
 class Membership:
@@ -109,7 +109,7 @@ class Membership:
             member.flow = message.flow
         return member
 
-    def holder(self) -> Holder:
+    def holder(self) -> Bottleneck:
         """Return the bottleneck task that the stream managers report."""
         return max((m.flow.holder for m in self._members.values()), key=lambda h: h.seconds, default=NOBODY)
 

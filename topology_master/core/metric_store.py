@@ -35,7 +35,7 @@ from heron_runtime.model.ids import holds_master
 from heron_runtime.model.metrics import SPOUT_LAG
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.sketch import EMPTY_SKETCH, Sketch
-from heron_runtime.telemetry.totals import EARLIER, ProcessTotals
+from heron_runtime.telemetry.totals import FOLDED_INCARNATION, ProcessTotals
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.master import (
     ExceptionsReply,
@@ -222,7 +222,7 @@ class MetricStore:
         before = next((entry.sketches for entry in known if entry.incarnation == report.incarnation), {})
         check_sketches(report.sketches, before)  # before anything of it is taken
         process.reported = now
-        if report.incarnation == EARLIER:
+        if report.incarnation == FOLDED_INCARNATION:
             history = self._is_first or bool(known)
         else:
             first = all(entry.incarnation != report.incarnation for entry in known)
@@ -349,7 +349,7 @@ class MetricStore:
         self._exception_floor = everything[MAX_EXCEPTIONS - 1][0]
         for process, entry in entries:
             trimmed = self._without_old_exceptions(entry)
-            if entry.incarnation == EARLIER:
+            if entry.incarnation == FOLDED_INCARNATION:
                 process.totals.earlier = trimmed
             else:
                 process.totals.recent[entry.incarnation] = trimmed

@@ -9,7 +9,7 @@ An update that removes, moves or restarts tasks first processes what is under wa
        └── taken back ──┘ └─────────────────────────────────────────┴──────────────────┘
 
 Theory of operation. Each step is a plan with its own version. While a plan drains, spouts emit nothing, and each task
-reports when it has the barriers of all its senders and is silent (``heron_instance/core/standstill.py``). Nothing is
+reports when it has the barriers of all its senders and is silent (``heron_instance.core.state.barriers``). Nothing is
 then under way, and the master stores the new plan. It settles until every stream manager, and every task that was
 silent, follows it, so that no tuple goes to the former place of a task. The third plan lets all tasks resume.
 
@@ -29,15 +29,15 @@ from heron_runtime.model.plan import (
     Generation,
     KeyGroupTable,
     PackingPlan,
+    ParticipantKind,
     PhysicalPlan,
-    PlaceKind,
     PlanVersion,
-    Standstill,
     StreamManagerInfo,
+    UpdatePhase,
 )
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import KEYED, TopologyDefinition, TopologyState
-from heron_runtime.wire.master import PlaceReport
+from heron_runtime.wire.master import ParticipantReport
 from topology_master.core.membership import MAX_STEP_MS, Membership
 
 
@@ -100,14 +100,14 @@ def removes_tasks(before: PhysicalPlan, plan: PhysicalPlan) -> bool:
 
 
 def replace_state(
-    plan: PhysicalPlan, state: TopologyState, epoch: int, standstill: Standstill = Standstill.NONE
+    plan: PhysicalPlan, state: TopologyState, epoch: int, standstill: UpdatePhase = UpdatePhase.NONE
 ) -> PhysicalPlan:
     """Return the plan with another state or standstill and the next version, or itself if it has them."""
     if (plan.state, plan.standstill) == (state, standstill):
         return plan
     version = PlanVersion(epoch, plan.version.number + 1)
     undrained = plan.undrained
-    if plan.standstill is Standstill.SETTLING and standstill is Standstill.NONE:
+    if plan.standstill is UpdatePhase.SETTLING and standstill is UpdatePhase.NONE:
         undrained = "a stream manager left before all had the new plan"
     return replace(plan, version=version, state=state, standstill=standstill, undrained=undrained)
 
@@ -126,7 +126,7 @@ def replace_generation(
 
 def describe_plan(plan: PhysicalPlan, links: int) -> str:
     """Return the log line for a plan that is sent on so many links."""
-    step = f", {plan.standstill}" if plan.standstill is not Standstill.NONE else ""
+    step = f", {plan.standstill}" if plan.standstill is not UpdatePhase.NONE else ""
     undrained = f"; what was on its way was not waited for: {plan.undrained}" if plan.undrained else ""
     return f"physical plan {plan.version}, {plan.state}{step}, to {links} links{undrained}"
 
@@ -183,9 +183,11 @@ class UpdateSequencer:
         self._clock_ms += 0 if self._now_ms is None else min(now_ms - self._now_ms, MAX_STEP_MS)
         self._now_ms = now_ms
 
-    def heard(self, container: int, reports: Iterable[PlaceReport]) -> None:
+    def heard(self, container: int, reports: Iterable[ParticipantReport]) -> None:
         """Record the task reports of a container's stream manager."""
-        self._reports[container] = {r.place.number: r.report.aligned for r in reports if r.place.kind is PlaceKind.TASK}
+        self._reports[container] = {
+            r.place.number: r.report.aligned for r in reports if r.place.kind is ParticipantKind.TASK
+        }
 
     def next_plan(self, before: PhysicalPlan, plan: PhysicalPlan, epoch: int) -> PhysicalPlan:
         """Return the next step from the stored plan to the wanted one, or ``before`` while a step lasts."""
@@ -195,15 +197,15 @@ class UpdateSequencer:
         over = self._clock_ms - self._since_ms >= 1000 * secs
         standstill = before.standstill
         if not removes_tasks(before, plan):
-            alike = replace(before, version=plan.version, standstill=Standstill.NONE) == plan
-            if standstill is not Standstill.SETTLING or not alike or self._settled(before):
+            alike = replace(before, version=plan.version, standstill=UpdatePhase.NONE) == plan
+            if standstill is not UpdatePhase.SETTLING or not alike or self._settled(before):
                 return plan
             return replace(plan, undrained=NOT_SETTLED.format(secs)) if over else before
-        if standstill is not Standstill.DRAINING:
-            return replace_state(before, plan.state, epoch, Standstill.DRAINING) if secs else plan
+        if standstill is not UpdatePhase.DRAINING:
+            return replace_state(before, plan.state, epoch, UpdatePhase.DRAINING) if secs else plan
         busy = self._busy(before)
         if not busy:
-            return replace(plan, standstill=Standstill.SETTLING)
+            return replace(plan, standstill=UpdatePhase.SETTLING)
         if self._stream_managers_changed(before):
             return replace(plan, undrained="a stream manager restarted in the meantime")
         if over:

@@ -33,20 +33,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heron_runtime.model.backoff import BackoffPolicy
-from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, Manifest, TaskReport, shape_of
+from heron_runtime.model.checkpoints import CheckpointCommand, CheckpointRecord, Manifest, TaskReport, shape_of
 from heron_runtime.model.plan import (
     NO_CHECKPOINT,
     Generation,
-    Member,
-    Phase,
+    GenerationMember,
+    GenerationPhase,
+    ParticipantId,
+    ParticipantKind,
     PhysicalPlan,
-    Place,
-    PlaceKind,
     stream_manager_of,
-    task_place,
+    task_participant,
 )
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.wire.master import CheckpointSummary, PlaceReport, StateStatus
+from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary, ParticipantReport
 from topology_master.core.checkpoints import (
     CheckpointCoordinator,
     CheckpointWrite,
@@ -69,16 +69,16 @@ from topology_master.core.membership import MAX_STEP_MS
 BACKOFF = BackoffPolicy(min_ms=200, max_ms=10_000)  # between restores that lost processes and links cause
 FAILURES = BackoffPolicy(min_ms=1_000, max_ms=10_000)  # between those that count: 15 s until the topology has failed
 HOLD_MS = 10_000  # from a checkpoint with hold until the plan that it was requested for
-PHASES = {Phase.RUNNING: 0.0, Phase.RESTORING: 1.0, Phase.FAILED: 2.0}
+PHASES = {GenerationPhase.RUNNING: 0.0, GenerationPhase.RESTORING: 1.0, GenerationPhase.FAILED: 2.0}
 GAUGES = (
     "__generation", "__generation-phase", "__checkpoint-number", "__checkpoint-duration-ms", "__checkpoint-bubble-ms",
     "__checkpoint-bytes", "__checkpoint-under-way-ms",
 )  # fmt: skip
 
 
-def list_participants(plan: PhysicalPlan) -> list[Place]:
+def list_participants(plan: PhysicalPlan) -> list[ParticipantId]:
     """Return the participants of a plan: the stream manager of each container, and each task."""
-    return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_place, plan.tasks())]
+    return [*(stream_manager_of(c.container) for c in plan.packing.containers), *map(task_participant, plan.tasks())]
 
 
 class StateController:
@@ -123,9 +123,9 @@ class StateController:
         return min(200.0, max(20.0, self._interval_ms / 10))
 
     @property
-    def wish(self) -> CheckpointWish:
+    def wish(self) -> CheckpointCommand:
         """Return the checkpoint command to send with heartbeat replies."""
-        return self._coordinator.wish if self._coordinator is not None else CheckpointWish(0)
+        return self._coordinator.wish if self._coordinator is not None else CheckpointCommand(0)
 
     def complete_of(self, record: CheckpointRecord) -> Manifest:
         """Return the manifest of the last complete checkpoint after ``record`` was written."""
@@ -139,7 +139,7 @@ class StateController:
     def _running(self) -> int:
         """The generation that runs, or 0."""
         generation = self._plan.generation if self._plan is not None else None
-        return generation.number if generation is not None and generation.phase is Phase.RUNNING else 0
+        return generation.number if generation is not None and generation.phase is GenerationPhase.RUNNING else 0
 
     # Facts.
 
@@ -191,10 +191,12 @@ class StateController:
             self._phase_since_ms = self._silence.clock_ms
         self._plan = plan
         self._generations.read(generation, list_participants(plan))
-        if generation.phase is Phase.RUNNING and self._ran != generation.number:
+        if generation.phase is GenerationPhase.RUNNING and self._ran != generation.number:
             assert self._coordinator is not None
             self._ran = generation.number
-            members = {m.place.number: m.incarnation for m in generation.members if m.place.kind is PlaceKind.TASK}
+            members = {
+                m.place.number: m.incarnation for m in generation.members if m.place.kind is ParticipantKind.TASK
+            }
             tables = {table.component: table.tasks for table in plan.key_groups}
             shapes = {spec.name: shape_of(spec) for spec in plan.topology.components}
             self._coordinator.running(
@@ -206,17 +208,17 @@ class StateController:
         """Handle the registration of a stream manager."""
         self._heard(stream_manager_of(container), incarnation, TaskReport(0))
 
-    def heard(self, container: int, incarnation: int, reports: Iterable[PlaceReport]) -> None:
+    def heard(self, container: int, incarnation: int, reports: Iterable[ParticipantReport]) -> None:
         """Handle a heartbeat of a container's stream manager and its task reports."""
         self._silence.heard(stream_manager_of(container))
         for found in reports:
-            if found.place.kind is PlaceKind.STREAM_MANAGER:
+            if found.place.kind is ParticipantKind.STREAM_MANAGER:
                 if found.place == stream_manager_of(container):
                     self._heard(found.place, incarnation, found.report)
             elif self._heard(found.place, found.incarnation, found.report) and self._coordinator is not None:
                 self._coordinator.heard(found.place.number, found.incarnation, found.report)
 
-    def _heard(self, place: Place, incarnation: int, report: TaskReport) -> bool:
+    def _heard(self, place: ParticipantId, incarnation: int, report: TaskReport) -> bool:
         if self._generations is None or self._generations.refuses(place, incarnation):
             return False
         self._silence.heard(place)
@@ -319,13 +321,13 @@ class StateController:
         assert self._coordinator is not None
         record = self._coordinator.record
         if self._generations is None:
-            return Generation(record.generation + 1, Phase.RESTORING, record.complete)
+            return Generation(record.generation + 1, GenerationPhase.RESTORING, record.complete)
         now = self._generations.generation
         complete = record.complete
         if self._back is not None and self._back.checkpoint < complete:
             complete, asked = self._back.checkpoint, f"{asked}, and checkpoints behind it are struck off"
         wanted = self._generations.wanted(complete, asked=asked)
-        if wanted is None or wanted.number == now.number or wanted.phase is Phase.FAILED or asked:
+        if wanted is None or wanted.number == now.number or wanted.phase is GenerationPhase.FAILED or asked:
             return wanted
         if self._due_ms is None:
             self._losses = 1 if record.complete > now.restore_from else self._losses + 1
@@ -381,15 +383,15 @@ class StateController:
 
     # What is shown.
 
-    def status(self, now_ms: int) -> StateStatus:
+    def status(self, now_ms: int) -> CheckpointStatus:
         """Return the checkpoint status for clients."""
         coordinator, generations = self._coordinator, self._generations
         if coordinator is None or generations is None:
             stands = self._unread.generation.number if self._unread is not None else 0
-            return StateStatus(stands, Phase.RESTORING, storage_fault=self.fault)
+            return CheckpointStatus(stands, GenerationPhase.RESTORING, storage_fault=self.fault)
         now = generations.generation
         under, under_ms = coordinator.under_way(now_ms)
-        return StateStatus(
+        return CheckpointStatus(
             now.number, now.phase, now.cause, now.restore_from, generations.missing,
             under, under_ms, coordinator.all_quiet, coordinator.waits_for,
             self._shown_last(coordinator.base), self._completed, coordinator.cancelled, coordinator.cancelled_why,
@@ -438,13 +440,13 @@ class GenerationController:
 
     def __init__(self, stored: Generation) -> None:
         self.generation = stored
-        self._places: frozenset[Place] = frozenset()
-        self._members: dict[Place, int] = {}
-        self._restored: dict[Place, int] = {}
-        self._newest: dict[Place, int] = {}
+        self._places: frozenset[ParticipantId] = frozenset()
+        self._members: dict[ParticipantId, int] = {}
+        self._restored: dict[ParticipantId, int] = {}
+        self._newest: dict[ParticipantId, int] = {}
         self._lost = self._failed = ""
 
-    def read(self, stored: Generation, places: Iterable[Place]) -> None:
+    def read(self, stored: Generation, places: Iterable[ParticipantId]) -> None:
         """Set the generation of the stored plan and its participants."""
         if stored.number != self.generation.number:
             self._restored.clear()
@@ -453,17 +455,17 @@ class GenerationController:
         self._places = frozenset(places)
         self._members = {member.place: member.incarnation for member in stored.members}
 
-    def refuses(self, place: Place, incarnation: int) -> bool:
+    def refuses(self, place: ParticipantId, incarnation: int) -> bool:
         """Return whether this process has been replaced and has to leave."""
         return incarnation < max(self._newest.get(place, 0), self._members.get(place, 0))
 
-    def heard(self, place: Place, incarnation: int, report: TaskReport) -> None:
+    def heard(self, place: ParticipantId, incarnation: int, report: TaskReport) -> None:
         """Record the report of a participant that is not outdated."""
         self._newest[place] = incarnation
         now = self.generation
-        if place not in self._places or now.phase is Phase.FAILED:
+        if place not in self._places or now.phase is GenerationPhase.FAILED:
             return
-        if now.phase is Phase.RUNNING and incarnation != self._members.get(place):
+        if now.phase is GenerationPhase.RUNNING and incarnation != self._members.get(place):
             self.lost(place, "it was restarted")
         elif self._restored.get(place, incarnation) != incarnation:
             self.lost(place, "it was restarted while the topology was being restored")
@@ -473,15 +475,15 @@ class GenerationController:
             self._failed = self._failed or f"{place}: {report.failed}"
         if report.lost:
             self.lost(place, report.lost)
-        if report.restored and now.phase is Phase.RESTORING:
+        if report.restored and now.phase is GenerationPhase.RESTORING:
             self._restored[place] = incarnation
 
-    def lost(self, place: Place, why: str) -> None:
+    def lost(self, place: ParticipantId, why: str) -> None:
         """Record the loss of a participant: it is silent, or its data is incomplete."""
         if place in self._places:
             self._lost = self._lost or f"{place}: {why}"
 
-    def silent(self, place: Place, why: str) -> None:
+    def silent(self, place: ParticipantId, why: str) -> None:
         """Record that a participant is silent.
 
         A participant that has restored nothing yet is waited for, because its loss would only repeat the restore. Its
@@ -489,7 +491,7 @@ class GenerationController:
         incarnation may be lower: incarnations of tasks come from the clock of their host, which may be set back.
         """
         self._newest.pop(place, None)
-        if self.generation.phase is Phase.RUNNING or place in self._restored:
+        if self.generation.phase is GenerationPhase.RUNNING or place in self._restored:
             self.lost(place, why)
 
     @property
@@ -498,9 +500,9 @@ class GenerationController:
         return bool(self._failed)
 
     @property
-    def missing(self) -> tuple[Place, ...]:
+    def missing(self) -> tuple[ParticipantId, ...]:
         """Participants that have not restored yet, in order; empty unless RESTORING."""
-        if self.generation.phase is not Phase.RESTORING:
+        if self.generation.phase is not GenerationPhase.RESTORING:
             return ()
         return tuple(sorted(self._places - set(self._restored)))
 
@@ -512,25 +514,29 @@ class GenerationController:
             asked: The reason of a requested restore, or "".
         """
         now = self.generation
-        if now.phase is Phase.FAILED:
-            return Generation(now.number + 1, Phase.RESTORING, complete, cause=asked) if asked else None
+        if now.phase is GenerationPhase.FAILED:
+            return Generation(now.number + 1, GenerationPhase.RESTORING, complete, cause=asked) if asked else None
         if self._failed or self._lost or asked:
             before = 0 if complete > now.restore_from else now.failures  # a complete checkpoint makes up for all
             failures = before + bool(self._failed)
             cause = self._failed or self._lost or asked
-            phase = Phase.FAILED if failures > MOST_FAILURES else Phase.RESTORING
+            phase = GenerationPhase.FAILED if failures > MOST_FAILURES else GenerationPhase.RESTORING
             return Generation(now.number + 1, phase, complete, (), failures, cause)
-        if now.phase is Phase.RESTORING and self._places and not self.missing:
-            members = tuple(Member(place, incarnation) for place, incarnation in sorted(self._restored.items()))
-            return Generation(now.number, Phase.RUNNING, now.restore_from, members, now.failures, now.cause)
+        if now.phase is GenerationPhase.RESTORING and self._places and not self.missing:
+            members = tuple(
+                GenerationMember(place, incarnation) for place, incarnation in sorted(self._restored.items())
+            )
+            return Generation(now.number, GenerationPhase.RUNNING, now.restore_from, members, now.failures, now.cause)
         return None
 
     def check(self) -> None:
         """Assert every invariant."""
         now = self.generation
         assert now.number > 0
-        assert (now.phase is Phase.RUNNING) == bool(now.members), "members are named when it runs, and only then"
-        assert set(self._restored) <= self._places or now.phase is not Phase.RESTORING
+        assert (now.phase is GenerationPhase.RUNNING) == bool(now.members), (
+            "members are named when it runs, and only then"
+        )
+        assert set(self._restored) <= self._places or now.phase is not GenerationPhase.RESTORING
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,7 +574,7 @@ class UnreadableCheckpoint:
         """Return the generation that begins at the older checkpoint."""
         text = f"{asked}, and checkpoints behind it are struck off: {self.fault}"
         found = GenerationController(self.generation).wanted(back.checkpoint, asked=text)
-        return found if found is None or found.phase is Phase.RESTORING else None
+        return found if found is None or found.phase is GenerationPhase.RESTORING else None
 
 
 @dataclass
@@ -581,9 +587,9 @@ class SilenceTimer:
     now_ms: int | None = None
     clock_ms: int = 0
     since_ms: int = 0
-    heard_ms: dict[Place, int] = field(default_factory=dict)
+    heard_ms: dict[ParticipantId, int] = field(default_factory=dict)
 
-    def heard(self, place: Place) -> None:
+    def heard(self, place: ParticipantId) -> None:
         """Record a report of a participant."""
         self.heard_ms[place] = self.clock_ms
 
@@ -597,6 +603,6 @@ class SilenceTimer:
         self.clock_ms += 0 if self.now_ms is None else min(now_ms - self.now_ms, MAX_STEP_MS)
         self.now_ms = now_ms
 
-    def of(self, place: Place) -> int:
+    def of(self, place: ParticipantId) -> int:
         """Return for how many milliseconds a participant has been silent."""
         return self.clock_ms - self.heard_ms.get(place, self.since_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from heron_runtime.model.plan import Generation, Phase
+from heron_runtime.model.plan import Generation, GenerationPhase
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from topology_master.core.events import AnswerRequest, Requested, RestoreRequested, StateRequested
@@ -88,7 +88,7 @@ class PendingRequests:
                 return [AnswerRequest(asked.number, None, why, final=True)]
             self._restores[asked.number] = status.tasks_state.generation
             return []
-        if status.tasks_state.phase is Phase.FAILED:
+        if status.tasks_state.phase is GenerationPhase.FAILED:
             return [_failed(asked.number, status.tasks_state.cause)]
         after = state.ask(hold=asked.hold)
         if not asked.wait:
@@ -115,7 +115,7 @@ class PendingRequests:
             elif now.cancelled_last > after:
                 text = f"checkpoint {now.cancelled_last} was cancelled: {now.cancelled_why}"
                 found.append(AnswerRequest(number, None, text, final=True))
-            elif now.phase is Phase.FAILED:
+            elif now.phase is GenerationPhase.FAILED:
                 found.append(_failed(number, now.cause))
         for number, generation in self._restores.items():
             if _restored(now.generation, now.phase, generation):
@@ -142,9 +142,9 @@ class PendingRequests:
         assert not (self._checkpoints.keys() & self._restores.keys())
 
 
-def _restored(generation: int, phase: Phase, asked: int) -> bool:
+def _restored(generation: int, phase: GenerationPhase, asked: int) -> bool:
     """Return whether a restore requested in generation ``asked`` has been stored."""
-    return generation > asked and phase is not Phase.FAILED
+    return generation > asked and phase is not GenerationPhase.FAILED
 
 
 def _failed(number: int, cause: str) -> AnswerRequest:

@@ -18,7 +18,7 @@ from typing import Any
 import grpc.aio
 
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import Phase
+from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
@@ -26,8 +26,8 @@ from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_server
 from heron_runtime.net.services import MASTER_SERVICE
 from heron_runtime.state.store import StateStore
-from heron_runtime.telemetry.reporter import Reporter
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
+from heron_runtime.telemetry.reporter import MetricsReporter
 from heron_runtime.wire.control import Leave, PlanUpdate
 from heron_runtime.wire.master import (
     HeartbeatReply,
@@ -75,7 +75,7 @@ class TopologyMasterProcess:
     def __init__(self, launch: Launch, store: StateStore, container: int = 0) -> None:
         self.launch = launch
         self.stopped = asyncio.Event()
-        self.phase = Phase.STARTING
+        self.phase = ProcessPhase.STARTING
         name = f"topology_master-{container}"
         self.telemetry = Telemetry("__tmanager__", name, container, 0, time.time_ns())
         for counter in COUNTED_FROM_ZERO:
@@ -89,7 +89,7 @@ class TopologyMasterProcess:
         self._metrics = MetricStore(time.time())
         self._reported: set[str] = set()  # gauges of the topology that were ever reported
         self._files = ManifestFiles(launch, self._inbox.put_nowait, self._not_removed)
-        self._reporter = Reporter(launch, container, self._report)
+        self._reporter = MetricsReporter(launch, container, self._report)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: grpc.aio.Server | None = None
         self._keeps_history = setting(launch.settings, Keys.HERON_HISTORY_ENABLED)
@@ -159,8 +159,8 @@ class TopologyMasterProcess:
             event = await self._inbox.get()
             for effect in self._core.handle(time.monotonic_ns() // 1_000_000, event):
                 self._act(effect)
-            if self.phase is not Phase.RUNNING and isinstance(event, e.StoreRead):
-                self.phase = Phase.RUNNING  # it leads, or knows who does
+            if self.phase is not ProcessPhase.RUNNING and isinstance(event, e.StoreRead):
+                self.phase = ProcessPhase.RUNNING  # it leads, or knows who does
 
     async def _tick(self) -> None:
         interval = min(MAX_TICK_SECONDS, self._lease / TICKS_PER_LEASE)

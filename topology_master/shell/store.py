@@ -17,7 +17,6 @@ from typing import Any
 from heron_runtime.launch import Launch
 from heron_runtime.model.records import MasterEpoch, MasterLocation, WantedState
 from heron_runtime.state import paths
-from heron_runtime.state.readings import decoded
 from heron_runtime.state.store import (
     Check,
     CheckOwner,
@@ -31,7 +30,7 @@ from heron_runtime.state.store import (
     StoreError,
     TransactionFailed,
 )
-from heron_runtime.state.topologies import with_wanted
+from heron_runtime.state.topologies import decoded, with_wanted
 from heron_runtime.wire import message_codecs
 from topology_master.core.events import (
     Campaign,

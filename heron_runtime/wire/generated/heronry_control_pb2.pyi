@@ -82,7 +82,7 @@ class TaskWeights(_message.Message):
     tasks: _containers.RepeatedCompositeFieldContainer[TaskWeight]
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskWeight, _Mapping]]] = ...) -> None: ...
 
-class InCall(_message.Message):
+class CallDuration(_message.Message):
     __slots__ = ("milliseconds",)
     MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     milliseconds: int
@@ -142,7 +142,7 @@ class TaskReport(_message.Message):
     failed: str
     def __init__(self, generation: _Optional[int] = ..., restored: _Optional[bool] = ..., aligned: _Optional[int] = ..., stored: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., declined: _Optional[int] = ..., declined_why: _Optional[str] = ..., confirmed: _Optional[int] = ..., lost: _Optional[str] = ..., failed: _Optional[str] = ...) -> None: ...
 
-class CheckpointWish(_message.Message):
+class CheckpointCommand(_message.Message):
     __slots__ = ("generation", "under", "turn", "over", "complete", "timeout_ms")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     UNDER_FIELD_NUMBER: _ClassVar[int]
@@ -195,10 +195,10 @@ class InstanceControl(_message.Message):
     leave: Leave
     task_weights: TaskWeights
     process_metrics: _heronry_metrics_pb2.ProcessMetrics
-    in_call: InCall
+    in_call: CallDuration
     task_report: TaskReport
-    checkpoint_wish: CheckpointWish
-    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ..., process_metrics: _Optional[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]] = ..., in_call: _Optional[_Union[InCall, _Mapping]] = ..., task_report: _Optional[_Union[TaskReport, _Mapping]] = ..., checkpoint_wish: _Optional[_Union[CheckpointWish, _Mapping]] = ...) -> None: ...
+    checkpoint_wish: CheckpointCommand
+    def __init__(self, instance_hello: _Optional[_Union[InstanceHello, _Mapping]] = ..., stream_manager_hello: _Optional[_Union[StreamManagerHello, _Mapping]] = ..., plan_update: _Optional[_Union[PlanUpdate, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., task_weights: _Optional[_Union[TaskWeights, _Mapping]] = ..., process_metrics: _Optional[_Union[_heronry_metrics_pb2.ProcessMetrics, _Mapping]] = ..., in_call: _Optional[_Union[CallDuration, _Mapping]] = ..., task_report: _Optional[_Union[TaskReport, _Mapping]] = ..., checkpoint_wish: _Optional[_Union[CheckpointCommand, _Mapping]] = ...) -> None: ...
 
 class PeerHello(_message.Message):
     __slots__ = ("protocol", "topology_id", "container", "incarnation", "epoch", "generation")

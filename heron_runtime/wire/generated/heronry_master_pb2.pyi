@@ -37,7 +37,7 @@ class Register(_message.Message):
     epoch: int
     def __init__(self, protocol: _Optional[int] = ..., topology_id: _Optional[str] = ..., stream_manager: _Optional[_Union[_heronry_topology_pb2.StreamManager, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
-class Holder(_message.Message):
+class Bottleneck(_message.Message):
     __slots__ = ("component", "task", "seconds", "in_call")
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -49,17 +49,17 @@ class Holder(_message.Message):
     in_call: bool
     def __init__(self, component: _Optional[str] = ..., task: _Optional[int] = ..., seconds: _Optional[float] = ..., in_call: _Optional[bool] = ...) -> None: ...
 
-class Flow(_message.Message):
+class FlowStatus(_message.Message):
     __slots__ = ("in_flight", "stalled_ms", "holder")
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     STALLED_MS_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     in_flight: int
     stalled_ms: int
-    holder: Holder
-    def __init__(self, in_flight: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ...) -> None: ...
+    holder: Bottleneck
+    def __init__(self, in_flight: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., holder: _Optional[_Union[Bottleneck, _Mapping]] = ...) -> None: ...
 
-class PlaceReport(_message.Message):
+class ParticipantReport(_message.Message):
     __slots__ = ("place", "incarnation", "report")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -82,10 +82,10 @@ class Heartbeat(_message.Message):
     spouts_paused: bool
     plan: _heronry_topology_pb2.PlanVersion
     instances: _containers.RepeatedCompositeFieldContainer[InstanceInfo]
-    flow: Flow
+    flow: FlowStatus
     epoch: int
-    reports: _containers.RepeatedCompositeFieldContainer[PlaceReport]
-    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ..., epoch: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[PlaceReport, _Mapping]]] = ...) -> None: ...
+    reports: _containers.RepeatedCompositeFieldContainer[ParticipantReport]
+    def __init__(self, causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., spouts_paused: _Optional[bool] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., instances: _Optional[_Iterable[_Union[InstanceInfo, _Mapping]]] = ..., flow: _Optional[_Union[FlowStatus, _Mapping]] = ..., epoch: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[ParticipantReport, _Mapping]]] = ...) -> None: ...
 
 class ToMaster(_message.Message):
     __slots__ = ("register", "heartbeat")
@@ -101,9 +101,9 @@ class HeartbeatReply(_message.Message):
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     WISH_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    holder: Holder
-    wish: _heronry_control_pb2.CheckpointWish
-    def __init__(self, epoch: _Optional[int] = ..., holder: _Optional[_Union[Holder, _Mapping]] = ..., wish: _Optional[_Union[_heronry_control_pb2.CheckpointWish, _Mapping]] = ...) -> None: ...
+    holder: Bottleneck
+    wish: _heronry_control_pb2.CheckpointCommand
+    def __init__(self, epoch: _Optional[int] = ..., holder: _Optional[_Union[Bottleneck, _Mapping]] = ..., wish: _Optional[_Union[_heronry_control_pb2.CheckpointCommand, _Mapping]] = ...) -> None: ...
 
 class FromMaster(_message.Message):
     __slots__ = ("plan_update", "heartbeat_reply", "leave")
@@ -160,8 +160,8 @@ class StreamManagerStatus(_message.Message):
     heartbeat_age_seconds: float
     spouts_paused: bool
     causes: _containers.RepeatedCompositeFieldContainer[_heronry_control_pb2.Cause]
-    flow: Flow
-    def __init__(self, container: _Optional[int] = ..., registered: _Optional[bool] = ..., heartbeat_age_seconds: _Optional[float] = ..., spouts_paused: _Optional[bool] = ..., causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ...) -> None: ...
+    flow: FlowStatus
+    def __init__(self, container: _Optional[int] = ..., registered: _Optional[bool] = ..., heartbeat_age_seconds: _Optional[float] = ..., spouts_paused: _Optional[bool] = ..., causes: _Optional[_Iterable[_Union[_heronry_control_pb2.Cause, _Mapping]]] = ..., flow: _Optional[_Union[FlowStatus, _Mapping]] = ...) -> None: ...
 
 class CheckpointSummary(_message.Message):
     __slots__ = ("number", "completed_at", "duration_ms", "bubble_ms", "bytes", "last_aligned")
@@ -179,7 +179,7 @@ class CheckpointSummary(_message.Message):
     last_aligned: int
     def __init__(self, number: _Optional[int] = ..., completed_at: _Optional[float] = ..., duration_ms: _Optional[float] = ..., bubble_ms: _Optional[float] = ..., bytes: _Optional[int] = ..., last_aligned: _Optional[int] = ...) -> None: ...
 
-class StateStatus(_message.Message):
+class CheckpointStatus(_message.Message):
     __slots__ = ("generation", "phase", "cause", "restore_from", "missing", "under", "under_ms", "all_quiet", "waits_for", "last", "completed", "cancelled", "cancelled_why", "restores", "storage_fault", "phase_ms", "cancelled_last", "unconfirmed")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -232,8 +232,8 @@ class MasterStatus(_message.Message):
     plan: _heronry_topology_pb2.PlanVersion
     stream_managers: _containers.RepeatedCompositeFieldContainer[StreamManagerStatus]
     leading: bool
-    tasks_state: StateStatus
-    def __init__(self, epoch: _Optional[int] = ..., state: _Optional[str] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManagerStatus, _Mapping]]] = ..., leading: _Optional[bool] = ..., tasks_state: _Optional[_Union[StateStatus, _Mapping]] = ...) -> None: ...
+    tasks_state: CheckpointStatus
+    def __init__(self, epoch: _Optional[int] = ..., state: _Optional[str] = ..., plan: _Optional[_Union[_heronry_topology_pb2.PlanVersion, _Mapping]] = ..., stream_managers: _Optional[_Iterable[_Union[StreamManagerStatus, _Mapping]]] = ..., leading: _Optional[bool] = ..., tasks_state: _Optional[_Union[CheckpointStatus, _Mapping]] = ...) -> None: ...
 
 class PublishMetrics(_message.Message):
     __slots__ = ("container", "processes", "sent_time")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprotos/heronry_metrics.proto\x12\nheronry.v1\"\xa4\x01\n\x0f\x45xceptionReport\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x12\n\nclass_name\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\ttraceback\x18\x05 \x01(\t\x12\r\n\x05\x63ount\x18\x06 \x01(\x04\x12\x12\n\nfirst_time\x18\x07 \x01(\x01\x12\x11\n\tlast_time\x18\x08 \x01(\x01\"g\n\tHappening\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tcomponent\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x04\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\"\xb9\x04\n\x0eProcessMetrics\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\x05\x12\x0c\n\x04task\x18\x04 \x01(\x05\x12\x13\n\x0bincarnation\x18\x05 \x01(\x04\x12\x0c\n\x04time\x18\x06 \x01(\x01\x12:\n\x08\x63ounters\x18\x07 \x03(\x0b\x32(.heronry.v1.ProcessMetrics.CountersEntry\x12\x36\n\x06gauges\x18\x08 \x03(\x0b\x32&.heronry.v1.ProcessMetrics.GaugesEntry\x12:\n\x08sketches\x18\t \x03(\x0b\x32(.heronry.v1.ProcessMetrics.SketchesEntry\x12/\n\nexceptions\x18\n \x03(\x0b\x32\x1b.heronry.v1.ExceptionReport\x12\x0f\n\x07started\x18\x0b \x01(\x01\x12)\n\nhappenings\x18\x0c \x03(\x0b\x32\x15.heronry.v1.Happening\x12\x10\n\x08happened\x18\r \x01(\x04\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bGaugesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rSketchesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"8\n\x07Reports\x12-\n\tprocesses\x18\x01 \x03(\x0b\x32\x1a.heronry.v1.ProcessMetrics\"\x0c\n\nMetricsAckb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprotos/heronry_metrics.proto\x12\nheronry.v1\"\xa4\x01\n\x0f\x45xceptionReport\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x12\n\nclass_name\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\ttraceback\x18\x05 \x01(\t\x12\r\n\x05\x63ount\x18\x06 \x01(\x04\x12\x12\n\nfirst_time\x18\x07 \x01(\x01\x12\x11\n\tlast_time\x18\x08 \x01(\x01\"k\n\rTopologyEvent\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tcomponent\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x04\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\"\xbd\x04\n\x0eProcessMetrics\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\x05\x12\x0c\n\x04task\x18\x04 \x01(\x05\x12\x13\n\x0bincarnation\x18\x05 \x01(\x04\x12\x0c\n\x04time\x18\x06 \x01(\x01\x12:\n\x08\x63ounters\x18\x07 \x03(\x0b\x32(.heronry.v1.ProcessMetrics.CountersEntry\x12\x36\n\x06gauges\x18\x08 \x03(\x0b\x32&.heronry.v1.ProcessMetrics.GaugesEntry\x12:\n\x08sketches\x18\t \x03(\x0b\x32(.heronry.v1.ProcessMetrics.SketchesEntry\x12/\n\nexceptions\x18\n \x03(\x0b\x32\x1b.heronry.v1.ExceptionReport\x12\x0f\n\x07started\x18\x0b \x01(\x01\x12-\n\nhappenings\x18\x0c \x03(\x0b\x32\x19.heronry.v1.TopologyEvent\x12\x10\n\x08happened\x18\r \x01(\x04\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bGaugesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rSketchesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"8\n\x07Reports\x12-\n\tprocesses\x18\x01 \x03(\x0b\x32\x1a.heronry.v1.ProcessMetrics\"\x0c\n\nMetricsAckb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,18 +39,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_options = b'8\001'
   _globals['_EXCEPTIONREPORT']._serialized_start=45
   _globals['_EXCEPTIONREPORT']._serialized_end=209
-  _globals['_HAPPENING']._serialized_start=211
-  _globals['_HAPPENING']._serialized_end=314
-  _globals['_PROCESSMETRICS']._serialized_start=317
-  _globals['_PROCESSMETRICS']._serialized_end=886
-  _globals['_PROCESSMETRICS_COUNTERSENTRY']._serialized_start=743
-  _globals['_PROCESSMETRICS_COUNTERSENTRY']._serialized_end=790
-  _globals['_PROCESSMETRICS_GAUGESENTRY']._serialized_start=792
-  _globals['_PROCESSMETRICS_GAUGESENTRY']._serialized_end=837
-  _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_start=839
-  _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_end=886
-  _globals['_REPORTS']._serialized_start=888
-  _globals['_REPORTS']._serialized_end=944
-  _globals['_METRICSACK']._serialized_start=946
-  _globals['_METRICSACK']._serialized_end=958
+  _globals['_TOPOLOGYEVENT']._serialized_start=211
+  _globals['_TOPOLOGYEVENT']._serialized_end=318
+  _globals['_PROCESSMETRICS']._serialized_start=321
+  _globals['_PROCESSMETRICS']._serialized_end=894
+  _globals['_PROCESSMETRICS_COUNTERSENTRY']._serialized_start=751
+  _globals['_PROCESSMETRICS_COUNTERSENTRY']._serialized_end=798
+  _globals['_PROCESSMETRICS_GAUGESENTRY']._serialized_start=800
+  _globals['_PROCESSMETRICS_GAUGESENTRY']._serialized_end=845
+  _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_start=847
+  _globals['_PROCESSMETRICS_SKETCHESENTRY']._serialized_end=894
+  _globals['_REPORTS']._serialized_start=896
+  _globals['_REPORTS']._serialized_end=952
+  _globals['_METRICSACK']._serialized_start=954
+  _globals['_METRICSACK']._serialized_end=966
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ class ExceptionReport(_message.Message):
     last_time: float
     def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., class_name: _Optional[str] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., count: _Optional[int] = ..., first_time: _Optional[float] = ..., last_time: _Optional[float] = ...) -> None: ...
 
-class Happening(_message.Message):
+class TopologyEvent(_message.Message):
     __slots__ = ("time", "kind", "component", "count", "text", "detail")
     TIME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -89,9 +89,9 @@ class ProcessMetrics(_message.Message):
     sketches: _containers.ScalarMap[str, bytes]
     exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
     started: float
-    happenings: _containers.RepeatedCompositeFieldContainer[Happening]
+    happenings: _containers.RepeatedCompositeFieldContainer[TopologyEvent]
     happened: int
-    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., container: _Optional[int] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., time: _Optional[float] = ..., counters: _Optional[_Mapping[str, float]] = ..., gauges: _Optional[_Mapping[str, float]] = ..., sketches: _Optional[_Mapping[str, bytes]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., started: _Optional[float] = ..., happenings: _Optional[_Iterable[_Union[Happening, _Mapping]]] = ..., happened: _Optional[int] = ...) -> None: ...
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., container: _Optional[int] = ..., task: _Optional[int] = ..., incarnation: _Optional[int] = ..., time: _Optional[float] = ..., counters: _Optional[_Mapping[str, float]] = ..., gauges: _Optional[_Mapping[str, float]] = ..., sketches: _Optional[_Mapping[str, bytes]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., started: _Optional[float] = ..., happenings: _Optional[_Iterable[_Union[TopologyEvent, _Mapping]]] = ..., happened: _Optional[int] = ...) -> None: ...
 
 class Reports(_message.Message):
     __slots__ = ("processes",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from typing import Any
 
 from heronry.connect.acked import Row
 from heronry.streamlet.decoding import Decoder
@@ -29,7 +30,7 @@ class RowDecoder:
         return Records(records, range(piece.first, piece.first + len(records)))
 
 
-def decoder_of(source: Source) -> Decoder | RowDecoder | None:
+def decoder_of(source: Source[Any]) -> Decoder | RowDecoder | None:
     """What makes records of a source's blocks; None for a sequence, whose blocks are numbers."""
     if isinstance(source, ServerSource):
         return RowDecoder(source)

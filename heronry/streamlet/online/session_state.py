@@ -24,7 +24,7 @@ from heronry.streamlet.sessions import Session, ended, put, touching
 class SessionState:
     """``gap_ms`` and ``wait_ms`` are the window's. Entries have (last, accumulator) as their accumulator."""
 
-    def __init__(self, monoid: Monoid, gap_ms: int, wait_ms: int) -> None:
+    def __init__(self, monoid: Monoid[Any, Any], gap_ms: int, wait_ms: int) -> None:
         self._add = monoid.add
         self._gap_ms, self._wait_ms = gap_ms, wait_ms
         self._sessions: dict[Hashable, list[Session]] = {}

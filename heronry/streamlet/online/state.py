@@ -52,7 +52,7 @@ class ReduceState:
 
     def __init__(
         self,
-        monoid: Monoid,
+        monoid: Monoid[Any, Any],
         length_ms: int | None,
         wait_ms: int = 0,
         totals: bool = False,

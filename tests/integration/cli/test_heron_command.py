@@ -190,7 +190,7 @@ def test_ctrl_c_during_submit_says_that_it_goes_on(cluster: Cluster) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    assert "goes on starting" in err
+    assert "continues to start" in err
     assert "Traceback" not in err
     assert out == ""
     assert [t["state"] for t in cluster.json("list", "local")] == ["starting"]
@@ -234,13 +234,13 @@ def test_what_is_wrong_before_anything_is_written(cluster: Cluster, tmp_path: Pa
     said = cluster.heron("submit", "local", str(raising), code=7).stderr
     assert "missing" in said
     assert "hello from the file" in said
-    assert "is not there" in cluster.heron("submit", "local", str(tmp_path / "none.py"), code=3).stderr
+    assert "does not exist" in cluster.heron("submit", "local", str(tmp_path / "none.py"), code=3).stderr
     archive = tmp_path / "broken.zip"
     archive.write_bytes(b"PK\x03\x04 this is no archive")
     assert "broken.zip" in cluster.heron("submit", "local", str(archive), code=7).stderr
     text = tmp_path / "notes.txt"
     text.write_text("")
-    assert "no package" in cluster.heron("submit", "local", str(text), code=7).stderr
+    assert "not a package" in cluster.heron("submit", "local", str(text), code=7).stderr
     assert cluster.heron("submit", "local", program, "--name", "no/slash", code=2).stdout == ""
     plan = json.loads(cluster.heron("submit", "local", program, "--dry-run", "--dry-run-format", "json").stdout)
     assert plan["tasks"] == 3

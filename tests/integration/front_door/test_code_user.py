@@ -25,7 +25,7 @@ import pytest
 from front_door import FrontDoor, front_door, titles, unique
 from test_left_behind import Run, nothing_survives
 
-from heron_runtime.kernel import CHANGE_USER, capabilities
+from heron_runtime.linux import CHANGE_USER, capabilities
 from tests.support.waiting import wait_until
 
 pytestmark = [

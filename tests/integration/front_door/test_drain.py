@@ -26,7 +26,7 @@ def test_what_was_read_is_committed(tmp_path: Path) -> None:
         )
         wait_until(lambda: executed(door, name, "count") > 0, "a number is counted")
         said = door.heron("kill", "local", name, "--drain").stderr
-        assert "was its last, and is committed" in said
+        assert "its last checkpoint" in said
         door.nothing_is_left(name)
     rows = [json.loads(line) for path in (tmp_path / "out").iterdir() for line in path.read_text().splitlines()]
     left = [path.name for path in (tmp_path / "out").glob(".*") if "-done-" not in path.name]

@@ -50,5 +50,5 @@ def test_pressure_checkpoints_and_restores_are_told_after_the_kill(door: FrontDo
     assert {cause["component"] for each in pressure for cause in each["causes"]} == {"count"}
     assert all(0 < each["paused_ms"] <= each["to_ms"] - each["from_ms"] for each in pressure)
     text = door.heron("pipeline", "history", name).stdout
-    assert "what happened to" in text
+    assert "events of" in text
     assert "restoring from checkpoint" in text

@@ -42,7 +42,7 @@ def test_a_version_that_cannot_begin_gives_way_to_the_one_before(door: FrontDoor
     done = door.heron("submit", "local", str(file), "Version", "--name", name, "--replace", code=1)
     assert f"note: replacing {name} changes user.limit: 7 before, 9 now" in done.stderr
     assert "KeyError: 'no such setting'" in done.stderr
-    assert "The version before runs again" in done.stderr
+    assert "The previous version runs again" in done.stderr
     assert ("from checkpoint" in done.stderr) == (mode == "EFFECTIVELY_ONCE")
     assert "heron restore" not in done.stderr
     door.remember(name)

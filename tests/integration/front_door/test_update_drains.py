@@ -29,7 +29,7 @@ def test_nothing_fails_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
             wait_until(lambda there=there: len(_written(tmp_path, "received")) > there + 100, "numbers flow")  # type: ignore[misc]
             done = door.json("update", "local", name, *options)
             assert done["undrained"] == ""
-            assert any("spouts are silent until what is on its way is processed" in note for note in done["notes"])
+            assert any("spouts are paused until tuples in flight are processed" in note for note in done["notes"])
         (number,) = {p["container"] for p in door.status(name)["processes"] if p["component"] == "receives"}
         assert door.json("move", "local", name, str(number))["undrained"] == ""
         there = len(_written(tmp_path, "received"))
@@ -50,8 +50,8 @@ def test_what_does_not_come_to_rest_is_not_waited_for_and_said(tmp_path: Path) -
         door.submit(name, user.__file__, "Kept", "--", str(tmp_path))
         wait_until(lambda: _written(tmp_path, "emitted"), "numbers flow")
         done = door.heron("update", "local", name, "--component-parallelism", "keeps:1", "--container-number", "1")
-        assert "was not waited for: after 1 s (topology.update.drain.secs) numbers task 1" in done.stdout
+        assert "were not drained: after 1 s (topology.update.drain.secs) numbers task 1" in done.stdout
         assert "numbers task 1" in door.status(name)["update"]
-        assert "update: what was on its way was not waited for" in door.heron("status", "local", name).stdout
+        assert "update: tuples in flight were not drained" in door.heron("status", "local", name).stdout
         wait_until_equal(lambda: door.status(name)["state"], "running", "it goes on")
         door.kill(name)

@@ -388,7 +388,7 @@ def test_many_uploads_at_once_are_bounded(api: ApiProcess) -> None:
 
 
 def test_unknown_paths_and_methods(api: ApiProcess) -> None:
-    assert api.request("GET", "/nowhere").json()["message"] == "there is no such path; see /docs"
+    assert api.request("GET", "/nowhere").json()["message"] == "path not found; see /docs"
     assert api.request("PUT", TOPOLOGIES).status_code == 405
     assert api.request("GET", "/docs", token="").status_code == 200
     assert "POST /api/v1/topologies" in api.request("GET", "/docs", token="").text
@@ -424,7 +424,7 @@ def test_no_client_can_make_the_server_listen_publicly_or_share_a_home(api: ApiP
     public = start(tmp_path / "a", "--host", "0.0.0.0")
     assert (public.returncode, "--public" in public.stderr) == (6, True)
     second = start(api.home)
-    assert (second.returncode, "another api server" in second.stderr) == (6, True)
+    assert (second.returncode, "in use by another API server" in second.stderr) == (6, True)
     (tmp_path / "b").mkdir(mode=0o700)
     (tmp_path / "b" / "admin-token").write_text("x" * 43)
     (tmp_path / "b" / "admin-token").chmod(0o644)

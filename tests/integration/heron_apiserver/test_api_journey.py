@@ -80,7 +80,7 @@ def test_a_life(home: Path, heron: Heron) -> None:
         follower.wait(30)
         follower.stdout.close()
         refused = heron.run("update", PLACE, NAME, "--component-parallelism", "numbers:1", code=2)
-        assert "nothing would change" in refused.stderr, "with the exit code that it has on the embedded cluster"
+        assert "the update changes nothing" in refused.stderr, "with the exit code that it has on the embedded cluster"
         heron.run("deactivate", PLACE, NAME)
         wait_until(lambda: heron.query("status", PLACE, NAME)["state"] == "paused")
         heron.run("activate", PLACE, NAME)
@@ -171,7 +171,7 @@ def test_a_topology_that_does_not_come_up_is_taken_back(home: Path, heron: Heron
         log_in(heron, server)
         done = heron.run("submit", PLACE, str(broken), code=1)
         assert "no such database" in done.stderr
-        assert "taken back" in done.stderr
+        assert "withdrawn" in done.stderr
         assert heron.data("list", "staging") == []
         heron.run("submit", PLACE, str(tmp_path / "nothing.py"), code=3)
 
@@ -188,7 +188,7 @@ def test_logging_in(home: Path, tmp_path: Path) -> None:
         assert (heron.home / "credentials.json").stat().st_mode & 0o777 == 0o600
         assert heron.data("list", "box") == []
         refused = heron.run("submit", "box/ada", str(FILE), code=5)
-        assert "a token of scope read does not give the right to change" in refused.stderr
+        assert "a token of scope read does not permit to change" in refused.stderr
         good = [f for f in heron.data_of_doctor() if f["check"] == "cluster box"]
         assert [f["verdict"] for f in good] == ["good"]
         (heron.home / "credentials.json").chmod(0o644)

@@ -54,7 +54,7 @@ def test_a_new_version_and_another_topology_go_on_where_it_was(api: ApiProcess, 
         served.goes_on()
 
         said = served.submit("Later", "--replace", "--allow-dropped-state")
-        assert "its state is kept as checkpoint upgrade-NUMBER" in said
+        assert "continues from its checkpoint upgrade-NUMBER" in said
         served.goes_on()
         (label,) = [row["name"] for row in heron.data("checkpoint", "list", WHERE, "Kept") if row["name"]]
         assert label.startswith("upgrade-")

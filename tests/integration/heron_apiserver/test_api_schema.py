@@ -12,10 +12,10 @@ import pytest
 from api_process import ApiProcess, api_server
 from hypothesis import HealthCheck, given, settings
 
-from heron_apiserver.shell.api import Api
-from heron_apiserver.shell.app import make_app
-from heron_apiserver.shell.server import Options, config_for, parts_of, prepare_home
-from heron_apiserver.shell.tokens import TokenBook
+from heron_apiserver.api_server import ApiServer
+from heron_apiserver.application import make_app
+from heron_apiserver.server import ApiServerOptions, cluster_config, prepare_home, store_and_scheduler
+from heron_apiserver.tokens import TokenBook
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads
@@ -35,9 +35,9 @@ def schema() -> dict[str, Any]:
     """Of an application that is never started."""
     with tempfile.TemporaryDirectory() as folder:
         home = prepare_home(Path(folder, "home"))
-        options = Options(home, cluster="box")
-        place = config_for(options, home)
-        return make_app(Api(place, *parts_of(options, place), "local", TokenBook(home))).openapi()
+        options = ApiServerOptions(home, cluster="box")
+        place = cluster_config(options, home)
+        return make_app(ApiServer(place, *store_and_scheduler(options, place), "local", TokenBook(home))).openapi()
 
 
 SCHEMA = schemathesis.openapi.from_dict(schema())

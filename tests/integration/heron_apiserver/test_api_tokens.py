@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from api_process import ApiProcess, Heron, api_server
 
-from heron_apiserver.core.access import Role
-from heron_apiserver.shell.tokens import TokenBook
+from heron_apiserver.access import CallerRole
+from heron_apiserver.tokens import TokenBook
 
 RESTART = "/api/v1/topologies/box/ads/prod/nobody/restart"
 
@@ -23,7 +23,7 @@ def ended() -> list[str]:
 def api(tmp_path_factory: pytest.TempPathFactory, ended: list[str]) -> Iterator[ApiProcess]:
     home = tmp_path_factory.mktemp("tokens") / "api"
     home.mkdir(mode=0o700)
-    ended.append(TokenBook(home).create("ended", Role.ADMIN, 1.0))  # in 1970
+    ended.append(TokenBook(home).create("ended", CallerRole.ADMIN, 1.0))  # in 1970
     with api_server(home, "--cluster", "box") as server:
         yield server
 

@@ -21,7 +21,6 @@ from typing import Any
 import psutil
 
 from heron_control.schedulers.topology_folder import write_secrets
-from heron_runtime.commands import source_root
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heron_runtime.model.records import ContainerLocation, ExecutionState, SchedulerLocation
@@ -29,6 +28,7 @@ from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyD
 from heron_runtime.net.identity import identity_of
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.spawn import source_root
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, Delete
 from heron_runtime.wire import message_codecs
@@ -39,13 +39,13 @@ PATIENCE_SECONDS = 30.0
 COMMON = '''
 import asyncio, os, random, signal, sys, time
 from pathlib import Path
-from heron_runtime.liveness import Phase, Beat
+from heron_runtime.liveness import HeartbeatWriter, ProcessPhase
 from heron_runtime.process import EXIT_PARENT_GONE
 
 
 def live(launch, container, slot, lifeline, name):
     """Beat and obey until the parent is gone."""
-    beat = Beat(launch.heartbeat_file(container, slot))
+    beat = HeartbeatWriter(launch.heartbeat_file(container, slot))
     orders = Path(launch.home, "orders", name)
     Path(launch.home, "drawn").mkdir(exist_ok=True)
     Path(launch.home, "drawn", f"{name}.{os.getpid()}").write_text(f"{random.random()} {os.environ.get('COLOUR', '')}")
@@ -68,7 +68,7 @@ def live(launch, container, slot, lifeline, name):
                     print("line", number, "x" * 90)
                 sys.stdout.flush()
         if not silent:
-            beat.beat(Phase.RUNNING)
+            beat.beat(ProcessPhase.RUNNING)
         try:
             if os.read(lifeline, 1) == b"":
                 os._exit(EXIT_PARENT_GONE)

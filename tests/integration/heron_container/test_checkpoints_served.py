@@ -17,12 +17,12 @@ from heron_control.inspection.remote_checkpoints import CHUNK_BYTES, RemoteCheck
 from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_control.submission.naming import NamedCheckpoints
-from heron_instance.core.state.part_file import Snapshot
+from heron_instance.core.state.snapshot import TaskSnapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import Manifest, Part, initial_manifest, next_manifest
+from heron_runtime.model.checkpoints import Manifest, StatePart, initial_manifest, next_manifest
 from heron_runtime.model.plan import NO_PLAN
 from heron_runtime.model.records import ContainerLocation
 from heron_runtime.net.identity import identity_of
@@ -36,8 +36,8 @@ def take(folder: CheckpointFolder, base: Manifest, number: int) -> Manifest:
     """A checkpoint of two tasks, one of which has more than is read at once."""
     parts = []
     for task, size in ((1, 1), (2, CHUNK_BYTES + 5)):
-        draft = Part("words", task, 7, 4, number, base.turn + 1, 0, "")
-        part, pieces = Snapshot(draft, [(("state", "at"), "x" * size)], [], ValuesCodec("auto")).encode()
+        draft = StatePart("words", task, 7, 4, number, base.turn + 1, 0, "")
+        part, pieces = TaskSnapshot(draft, [(("state", "at"), "x" * size)], [], ValuesCodec("auto")).encode()
         folder.write_part(part.name, pieces)
         parts.append(part)
     made = next_manifest(base, parts, NO_PLAN, {}, "", {"words": "a spout"})

@@ -17,7 +17,7 @@ import msgspec
 
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import Phase, Slots
+from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -66,7 +66,7 @@ class Cluster:
         memory = {"topology_id": "t-1", "epoch": 1, "plan": PHYSICAL_PLAN.encode(self.plan)}
         (home / "stream_manager-1.plan").write_bytes(msgspec.msgpack.encode(memory))
         self.secret, self.lifelines = launch.secret(), list[int]()
-        self.slots = Slots(launch.heartbeats(1))
+        self.slots = HeartbeatReader(launch.heartbeats(1))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def spawn(self, room: str, slot: int, *arguments: str) -> subprocess.Popen[bytes]:
@@ -103,7 +103,7 @@ class Cluster:
 
     def running(self, task: int) -> bool:
         """True once the instance has initialised its user code."""
-        return self.slots.read(task)[1] is Phase.RUNNING
+        return self.slots.read(task)[1] is ProcessPhase.RUNNING
 
     def kill(self, name: str) -> None:
         """kill -9, and wait for the end."""

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from heron_instance.shell import gateway as gateway_module
-from heron_instance.shell.gateway import Gateway
-from heron_instance.shell.inbox import Inbox, Item, StreamManagerSaidHello
-from heron_instance.shell.opening import GatewaySetup
+from heron_instance.shell.gateway import Gateway, LinkSetup
+from heron_instance.shell.inbox import Inbox, InboxItem, StreamManagerLinked
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
 from heron_runtime.net.link import LinkLost, LinkStream, accept
-from heron_runtime.net.loop import run_loop
+from heron_runtime.process import run_loop
 from heron_runtime.wire.control import StreamManagerHello
 from heron_runtime.wire.data import Packet, Verdict
 from heron_runtime.wire.metrics import ProcessMetrics
@@ -91,8 +90,8 @@ def test_what_cannot_be_read_or_never_comes_costs_the_link_and_not_the_process(
     launch = Launch("local", "me", "d", "t", "t-1", f"files://{tmp_path}/state", str(tmp_path), str(tmp_path))
     stream_manager = GarblingStreamManager(launch.stream_manager_socket(1), garbled)
     stream_manager.start()
-    inbox, found = Inbox(), list[Item]()
-    gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
+    inbox, found = Inbox(), list[InboxItem]()
+    gateway = Gateway(LinkSetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
     thread = threading.Thread(target=lambda: run_loop(gateway.run(lambda: REPORT)))
     thread.start()
     try:
@@ -100,7 +99,7 @@ def test_what_cannot_be_read_or_never_comes_costs_the_link_and_not_the_process(
         def linked_again() -> bool:
             found.extend(inbox.take(0.1))
             assert thread.is_alive()  # its end would be that of the instance
-            hellos = sum(isinstance(item, StreamManagerSaidHello) for item in found)
+            hellos = sum(isinstance(item, StreamManagerLinked) for item in found)
             return hellos >= (1 if garbled is None else 2) and any(isinstance(item, Packet) for item in found)
 
         wait_until(linked_again, "a second link, and a packet on it")

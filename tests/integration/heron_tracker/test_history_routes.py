@@ -19,10 +19,10 @@ from heron_runtime.model.history import (
     ABOUT,
     EVENTS,
     LEVEL_MS,
-    About,
-    Event,
-    Part,
-    Row,
+    ComponentSummary,
+    HistoryEvent,
+    MetricRow,
+    TopologySummary,
     bucket,
     date_of,
     day_folder,
@@ -35,13 +35,13 @@ START = bucket(1_764_028_800_000, "1d")
 WORDS = {"cluster": "local", "environ": "default", "topology": "words"}
 
 
-def rows(minutes: int) -> list[Row]:
+def rows(minutes: int) -> list[MetricRow]:
     found = []
     for minute in range(minutes):
         start = START + minute * LEVEL_MS["1m"]
-        found.append(Row(start, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 60.0))
+        found.append(MetricRow(start, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 60.0))
         values = Sketch.of([float(minute + 1)] * 9)
-        latency = Row(start, 1, "word", "container_1_word_1", "__complete-latency/default", "latency", 9.0)
+        latency = MetricRow(start, 1, "word", "container_1_word_1", "__complete-latency/default", "latency", 9.0)
         latency.bins = dict(values.bins)
         found.append(latency)
     return found
@@ -56,7 +56,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackerProcess]:
         names = [write_raw(folder, 1, rows(90))]
         if number == 2:
             write_rolled(folder, "10m", rows(90), names)
-        (folder / ABOUT).write_text(About(at, "1.1", 1, (Part("word", True, 3),)).to_json())
+        (folder / ABOUT).write_text(TopologySummary(at, "1.1", 1, (ComponentSummary("word", True, 3),)).to_json())
     with tracker("--cluster", f"local=files://{home}/state", log=home / "tracker.log") as process:
         yield process
 
@@ -95,7 +95,9 @@ def test_events_are_none_where_none_were_kept(kept: TrackerProcess) -> None:
 def test_events_by_kind_time_and_page(kept: TrackerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "history/local/me/default/words/words-1"
     kinds = ("pressure", "checkpoint")
-    events = [Event(START + n * 1000, kinds[n % 2], 1, "word", "m", n + 1, f"event {n}", "{}") for n in range(10)]
+    events = [
+        HistoryEvent(START + n * 1000, kinds[n % 2], 1, "word", "m", n + 1, f"event {n}", "{}") for n in range(10)
+    ]
     day = folder / EVENTS / day_folder(date_of(START))
     day.mkdir(parents=True)
     pq.write_table(event_table(pa, events), day / file_name(1, 1), store_schema=False)
@@ -120,9 +122,9 @@ def test_events_by_kind_time_and_page(kept: TrackerProcess, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("more", "status", "says"),
     [
-        ({"topology": "nobody"}, 404, "there is no history of 'nobody'"),
-        ({"topology": "../../.."}, 404, "there is no history"),
-        ({"id": "words-9"}, 404, "there is no history"),
+        ({"topology": "nobody"}, 404, "no history of 'nobody'"),
+        ({"topology": "../../.."}, 404, "no history of"),
+        ({"id": "words-9"}, 404, "no history of"),
         ({"step": 15}, 422, "no whole number of 10 seconds"),
         ({"starttime": 20, "endtime": 10}, 422, "is before starttime"),
     ],

@@ -11,11 +11,11 @@ import pytest
 from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
-from heron_runtime.model.plan import Generation, Phase, task_place
+from heron_runtime.model.plan import Generation, GenerationPhase, task_participant
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Set, StateStore
 from heron_runtime.wire import message_codecs
-from heron_runtime.wire.master import CheckpointSummary, StateStatus
+from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary
 from tests.support.waiting import wait_until
 
 PLACE = {"cluster": "local", "environ": "default", "topology": "Exact"}
@@ -54,8 +54,8 @@ def store_phase(store: StateStore, generation: Generation) -> None:
 
 
 def test_generation_and_checkpoints_are_told(rest: TrackerProcess, kept: PlayedTopology, store: StateStore) -> None:
-    kept.tasks_state = StateStatus(3, Phase.RUNNING, "x", 11, last=LAST, restores=1)
-    store_phase(store, Generation(3, Phase.RUNNING, 11))
+    kept.tasks_state = CheckpointStatus(3, GenerationPhase.RUNNING, "x", 11, last=LAST, restores=1)
+    store_phase(store, Generation(3, GenerationPhase.RUNNING, 11))
 
     def told(path: str) -> Any:
         return rest.get(path, **PLACE)[1]
@@ -74,8 +74,8 @@ def test_generation_and_checkpoints_are_told(rest: TrackerProcess, kept: PlayedT
 def test_it_does_not_look_running(
     rest: TrackerProcess, kept: PlayedTopology, store: StateStore, phase: str, word: str, heron: str
 ) -> None:
-    kept.tasks_state = StateStatus(4, Phase(phase), "task 2: it raised", 12, (task_place(2),))
-    store_phase(store, Generation(4, Phase(phase), 12, cause="task 2: it raised"))
+    kept.tasks_state = CheckpointStatus(4, GenerationPhase(phase), "task 2: it raised", 12, (task_participant(2),))
+    store_phase(store, Generation(4, GenerationPhase(phase), 12, cause="task 2: it raised"))
 
     def rows() -> Any:
         return rest.get("/api/v1/topologies")[1]["result"]["topologies"]

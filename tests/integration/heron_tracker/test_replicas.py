@@ -19,8 +19,8 @@ from played_topology import PlayedTopology, word_count
 from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.state import open_store
-from heron_tracker.shell.app import make_app
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.application import make_app
+from heron_tracker.tracker import Tracker
 from tests.support.waiting import wait_until
 
 OF_ITSELF = {"/metrics", "/events"}

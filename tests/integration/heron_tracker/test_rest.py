@@ -73,7 +73,7 @@ def test_the_envelope_and_its_absence(rest: TrackerProcess) -> None:
     assert "did you mean 'WordCount'" in body["message"]
     status, bare = rest.get("/topologies/info", **{**PLACE, "cluster": "mars"}, envelope="false")
     assert status == 404
-    assert str(bare).startswith("request failed: this tracker knows no cluster 'mars'")
+    assert str(bare).startswith("request failed: unknown cluster 'mars'")
     assert rest.get("/topologies/info", cluster="local")[0] == 422
     assert rest.get("/topologies/info", **PLACE, role="bob")[0] == 404
     assert rest.get("/nowhere")[1]["status"] == "failure"
@@ -225,7 +225,7 @@ def test_no_path_leaves_the_log_folder(rest: TrackerProcess, played: PlayedTopol
                 assert played.launch.secret().encode() not in body
     listed = rest.result("/topologies/container/filestats", **PLACE, container=1, path="")
     assert not {"link", "hard", "pipe"} & set(listed)
-    for name in ("..%2findex.html", "%2e%2e%2f__main__.py", "....", "..\\app.py", "main.js%00"):
+    for name in ("..%2findex.html", "%2e%2e%2f__main__.py", "....", "..\\app.py", "main.js%00", "lib", "lib/"):
         assert rest.raw(f"/static/{name}")[0] == 404
 
 

@@ -10,8 +10,8 @@ from conftest import PLACE
 from hypothesis import HealthCheck, given, settings
 from tracker_process import TrackerProcess
 
-from heron_tracker.shell.app import make_app
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker.application import make_app
+from heron_tracker.tracker import Tracker
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads

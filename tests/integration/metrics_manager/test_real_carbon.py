@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from heron_runtime.launch import Launch
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import ProcessMetrics
 from metrics_manager.collection import Collection
 from metrics_manager.sinks import SinkContext

@@ -16,7 +16,7 @@ from heron_runtime.net import link as module
 from heron_runtime.net.frames import HEADER, MAX_MESSAGE_BYTES, SCRATCH_BYTES, FrameTooLarge, Tag, header
 from heron_runtime.net.handshake import CALLER, LinkRefused, Opening, decode_challenge, encode, prove
 from heron_runtime.net.link import EOF, READ_AHEAD_BYTES, LinkLost, LinkStream, accept, connect
-from heron_runtime.net.loop import run_loop
+from heron_runtime.process import run_loop
 from heron_runtime.wire.control import Credit
 from heron_runtime.wire.data import Frame, Packet
 from heron_runtime.wire.errors import MalformedMessage

@@ -102,12 +102,12 @@ def test_the_wheel_holds_the_rooms_and_nothing_else(wheel: Path) -> None:
 def test_the_wheel_holds_the_web_page_whole(wheel: Path, environment: Path, tmp_path: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     shipped = {name: archive.read(name) for name in archive.namelist() if name.startswith("heron_tracker/static/")}
-    here = {str(p.relative_to(ROOT)): p.read_bytes() for p in (ROOT / "heron_tracker" / "static").iterdir()}
+    here = {str(p.relative_to(ROOT)): p.read_bytes() for p in (ROOT / "heron_tracker" / "static").rglob("*.*")}
     assert {Path(name).suffix for name in here} == set(PAGE)
     assert shipped == here
-    code = "from heron_tracker.shell.self_routes import STATIC; print(*sorted(STATIC))"
+    code = "from heron_tracker.routes.server import STATIC; print(*sorted(STATIC))"
     served = run(environment / "bin" / "python", "-c", code, cwd=tmp_path).split()
-    assert served == sorted(Path(name).name for name in here)
+    assert served == sorted(name.removeprefix("heron_tracker/static/") for name in here)
 
 
 def test_the_installed_wheel_runs_the_topology_of_the_readme(environment: Path, home: Path, tmp_path: Path) -> None:

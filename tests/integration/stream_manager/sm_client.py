@@ -13,7 +13,7 @@ import numpy as np
 
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import NO_WISH, CheckpointWish
+from heron_runtime.model.checkpoints import NO_WISH, CheckpointCommand
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.net.frames import Tag
@@ -134,7 +134,7 @@ class TestInstance:
                     self.plan = message.plan
                 case Pause():
                     self.pause = message
-                case CheckpointWish():
+                case CheckpointCommand():
                     self.wish = message
                 case Leave():
                     self.left = True

@@ -8,29 +8,33 @@ import pytest
 from sm_client import TestInstance
 from sm_cluster import Cluster, frame
 
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
-from heron_runtime.model.plan import Generation, Member, Phase, stream_manager_of, task_place
-from heron_runtime.wire.master import PlaceReport
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
+from heron_runtime.model.plan import Generation, GenerationMember, GenerationPhase, stream_manager_of, task_participant
+from heron_runtime.wire.master import ParticipantReport
 from tests.support.waiting import wait_until_async
 
 STALE = "__stale_generation/word/default"
 
 
 def restoring(number: int) -> Generation:
-    return Generation(number, Phase.RESTORING)
+    return Generation(number, GenerationPhase.RESTORING)
 
 
 def running(cluster: Cluster, number: int) -> Generation:
     """As the master names it once all have reported."""
-    members = [Member(stream_manager_of(c), m.core.info.incarnation) for c, m in cluster.managers.items()]
-    return Generation(number, Phase.RUNNING, members=(*members, *(Member(task_place(task), 1) for task in range(1, 5))))
+    members = [GenerationMember(stream_manager_of(c), m.core.info.incarnation) for c, m in cluster.managers.items()]
+    return Generation(
+        number,
+        GenerationPhase.RUNNING,
+        members=(*members, *(GenerationMember(task_participant(task), 1) for task in range(1, 5))),
+    )
 
 
 async def in_generation(cluster: Cluster, task: int, number: int, window: int = 1 << 22) -> TestInstance:
     """An instance that has restored: its link carries frames of that generation, and its report says so."""
     instance = await cluster.instance(task, window=window, generation=number)
     await instance.control.write(TaskReport(number, restored=True))
-    wanted = PlaceReport(task_place(task), 1, TaskReport(number, restored=True))
+    wanted = ParticipantReport(task_participant(task), 1, TaskReport(number, restored=True))
     container = instance.container
     await wait_until_async(lambda: wanted in cluster.master.beats[container].reports, "the report")
     return instance
@@ -41,7 +45,7 @@ async def test_another_generation_has_links_of_its_own(cluster: Cluster) -> None
     await cluster.restored(1)
     spout, bolt = await in_generation(cluster, 1, 1), await in_generation(cluster, 4, 1, window=1000)
     await cluster.next_plan(running(cluster, 1))
-    cluster.master.wish = CheckpointWish(1, under=1)
+    cluster.master.wish = CheckpointCommand(1, under=1)
     await wait_until_async(lambda: spout.wish == bolt.wish == cluster.master.wish, "the wish")
     await spout.send([frame(1, 4, b"first")])
     assert (await bolt.take()).values == b"first"

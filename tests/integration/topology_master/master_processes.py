@@ -33,7 +33,7 @@ from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, StateStore
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.control import Leave, PlanUpdate
-from heron_runtime.wire.master import Heartbeat, HeartbeatReply, PlaceReport, Register
+from heron_runtime.wire.master import Heartbeat, HeartbeatReply, ParticipantReport, Register
 from tests.support.waiting import wait_until_async
 
 BOUND = 30.0
@@ -91,7 +91,7 @@ class PlayedStreamManager:
         self.epochs: list[int] = []
         self.left: list[str] = []
         self.wish = NO_WISH
-        self.reports: tuple[PlaceReport, ...] = ()
+        self.reports: tuple[ParticipantReport, ...] = ()
         self.ended = asyncio.Event()
         self._channel = make_channel(f"{location.host}:{location.port}", world.identity)
         self._call = MASTER_SERVICE.call(self._channel, "StreamManager")(metadata=world.metadata())

@@ -14,12 +14,12 @@ import pytest
 from master_processes import NAME, PlayedStreamManager, World, submitted
 
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.model.checkpoints import CheckpointRecord, Part, TaskReport
-from heron_runtime.model.plan import Phase, stream_manager_of, task_place
+from heron_runtime.model.checkpoints import CheckpointRecord, StatePart, TaskReport
+from heron_runtime.model.plan import GenerationPhase, stream_manager_of, task_participant
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import paths
 from heron_runtime.wire import message_codecs
-from heron_runtime.wire.master import MasterStatus, PlaceReport, RestoreState, StatusRequest, TakeCheckpoint
+from heron_runtime.wire.master import MasterStatus, ParticipantReport, RestoreState, StatusRequest, TakeCheckpoint
 from tests.support.waiting import wait_until_async
 
 CONFIG = {
@@ -53,12 +53,14 @@ class PlayedContainer:
                 self.own = self.task = TaskReport(plan.generation.number, restored=True)
             if self.works and wish.under > self.task.aligned and wish.generation == self.task.generation:
                 number = wish.under
-                part = Part("word", self.container, self.task_incarnation, wish.generation, number, wish.turn, 3, "sum")
+                part = StatePart(
+                    "word", self.container, self.task_incarnation, wish.generation, number, wish.turn, 3, "sum"
+                )
                 await asyncio.to_thread(self.folder.write_part, part.name, [b"abc"])
                 self.task = replace(self.task, aligned=number, stored=(part,))
             self.link.reports = (
-                PlaceReport(stream_manager_of(self.container), 1, self.own),
-                PlaceReport(task_place(self.container), self.task_incarnation, self.task),
+                ParticipantReport(stream_manager_of(self.container), 1, self.own),
+                ParticipantReport(task_participant(self.container), self.task_incarnation, self.task),
             )
             await asyncio.sleep(0.01)
 
@@ -85,7 +87,7 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
     played = [PlayedContainer(world, leader, n) for n in (1, 2)]
     await wait_until_async(lambda: record(world).complete >= 4)
     shown = (await status(world, leader)).tasks_state
-    assert (shown.generation, shown.phase, shown.cancelled, shown.restores) == (1, Phase.RUNNING, 0, 0)
+    assert (shown.generation, shown.phase, shown.cancelled, shown.restores) == (1, GenerationPhase.RUNNING, 0, 0)
     assert shown.last.bytes == 6
     assert abs(shown.last.completed_at - time.time()) < 3_600, "UTC"
     folder = played[0].folder
@@ -96,7 +98,7 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
     begun = record(world).begun
     await wait_until_async(lambda: record(world).complete > begun)
     plan = played[0].link.plans[-1]
-    assert plan.generation.incarnation(task_place(2)) == 8
+    assert plan.generation.incarnation(task_participant(2)) == 8
     assert plan.generation.cause == "task 2: it was restarted"
 
     played[1].works = False  # the checkpoint that is under way when the master dies comes to no end

@@ -16,14 +16,14 @@ import grpc.aio
 import pytest
 from master_processes import BOUND, NAME, PlayedStreamManager, World, submitted
 
-from heron_runtime.liveness import Phase, Slots
+from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import draw_key, parse_identity
 from heron_runtime.state import paths
 from heron_runtime.state.store import Delete
-from heron_runtime.telemetry.reporter import Reporter
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
+from heron_runtime.telemetry.reporter import MetricsReporter
 from heron_runtime.wire.master import (
     MetricsRequest,
     SetState,
@@ -92,10 +92,10 @@ async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(wo
     first = await world.start("topology_master")
     leader = await world.master()
     standby = await world.start("topology_master", "--container", "100001")
-    slots = Slots(world.launch.heartbeats(100_002))
+    slots = HeartbeatReader(world.launch.heartbeats(100_002))
     slots.make(0)
     third = await world.start("topology_master", "--container", "100002", "--slot", "0")
-    await wait_until_async(lambda: slots.read(0)[1] is Phase.RUNNING)
+    await wait_until_async(lambda: slots.read(0)[1] is ProcessPhase.RUNNING)
     first.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(first.wait(), BOUND) == 0
     await world.master(leader.epoch + 1)
@@ -137,7 +137,7 @@ async def test_all_time_totals_survive_metrics_manager_master_and_instance(world
     # The instance's two lives, as its own process would report them.
     first = Telemetry("word", "container_1_word_1", 1, 1, 11)
     first.count("__emit-count/default", 100)
-    reporter = Reporter(world.launch, 1, lambda: first.report(time.time()))
+    reporter = MetricsReporter(world.launch, 1, lambda: first.report(time.time()))
     reporter.start()
 
     async def emitted(at: MasterLocation, seconds: float = -1) -> float | None:
@@ -155,7 +155,7 @@ async def test_all_time_totals_survive_metrics_manager_master_and_instance(world
     await reporter.stop()
     second = Telemetry("word", "container_1_word_1", 1, 1, 12)
     second.count("__emit-count/default", 50)
-    reporter = Reporter(world.launch, 1, lambda: second.report(time.time()))
+    reporter = MetricsReporter(world.launch, 1, lambda: second.report(time.time()))
     reporter.start()
     await wait_until_async(lambda: is_at(leader, 151))
 

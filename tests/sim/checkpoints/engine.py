@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.state.part_file import Snapshot
-from heron_instance.core.state.participant import Participant
-from heron_instance.core.state.stateful import Stateful, StateSetup
-from heron_instance.shell.restore import CannotRestore, restored_from
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_instance.core.state.barriers import CheckpointParticipant
+from heron_instance.core.state.checkpointer import TaskCheckpointer
+from heron_instance.core.state.snapshot import TaskSnapshot
+from heron_instance.core.state.task_state import StateSetup
+from heron_instance.core.task import ExecutorSetup
+from heron_instance.shell.checkpoint_io import CannotRestore, load_restored_state
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.plan import (
     ContainerPlan,
+    GenerationPhase,
     InstancePlan,
     KeyGroupTable,
     PackingPlan,
-    Phase,
     PhysicalPlan,
     PlanVersion,
 )
@@ -231,19 +232,19 @@ class EngineTask(Task):
     def _begin_afresh(self, groups: int) -> None:
         self.executor = None
         self.pending: deque[tuple[int, Any]] = deque()
-        self.writes: deque[Snapshot] = deque()
+        self.writes: deque[TaskSnapshot] = deque()
         self._told: TaskReport | None = None
         self._has_aligned = False
 
     @property
-    def stateful(self) -> Stateful | None:
-        return None if self.executor is None else self.executor.stateful
+    def stateful(self) -> TaskCheckpointer | None:
+        return None if self.executor is None else self.executor.checkpointer
 
     @property
     def participant(self) -> Any:
         if self.stateful is not None:
             return self.stateful._participant
-        return Participant(self._generation, (), 0.0) if self._generation else None
+        return CheckpointParticipant(self._generation, (), 0.0) if self._generation else None
 
     @participant.setter
     def participant(self, value: Any) -> None:
@@ -259,14 +260,14 @@ class EngineTask(Task):
 
     # What the master says.
 
-    def hear(self, epoch: int, plan: Plan, wish: CheckpointWish) -> None:
+    def apply_command(self, epoch: int, plan: Plan, wish: CheckpointCommand) -> None:
         if epoch < self.epoch:
             return
         self.epoch = epoch
         if self.plan is None or plan.version > self.plan.version:
             self._follow(plan)
         if self.stateful is not None:
-            self.stateful.hear(wish)
+            self.stateful.apply_command(wish)
             self.executor.on_wake(self.world.now)
 
     def _follow(self, plan: Plan) -> None:
@@ -280,10 +281,10 @@ class EngineTask(Task):
                 self.executor.stop(self.world.now)
             self._begin_afresh(0)
             self._generation = generation.number
-            self._loading = self._restore(plan) if generation.phase is Phase.RESTORING else None
+            self._loading = self._restore(plan) if generation.phase is GenerationPhase.RESTORING else None
         elif self.executor is not None:
             self.executor.on_plan(self.world.now, physical(plan))
-            self.executor.stateful.follow(physical(plan))
+            self.executor.checkpointer.follow(physical(plan))
 
     def _restore(self, plan: Plan) -> Iterator[None]:
         world, whole = self.world, physical(plan)
@@ -291,8 +292,8 @@ class EngineTask(Task):
         component = CLASSES[self.component]()
         component.world = world
         try:
-            restored = restored_from(Folder(world), whole, self.task, CODEC)  # type: ignore[arg-type]
-            setup = Setup(
+            restored = load_restored_state(Folder(world), whole, self.task, CODEC)  # type: ignore[arg-type]
+            setup = ExecutorSetup(
                 component=component, plan=whole, task=self.task, incarnation=self.incarnation,
                 rng=np.random.default_rng(world.draw.randrange(1 << 30)), telemetry=Silent(),
                 clock=lambda: world.now / 1000, wall=lambda: 0.0,
@@ -311,9 +312,9 @@ class EngineTask(Task):
         yield
         self.executor = executor
         world.connect(self, self.upstream, self.downstream, plan.generation.number)
-        executor.stateful.linked()
+        executor.checkpointer.linked()
         assert self.plan is not None
-        executor.stateful.follow(physical(self.plan))
+        executor.checkpointer.follow(physical(self.plan))
         self._tell()
 
     # Steps.
@@ -356,12 +357,12 @@ class EngineTask(Task):
         self._told = self.report
         self.world.tell_master(self, self._told)
 
-    def _write_later(self, snapshot: Snapshot) -> None:
+    def _write_later(self, snapshot: TaskSnapshot) -> None:
         self.writes.append(snapshot)
         self.world.note_cut(snapshot.draft, self)
         self._has_aligned = True
 
-    def _write_part(self, stateful: Stateful) -> None:
+    def _write_part(self, stateful: TaskCheckpointer) -> None:
         part, pieces = self.writes.popleft().encode()
         if self.world.storage_fails():
             stateful.on_part_failed(part.checkpoint, "the storage does not take it")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.key_groups import rebalance
-from heron_runtime.model.plan import NO_PLAN, Generation, Phase, task_place
+from heron_runtime.model.plan import NO_PLAN, Generation, GenerationPhase, task_participant
 from topology_master.core.checkpoints import CheckpointCoordinator, CheckpointWrite, GenerationMembers, StoreRecord
 from topology_master.core.events import WriteManifest, WriteResult
 from topology_master.core.recovery import GenerationController
@@ -50,9 +50,9 @@ class Master:
             self._heard_at, self._since = {}, self.world.now
         self.plan = store.plan
         self.coordinator.read(store.record, self.world.storage.manifests[store.record.complete])
-        self.generations.read(self.plan.generation, map(task_place, self.plan.all_tasks))
+        self.generations.read(self.plan.generation, map(task_participant, self.plan.all_tasks))
         generation = self.plan.generation
-        if generation.phase is Phase.RUNNING and self._runs != generation.number:
+        if generation.phase is GenerationPhase.RUNNING and self._runs != generation.number:
             self._runs = generation.number
             incarnations = {member.place.number: member.incarnation for member in generation.members}
             tables = {COUNT: self.plan.table}
@@ -62,7 +62,7 @@ class Master:
         if epoch > self.epoch:
             self.dead = True
             return
-        place = task_place(number)
+        place = task_participant(number)
         if self.generations.refuses(place, incarnation):
             self.world.post(self, task, ("leave",))
             return
@@ -76,7 +76,7 @@ class Master:
             self.read()
         for task in self.plan.all_tasks:
             if self.world.now - max(self._heard_at.get(task, 0), self._since) > SILENCE:
-                self.generations.lost(task_place(task), "silent")
+                self.generations.lost(task_participant(task), "silent")
         if self._planning is None:
             self._plan()
         if self._writing is None:
@@ -97,14 +97,14 @@ class Master:
                 return
             following = self.world.rescale(plan)
             complete = coordinator.record.complete
-            wanted = Generation(plan.generation.number + 1, Phase.RESTORING, complete, cause="update")
+            wanted = Generation(plan.generation.number + 1, GenerationPhase.RESTORING, complete, cause="update")
         if wanted is None:
             return
         record = None
         if wanted.number != plan.generation.number:
             changed = replace(coordinator.record, generation=wanted.number, complete=wanted.restore_from)
             record = (coordinator.record, changed)
-        if wanted.phase is Phase.FAILED:
+        if wanted.phase is GenerationPhase.FAILED:
             self.world.failed(wanted.cause)
         self._planning = Transaction(self.epoch, (plan, replace(following, generation=wanted)), record)
         self.world.submit(self, self._planning)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from heron_runtime.model.checkpoints import CheckpointRecord, Manifest, initial_manifest
-from heron_runtime.model.plan import Generation, Phase
+from heron_runtime.model.plan import Generation, GenerationPhase
 
 from .program import Output
 
@@ -70,7 +70,7 @@ class Store:
 
     @property
     def running(self) -> bool:
-        return self.plan.generation.phase is Phase.RUNNING
+        return self.plan.generation.phase is GenerationPhase.RUNNING
 
 
 class Storage:

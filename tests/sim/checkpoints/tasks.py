@@ -1,4 +1,4 @@
-"""A task's process: the production cores ``Participant`` and ``KeyedState`` and part files, and a shell around them."""
+"""Process of a task: the production cores ``CheckpointParticipant``, ``KeyedState`` and part files, and a shell."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import Snapshot, read_part
-from heron_instance.core.state.participant import Align, Barrier, Participant
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.barriers import Barrier, CheckpointParticipant, SnapshotRequest
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import KeyGroupRows, TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.checkpoints import (
-    CheckpointWish,
+    CheckpointCommand,
+    CommitToken,
     Manifest,
-    Part,
+    StatePart,
     TaskReport,
-    Token,
     groups_of,
     part_name,
     reading_plan,
 )
 from heron_runtime.model.keys import group_of
-from heron_runtime.model.plan import Phase, task_place
+from heron_runtime.model.plan import GenerationPhase, task_participant
 from heron_runtime.wire.checkpoint_formats import TASK_STATE
 
 from .outside import Plan, Violation
@@ -45,7 +44,7 @@ class Task:
         self.stalled_until = 0
         self.epoch = 0
         self.plan: Plan | None = None
-        self.participant: Participant | None = None
+        self.participant: CheckpointParticipant | None = None
         self._loading: Iterator[None] | None = None
         self._told_at = -HEARTBEAT
         self.runs = False
@@ -55,11 +54,11 @@ class Task:
         self.state = KeyedState(groups)
         self.positions: dict[int, int] = {}
         self.output: list[Any] = []
-        self.tokens: list[Token] = []
+        self.tokens: list[CommitToken] = []
         self.pending: deque[tuple[int, Any]] = deque()  # (task, a tuple or a barrier)
         self.sent: Counter[int] = Counter()
         self.taken: Counter[int] = Counter()
-        self.writes: deque[tuple[Part, bytes]] = deque()
+        self.writes: deque[tuple[StatePart, bytes]] = deque()
 
     @staticmethod
     def position_in(row: tuple[Any, ...]) -> tuple[int, int]:
@@ -96,7 +95,7 @@ class Task:
 
     # What the master says.
 
-    def hear(self, epoch: int, plan: Plan, wish: CheckpointWish) -> None:
+    def apply_command(self, epoch: int, plan: Plan, wish: CheckpointCommand) -> None:
         if epoch < self.epoch:
             return
         self.epoch = epoch
@@ -122,11 +121,11 @@ class Task:
         if self.participant is None or generation.number > self.participant.generation:
             self.runs = False
             self.world.disconnect(self)
-            self.participant = Participant(generation.number, self.upstream, self.world.timeout)
+            self.participant = CheckpointParticipant(generation.number, self.upstream, self.world.timeout)
             self._begin_afresh(groups_of(plan.table, self.task) if self.component == COUNT else 0)
-            self._loading = self._restore(plan) if generation.phase is Phase.RESTORING else None
-        if generation.phase is Phase.RUNNING and self.participant.report.restored:
-            named = generation.incarnation(task_place(self.task))
+            self._loading = self._restore(plan) if generation.phase is GenerationPhase.RESTORING else None
+        if generation.phase is GenerationPhase.RUNNING and self.participant.report.restored:
+            named = generation.incarnation(task_participant(self.task))
             self.runs = self.runs or named == self.incarnation
 
     def _restore(self, plan: Plan) -> Iterator[None]:
@@ -163,7 +162,7 @@ class Task:
             mine = (split for split in range(SPLITS) if spouts[split % len(spouts)] == self.task)
             self.positions = {split: stored.get(split, 0) for split in mine}
 
-    def _read(self, part: Part, groups: int) -> Iterator[GroupRows]:
+    def _read(self, part: StatePart, groups: int) -> Iterator[KeyGroupRows]:
         data = self.world.storage.read(part.name)
         return read_part(part, lambda offset, size: data[offset : offset + size], groups, CODEC)
 
@@ -207,7 +206,7 @@ class Task:
         self._told_at = self.world.now
         self.world.tell_master(self, self.report)
 
-    def _write(self, taking_part: Participant) -> None:
+    def _write(self, taking_part: CheckpointParticipant) -> None:
         part, data = self.writes.popleft()
         if self.world.storage_fails():
             taking_part.decline(part.checkpoint, "the storage does not take it")
@@ -216,7 +215,7 @@ class Task:
             taking_part.stored(part)
         self._tell()
 
-    def _commit(self, taking_part: Participant) -> None:
+    def _commit(self, taking_part: CheckpointParticipant) -> None:
         due = [token for token in self.tokens if token.checkpoint <= taking_part.complete]
         if due:
             self.world.outside.commit(min(due).name)
@@ -251,7 +250,7 @@ class Task:
             channel.queue.append(what)
             self.pending.popleft()
 
-    def _take(self, taking_part: Participant) -> None:
+    def _take(self, taking_part: CheckpointParticipant) -> None:
         ready = [c for c in self.world.channels_to(self) if c.queue]
         if not ready:
             return
@@ -282,21 +281,21 @@ class Task:
         for out in process(self.state, item, half):
             self._send(sinks[(out[0] * 31 + len(out[1])) % len(sinks)], out)
 
-    def _align(self, align: Align) -> None:
+    def _align(self, align: SnapshotRequest) -> None:
         taking_part = self.participant
         assert taking_part is not None
         generation, number = taking_part.generation, align.checkpoint
         if self.component == SINK and self.output:
-            token = Token(number, part_name(generation, number, self.task, self.incarnation))
+            token = CommitToken(number, part_name(generation, number, self.task, self.incarnation))
             self.world.outside.prepare(token.name, self.output)
             self.tokens.append(token)
             self.output = []
-        draft = Part(
+        draft = StatePart(
             self.component, self.task, self.incarnation, generation, number, align.turn, 0, "", self.state.groups,
             tuple(self.tokens),
         )  # fmt: skip
         own = list(self.positions.items())
-        part, pieces = Snapshot(draft, own, self.state.take(number, align.turn), CODEC).encode()
+        part, pieces = TaskSnapshot(draft, own, self.state.take(number, align.turn), CODEC).encode()
         self.writes.append((part, b"".join(pieces)))
         self.world.note_cut(part, self)
         for task in self.downstream:

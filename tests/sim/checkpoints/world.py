@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import read_part
-from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, TaskReport, reading_plan
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import read_part
+from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, StatePart, TaskReport, reading_plan
 from heron_runtime.model.key_groups import initial_table
-from heron_runtime.model.plan import Generation, Phase, task_place
+from heron_runtime.model.plan import Generation, GenerationPhase, task_participant
 from heron_runtime.wire.checkpoint_formats import TASK_STATE
 
 from .masters import Master, rescaled
@@ -55,7 +55,7 @@ class World:
         self.commit_rate = draw.choice([0.4, 0.4, 0.02])
         tasks = {SPOUT: (1, 2), RELAY: (3, 4), COUNT: (5, 6), SINK: (7, 8)}
         table = initial_table(tasks[COUNT])
-        self.store = Store(Plan(1, Generation(1, Phase.RESTORING), tasks, table))
+        self.store = Store(Plan(1, Generation(1, GenerationPhase.RESTORING), tasks, table))
         self.store.plans[1] = self.store.plan
         self.storage, self.outside = Storage(), Outside()
         self.complete: list[int] = [0]
@@ -156,7 +156,7 @@ class World:
         elif message[0] == "report":
             to.heard(*message[1:])
         elif message[0] == "wish":
-            to.hear(*message[1:])
+            to.apply_command(*message[1:])
         elif message[0] == "leave":
             self.counts["told to leave"] += 1
             to.die()
@@ -180,7 +180,7 @@ class World:
                 phase, start = generation.phase.value, generation.restore_from
                 self.log(f"plan: g {generation.number} {phase} from {start} {generation.cause}")
                 self.counts[generation.phase.value] += 1
-                if generation.phase is Phase.RUNNING:
+                if generation.phase is GenerationPhase.RUNNING:
                     self._remove_unnamed()
         if result == "done" and self.faulty and self.draw.random() < 0.04:
             result = "unknown"
@@ -198,7 +198,7 @@ class World:
 
     # The oracle.
 
-    def note_cut(self, part: Part, task: Task) -> None:
+    def note_cut(self, part: StatePart, task: Task) -> None:
         sent, taken = task.cut()
         self.cuts[part.name] = (Counter(sent), Counter(taken))
 
@@ -208,7 +208,7 @@ class World:
         self.complete.append(number)
         self.log(f"checkpoint {number} is complete, g {manifest.generation}")
         for part in manifest.parts:
-            if plan.generation.incarnation(task_place(part.task)) != part.incarnation:
+            if plan.generation.incarnation(task_participant(part.task)) != part.incarnation:
                 raise Violation(f"S7: {part.name} is of a process that is not named in {plan.generation}")
             self.outside.named.update(token.name for token in part.tokens)
         self._check_cut(manifest, self.store.plans[manifest.generation])
@@ -275,7 +275,7 @@ class World:
             if ours and not all(map(self.process.is_barrier, channel.queue)):
                 raise Violation(f"S1: {channel} is not empty when everybody has aligned")
 
-    def _reader(self, part: Part) -> Callable[[int, int], bytes]:
+    def _reader(self, part: StatePart) -> Callable[[int, int], bytes]:
         data = self.storage.read(part.name)
         return lambda offset, size: data[offset : offset + size]
 

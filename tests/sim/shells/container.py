@@ -14,9 +14,8 @@ from contextvars import copy_context
 from typing import Any
 
 from heron_instance.core.outbox import Flush
-from heron_instance.shell.gateway import Gateway
-from heron_instance.shell.inbox import Inbox, MustLeave, PauseChanged, PlanArrived, StreamManagerSaidHello
-from heron_instance.shell.opening import GatewaySetup
+from heron_instance.shell.gateway import Gateway, LinkSetup
+from heron_instance.shell.inbox import Inbox, LeaveRequested, PauseChanged, PlanArrived, StreamManagerLinked
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -140,7 +139,7 @@ class Task:
         self.alive = True
         self.inbox = Inbox()
         key = instance_key(SECRET, TOPOLOGY_ID, 1, task)
-        setup = GatewaySetup(LAUNCH, 1, task, life, self._count, key)
+        setup = LinkSetup(LAUNCH, 1, task, life, self._count, key)
         self.gateway = Gateway(setup, self.inbox)
         self.heard = 0  # incarnation of the stream manager
         self.emitted: Counter[int] = Counter()  # tuples, per bolt
@@ -193,12 +192,12 @@ class Task:
                 self._emit()
             if loop.now >= beat:
                 beat = loop.now + 1.0
-                self.gateway.tell_taken()
+                self.gateway.report_taken()
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Packet):
             self._hear(item)
-        elif isinstance(item, StreamManagerSaidHello):
+        elif isinstance(item, StreamManagerLinked):
             self.heard = item.incarnation
             if self.heard != self._container.manager.incarnation and self.heard not in self._container.dead:
                 self._container.loop.break_law(
@@ -208,7 +207,7 @@ class Task:
             self._has_plan = True
         elif isinstance(item, PauseChanged):
             self._paused = item.paused
-        elif isinstance(item, MustLeave):
+        elif isinstance(item, LeaveRequested):
             self._container.loop.break_law(f"task {self.task} is told to leave though it is current: {item.reason}")
 
     def _hear(self, packet: Packet) -> None:

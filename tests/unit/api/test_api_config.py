@@ -14,13 +14,36 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.settings import ALL_SETTINGS, GiB, Keys, MiB
 from heronry import Config
-from heronry.api.config import normalise, parse_property
+from heronry.api.config import ConfigSettings, normalise, parse_property
 from heronry.api.config_values import BadValue, checked, parse_bytes, user_value
 from heronry.api.errors import ConfigError, TopologyError
 
 
 def of_topology(values: Any) -> dict[str, Any]:
     return normalise(values, where="topology 'T'", component=False, operator=False)
+
+
+def test_keyword_arguments_are_all_keys_of_topologies() -> None:
+    """The names and types are those of the table, so that an editor completes and checks them."""
+    kinds = {"str": str, "int": int, "float": float, "bool": bool, "Mapping": dict, "Literal": str}
+    declared = {
+        name.replace("_", "."): str(kind.__forward_arg__) for name, kind in ConfigSettings.__annotations__.items()
+    }
+    known = {key for key in ALL_SETTINGS if key.startswith("topology.")} - {"topology.name", "topology.arguments"}
+    assert set(declared) == known
+    for key, kind in declared.items():
+        row = ALL_SETTINGS[key]
+        assert kinds[kind.split("[")[0].split(" |")[0]] is row.type, key
+        assert (kind == "int | str") == (row.unit == "bytes"), key
+        assert [word for word in row.choices if repr(word) not in kind] == []
+
+
+def test_keyword_arguments_are_checked() -> None:
+    assert Config({"topology.debug": True}, topology_stmgrs=2) == {"topology.debug": True, "topology.stmgrs": 2}
+    with pytest.raises(ConfigError, match=r"topology\.stmgrs"):
+        Config(topology_stmgrs=0)
+    with pytest.raises(ConfigError, match=r"the nearest is 'topology\.stmgrs'"):
+        Config(topology_stmgr=2)  # type: ignore[call-arg]
 
 
 def refusal(values: Any, component: bool = False) -> str:

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from heron_container.zygote import IMPORTED_FOR_INSTANCES
-from heron_control.packaging.definer import Said
-from heron_control.packaging.find import FREE_NAMES
-from heron_control.packaging.load import define_topology
+from heron_control.packaging.definer import TopologyTraits
+from heron_control.packaging.definition import define_topology
+from heron_control.packaging.topology_lookup import FREE_NAMES
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.errors import TopologyError, TopologyNotFound, UserCodeError
 from tests.support.waiting import wait_until
@@ -99,7 +99,7 @@ def test_what_is_not_there(write: Any, text: str, topology: str | None, words: s
 
 
 def test_no_such_file_and_no_python_file(tmp_path: Path, write: Any) -> None:
-    with pytest.raises(TopologyNotFound, match="there is no file"):
+    with pytest.raises(TopologyNotFound, match="no such file"):
         define_topology(tmp_path / "none.py")
     with pytest.raises(TopologyNotFound, match=r"neither a \.py file nor a folder"):
         define_topology(write("", "notes.txt"))
@@ -201,7 +201,7 @@ def test_spouts_that_wait_for_what_became_of_tuples_are_told(write: Any) -> None
         "class Sub(Heard): pass\n"
         "class T(Topology):\n    a = Words.spec()\n    b = Sub.spec()\n    c = Count.spec(inputs=[a, b])\n"
     )
-    said: list[Said] = []
+    said: list[TopologyTraits] = []
     define_topology(write(text), "T", tells=said.append)
     assert said[0].hearing == {"b": ["ack", "fail"]}
 
@@ -213,7 +213,7 @@ def test_spouts_that_give_ids_are_told(write: Any) -> None:
         "class Plain(Words):\n    def next_tuple(self): self.emit(['w'], tup_id=None)\n"
         "class T(Topology):\n    a = Plain.spec()\n    b = Sub.spec()\n    c = Count.spec(inputs=[a, b])\n"
     )
-    said: list[Said] = []
+    said: list[TopologyTraits] = []
     define_topology(write(text), "T", tells=said.append)
     assert said[0].hearing == {"b": ["tup_id"]}
 
@@ -224,7 +224,7 @@ def test_what_a_program_cannot_read_here_is_told(write: Any, tmp_path: Path) -> 
         f"program = Builder('p')\nprogram.source(files({str(tmp_path / 'none')!r}), name='lines')"
         ".sink(to_files('out'), name='output')\n"
     )
-    said: list[Said] = []
+    said: list[TopologyTraits] = []
     define_topology(write(text), "program", tells=said.append)
     (found,) = said[0].missing
     assert f"step 'lines': there is nothing to read at {tmp_path / 'none'}" in found
@@ -240,7 +240,7 @@ def test_ends_of_the_graph_and_what_a_fault_makes_of_them_are_told(write: Any) -
         "    plain = Count.spec(inputs=[middle])\n    safe = Safe.spec(inputs=[middle])\n"
         "    upsert = Upsert.spec(inputs=[middle])\n    shown = Print.spec(inputs=[middle])\n"
     )
-    said: list[Said] = []
+    said: list[TopologyTraits] = []
     define_topology(write(text), "T", tells=said.append)
     assert said[0].ends == {"plain": "", "upsert": "idempotent", "shown": "at_least_once"}
 
@@ -262,7 +262,7 @@ def test_a_neighbour_is_not_shipped_and_so_not_found(write: Any) -> None:
 
 @pytest.mark.parametrize("name", ["json.py", "numpy.py", "heronry.py"])
 def test_a_file_that_would_be_taken_for_another_module(write: Any, name: str) -> None:
-    with pytest.raises(TopologyError, match="exists already"):
+    with pytest.raises(TopologyError, match="already exists"):
         define_topology(write(ONE, name))
 
 
@@ -286,7 +286,7 @@ def test_free_names_are_those_that_instances_do_not_import() -> None:
 
 
 def test_a_file_with_a_dot_in_its_name(write: Any) -> None:
-    with pytest.raises(TopologyError, match="is no module name"):
+    with pytest.raises(TopologyError, match="invalid module name"):
         define_topology(write(ONE, "my.topology.py"))
 
 

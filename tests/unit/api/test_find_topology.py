@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.packaging.load import define_topology
+from heron_control.packaging.definition import define_topology
 from heronry.api.errors import TopologyError, TopologyNotFound
 
 PROGRAMS = """

@@ -8,20 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.packaging.fitting import Target, misfits, pip_arguments, runs_as_here, this_interpreter
+from heron_control.packaging.requirements import (
+    TargetPlatform,
+    find_incompatible_modules,
+    is_compatible,
+    pip_arguments,
+    this_interpreter,
+)
 
-THERE = Target("3.11", "cpython", "linux", "x86_64", "glibc 2.36")
+THERE = TargetPlatform("3.11", "cpython", "linux", "x86_64", "glibc 2.36")
 
 
 def test_what_runs_as_here() -> None:
-    assert runs_as_here(this_interpreter())
-    assert runs_as_here(THERE, here=replace(THERE, libc="glibc 2.28"))
-    assert not runs_as_here(THERE, here=replace(THERE, libc="glibc 2.39"))  # wheels for 2.39 would not load there
+    assert is_compatible(this_interpreter())
+    assert is_compatible(THERE, here=replace(THERE, libc="glibc 2.28"))
+    assert not is_compatible(THERE, here=replace(THERE, libc="glibc 2.39"))  # wheels for 2.39 would not load there
     for other in (
         replace(THERE, python="3.12"), replace(THERE, machine="aarch64"), replace(THERE, system="darwin"),
         replace(THERE, implementation="pypy"), replace(THERE, libc="musl 1.2"),
     ):  # fmt: skip
-        assert not runs_as_here(THERE, here=other)
+        assert not is_compatible(THERE, here=other)
 
 
 def test_pip_is_told_of_every_platform_the_target_takes() -> None:
@@ -52,4 +58,4 @@ def test_pip_is_told_of_every_platform_the_target_takes() -> None:
 def test_compiled_modules_that_cannot_be_imported_are_named(tmp_path: Path, file: str, fits: bool) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / file).write_bytes(b"")
-    assert misfits(tmp_path, THERE) == ([] if fits else [file])
+    assert find_incompatible_modules(tmp_path, THERE) == ([] if fits else [file])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from heron_control.packaging.load import define_topology
+from heron_control.packaging.definition import define_topology
 from heron_control.packaging.package import StagedPackage, import_paths, stage_package
 from heron_control.packaging.requirements import install_requirements
 from heronry.api.errors import PackageError

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_control.packaging import check
-from heron_control.packaging.check import check_apart
+from heron_control.packaging.check import check_package_apart
 from heron_control.packaging.shipping import LIMITS, check_package, digest_of, is_digest, pack_package, unpack_package
 from heron_control.packaging.writer import ArchiveLimits
 from heronry.api.errors import PackageError
@@ -147,13 +147,13 @@ def test_the_longest_name_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_check_apart_says_the_same(tmp_path: Path) -> None:
-    check_apart(tar(tmp_path / "good.tar.gz", entry("m.py")), LIMITS)
+    check_package_apart(tar(tmp_path / "good.tar.gz", entry("m.py")), LIMITS)
     with pytest.raises(PackageError, match="link or a device"):
-        check_apart(HOSTILE["device"](tmp_path / "bad.tar.gz"), LIMITS)
+        check_package_apart(HOSTILE["device"](tmp_path / "bad.tar.gz"), LIMITS)
     with pytest.raises(PackageError, match="more than 8 headers"):
-        check_apart(HOSTILE["a chain of short headers"](tmp_path / "chain.tar.gz"), LIMITS)
+        check_package_apart(HOSTILE["a chain of short headers"](tmp_path / "chain.tar.gz"), LIMITS)
     with pytest.raises(OSError, match="No such file"):
-        check_apart(tmp_path / "nothing.tar.gz", LIMITS)
+        check_package_apart(tmp_path / "nothing.tar.gz", LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -176,4 +176,4 @@ def test_a_check_has_bounds_of_its_own(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(check, "CPU_SECONDS", 1)
     with pytest.raises(PackageError, match=words):
-        check_apart(tar(tmp_path / "good.tar.gz", entry("m.py")), LIMITS)
+        check_package_apart(tar(tmp_path / "good.tar.gz", entry("m.py")), LIMITS)

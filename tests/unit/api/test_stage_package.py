@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_control.packaging.load import define_topology
-from heron_control.packaging.package import import_paths, stage_package, staged
+from heron_control.packaging.definition import define_topology
+from heron_control.packaging.package import import_paths, open_staged_package, stage_package
 from heron_control.packaging.writer import ArchiveLimits
 from heronry.api.errors import PackageError
 
@@ -70,7 +70,7 @@ def test_a_single_file(tmp_path: Path) -> None:
     package = stage_package(tmp_path / "flow.py", tmp_path / "out")
     assert (package.root / "flow.py").read_text() == TOPOLOGY
     assert (package.entry, package.requirements) == (tmp_path / "flow.py", None)
-    assert staged(package.root).entry == package.root / "flow.py"
+    assert open_staged_package(package.root).entry == package.root / "flow.py"
     assert import_paths(package.root) == [str(tmp_path / "out")]
     assert define_topology(package.entry).components[0].python_class == "flow:Words"
 
@@ -106,7 +106,7 @@ def test_a_package_folder_keeps_its_name(tmp_path: Path) -> None:
     assert sorted(tree(package.root)) == ["wordcount/__init__.py", "wordcount/requirements.txt"]
     assert package.entry == package.root / "wordcount"
     assert package.requirements == package.entry / "requirements.txt"
-    assert staged(package.root) == package
+    assert open_staged_package(package.root) == package
     assert define_topology(package.entry).components[0].python_class == "wordcount:Words"
 
 
@@ -236,9 +236,9 @@ def test_links_and_encrypted_entries_in_a_zip(tmp_path: Path) -> None:
 def test_damaged_archives(tmp_path: Path, make: Make, name: str) -> None:
     path = make(tmp_path / name, {"a.py": "x" * 10_000})
     path.write_bytes(path.read_bytes()[:40])
-    assert "is not a sound" in refused(path, tmp_path)
+    assert "damaged" in refused(path, tmp_path)
     path.write_bytes(b"nonsense")
-    assert "is not a sound" in refused(path, tmp_path)
+    assert "damaged" in refused(path, tmp_path)
 
 
 @given(data=st.data())

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from heron_cli import early
-from heron_runtime import commands
+from heron_cli import __main__ as entry
+from heron_runtime import spawn
 
 SHOW = """
 import json, os, sys
@@ -19,7 +19,7 @@ print(json.dumps([sys.argv[1:], os.getcwd(), "sqlite3" in sys.modules, sys.stdin
 
 
 def run(folder: Path, *arguments: str) -> list[object]:
-    process = commands.start_session("shown", arguments, str(folder), folder / "out")
+    process = spawn.start_session("shown", arguments, str(folder), folder / "out")
     assert process.wait(60) == 0
     return list(json.loads((folder / "out").read_text().splitlines()[-1]))
 
@@ -27,8 +27,8 @@ def run(folder: Path, *arguments: str) -> list[object]:
 def test_a_warm_process_becomes_what_is_wanted_once(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "shown.py").write_text(SHOW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    commands.warm_up("shown", ["sqlite3"])
-    warm = commands._warm["shown"]
+    spawn.warm_up("shown", ["sqlite3"])
+    warm = spawn._warm["shown"]
     expected = [["a", "--b"], str(tmp_path)]
     assert run(tmp_path, "a", "--b") == [*expected, True, ""]
     assert warm.returncode == 0
@@ -38,13 +38,13 @@ def test_a_warm_process_becomes_what_is_wanted_once(tmp_path: Path, monkeypatch)
 def test_one_that_has_died_is_replaced(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "shown.py").write_text(SHOW)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    commands.warm_up("shown", ["no_such_module"])
-    commands._warm["shown"].wait(60)
+    spawn.warm_up("shown", ["no_such_module"])
+    spawn._warm["shown"].wait(60)
     assert run(tmp_path, "x")[0] == ["x"]
 
 
 def test_one_that_nobody_wants_ends_with_its_parent() -> None:
-    code = "from heron_runtime.commands import _warm, warm_up; warm_up('x', ['json']); print(_warm['x'].pid)"
+    code = "from heron_runtime.spawn import _warm, warm_up; warm_up('x', ['json']); print(_warm['x'].pid)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     try:
         descriptor = os.pidfd_open(int(done.stdout))
@@ -56,8 +56,8 @@ def test_one_that_nobody_wants_ends_with_its_parent() -> None:
 
 def test_only_a_submit_to_the_local_cluster_begins_early(monkeypatch) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(commands, "warm_up", lambda module, *_: begun.append(module))
-    monkeypatch.setattr(early, "warm_up", lambda module, *_: begun.append(module))
+    monkeypatch.setattr(spawn, "warm_up", lambda module, *_: begun.append(module))
+    monkeypatch.setattr(entry, "warm_up", lambda module, *_: begun.append(module))
     define, scheduler = "heron_control.packaging.define", "heron_scheduler"
     for line, expected in (
         ("submit local flow.py", [define, scheduler]),
@@ -68,5 +68,5 @@ def test_only_a_submit_to_the_local_cluster_begins_early(monkeypatch) -> None:
         ("", []),
     ):
         begun.clear()
-        early.begin(line.split())
+        entry.warm_up_processes(line.split())
         assert begun == expected, line

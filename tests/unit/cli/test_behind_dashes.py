@@ -8,12 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from heron_cli.behind_dashes import BehindDashes
+from heron_cli.application import PassThroughCommand
 
 app = typer.Typer()
 
 
-@app.command(cls=BehindDashes)
+@app.command(cls=PassThroughCommand)
 def show(
     file: str,
     topology: Annotated[str | None, typer.Argument()] = None,

@@ -12,7 +12,7 @@ import pytest
 from topology_world import NAME, World, all_processes, process
 from typer.testing import CliRunner, Result
 
-from heron_cli.main import make_app
+from heron_cli.application import make_app
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
@@ -183,7 +183,7 @@ def test_metrics(world: World) -> None:
 def test_metrics_before_anybody_has_reported_say_so(world: World) -> None:
     all_well(world)
     shown = heron("metrics", PLACE, NAME)
-    assert "no task has reported yet" in shown.stderr
+    assert "no task has reported metrics yet" in shown.stderr
     assert [line.split() for line in shown.stdout.splitlines()[1:]] == [["word"], ["count"]]
 
 
@@ -211,7 +211,8 @@ def test_restart_asks_the_scheduler_and_waits(world: World) -> None:
         json.dumps(
             {
                 "cluster": "local", "role": "me", "environ": "default", "topology": NAME, "topology_id": f"{NAME}-abc",
-                "store_url": world.home.store.url, "home": str(world.place), "runtime_dir": "/tmp/heronry/00000000",
+                "store_url": world.home.state_store("local").url, "home": str(world.place),
+                "runtime_dir": "/tmp/heronry/00000000",
             }
         )
     )  # fmt: skip
@@ -235,7 +236,7 @@ def test_doctor_finds_a_stale_topology(world: World) -> None:
     result = heron("doctor", "-o", "json")
     assert result.exit_code == 1
     findings = {finding["check"]: finding for finding in json.loads(result.stdout)}
-    assert findings["stale topology"]["cure"] == "heron kill local/me/default words"
+    assert findings["stale topology"]["cure"] == "Run heron kill local/me/default words"
     assert findings["state store"]["verdict"] == "good"
     heron("kill", PLACE, NAME)
     assert heron("doctor").exit_code == 0

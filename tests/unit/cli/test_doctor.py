@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from heron_cli.credentials import Login, write_credentials
-from heron_cli.diagnosis import engines
-from heron_cli.diagnosis.asking import ask, within
-from heron_cli.diagnosis.engines import examine
-from heron_cli.diagnosis.findings import Finding, Health, bad, good, numbers, some
-from heron_cli.home import Home
+from heron_cli.diagnosis import checks
+from heron_cli.diagnosis.checks import examine
+from heron_cli.diagnosis.findings import CheckStatus, Finding, bad, good, shorten, version_numbers
+from heron_cli.diagnosis.probe import run_check, run_command
+from heron_cli.home import Home, SavedLogin, write_credentials
 from heron_runtime.failures import NotFound
 
 
 def test_versions_and_lists() -> None:
-    assert numbers("v1.20.2") == (1, 20, 2)
-    assert numbers("20.10.24+dfsg1") == (20, 10, 24)
-    assert numbers("unknown") == ()
-    assert some(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert version_numbers("v1.20.2") == (1, 20, 2)
+    assert version_numbers("20.10.24+dfsg1") == (20, 10, 24)
+    assert version_numbers("unknown") == ()
+    assert shorten(["a", "b", "c"], 2) == "a, b and 1 more"
 
 
 def test_what_hangs_is_named_and_left_behind() -> None:
@@ -31,48 +30,49 @@ def test_what_hangs_is_named_and_left_behind() -> None:
         return []
 
     try:
-        (finding,) = within("Docker", hang, 0.05)
-        assert (finding.check, finding.verdict) == ("Docker", Health.BAD)
+        (finding,) = run_check("Docker", hang, 0.05)
+        assert (finding.check, finding.verdict) == ("Docker", CheckStatus.BAD)
         assert "no answer within 0.05 s" in finding.found
     finally:
         release.set()
-    assert ask(["sleep", "60"], 0.05).trouble == "`sleep 60` does not answer within 0.05 s"
-    assert ask(["no-such-command"]).trouble == "there is no command no-such-command"
-    assert ask(["ls", "/no/such/file"]).trouble.endswith("No such file or directory")
+    assert run_command(["sleep", "60"], 0.05).trouble == "`sleep 60` does not answer within 0.05 s"
+    assert run_command(["no-such-command"]).trouble == "command not found: no-such-command"
+    assert run_command(["ls", "/no/such/file"]).trouble.endswith("No such file or directory")
 
 
 def test_what_breaks_is_a_finding() -> None:
     def fall() -> list[Finding]:
         raise PermissionError(13, "Permission denied", "/srv")
 
-    assert within("home", fall)[0].found == "/srv: Permission denied"
-    assert within("home", lambda: [bad("x", "y", "z")]) == [bad("x", "y", "z")]
+    assert run_check("home", fall)[0].found == "/srv: Permission denied"
+    assert run_check("home", lambda: [bad("x", "y", "z")]) == [bad("x", "y", "z")]
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """One whose engines are not asked."""
-    judged = {name: ((name, lambda _, name=name: [good(f"engine {name}", "")]),) for name in engines.ENGINES}
-    monkeypatch.setattr(engines, "ENGINES", judged)
-    monkeypatch.setattr(engines.machine, "cluster", lambda name, login: good(f"cluster {name}", login.api))
+    judged = {name: ((name, lambda _, name=name: [good(f"engine {name}", "")]),) for name in checks.ENGINES}
+    monkeypatch.setattr(checks, "ENGINES", judged)
+    monkeypatch.setattr(checks.machine, "check_cluster", lambda name, login: good(f"cluster {name}", login.api))
     return Home(tmp_path / "home")
 
 
-def checks(home: Home, name: str) -> list[str]:
+def names_of_checks(home: Home, name: str) -> list[str]:
     return [finding.check for finding in examine(home, name)][4:]  # without Python, packages, home and disk
 
 
 def test_an_engine_is_asked_where_it_is(home: Home) -> None:
-    assert checks(home, "slurm") == ["engine slurm"]
+    assert names_of_checks(home, "slurm") == ["engine slurm"]
     here, there = "http://127.0.0.1:9000", "https://heron.example.org"
-    logins = {"docker": Login(here, "docker", "t"), "k8s": Login(there, "k8s", "t"), "prod": Login(here, "swarm", "t")}
-    write_credentials(home, {**logins, "own": Login(here, "plugged-in", "t")})
-    assert checks(home, "docker") == ["cluster docker", "engine docker"]
-    assert checks(home, "prod") == ["cluster prod", "engine swarm"]
-    assert checks(home, "own") == ["cluster own"]
-    assert checks(home, "k8s") == ["cluster k8s", "k8s"]
+    targets = {"docker": (here, "docker"), "k8s": (there, "k8s"), "prod": (here, "swarm")}
+    logins = {name: SavedLogin(api, engine, "t") for name, (api, engine) in targets.items()}
+    write_credentials(home, {**logins, "own": SavedLogin(here, "plugged-in", "t")})
+    assert names_of_checks(home, "docker") == ["cluster docker", "engine docker"]
+    assert names_of_checks(home, "prod") == ["cluster prod", "engine swarm"]
+    assert names_of_checks(home, "own") == ["cluster own"]
+    assert names_of_checks(home, "k8s") == ["cluster k8s", "k8s"]
     (elsewhere,) = [finding for finding in examine(home, "k8s") if finding.check == "k8s"]
-    assert elsewhere.verdict is Health.NOTE
+    assert elsewhere.verdict is CheckStatus.NOTE
     assert "heron.example.org" in elsewhere.found
-    with pytest.raises(NotFound, match=r"no engine or cluster 'swrm'; did you mean 'swarm'"):
+    with pytest.raises(NotFound, match=r"unknown engine or cluster 'swrm'; did you mean 'swarm'"):
         examine(home, "swrm")

@@ -50,7 +50,7 @@ ASKS_AND_STARTS = (
 )
 STORES = ("google.protobuf", "heron_runtime.wire.generated", "heron_runtime.wire.codec")
 UNPACKS = ("tarfile", "heron_control.packaging.archive", "heron_control.packaging.requirements")
-FURTHER_ON = ("heron_control.submission", "heron_control.schedulers", "heron_control.inspection", "heron_cli.start")
+FURTHER_ON = ("heron_control.submission", "heron_control.schedulers", "heron_control.inspection", "heron_cli.rollout")
 OTHERS = (*ASKS_AND_STARTS, *STORES, *UNPACKS, *FURTHER_ON, "yaml", "platformdirs", "numpy")
 OF_THE_COMMAND = (
     "secrets",
@@ -86,8 +86,8 @@ def of_heronry(modules: set[str]) -> list[str]:
 
 def test_a_dry_run_imports_what_it_needs_in_both_processes(tmp_path: Path) -> None:
     command, definer = dry_run(tmp_path)
-    assert "heron_cli.dry_run" in command
-    assert "heron_control.packaging.find" in definer
+    assert "heron_cli.commands.dry_run" in command
+    assert "heron_control.packaging.topology_lookup" in definer
     assert not found(command, OTHERS)
     assert not found(definer, (*OTHERS, *OF_THE_COMMAND))
     assert len(of_heronry(command)) <= MOST_IN_COMMAND, of_heronry(command)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from heron_cli.credentials import Login, read_credentials, write_credentials
-from heron_cli.fit import fit
-from heron_cli.home import Home
-from heron_cli.login import checked_url
-from heron_control.packaging.fitting import Target, this_interpreter
+from heron_cli.commands.access import parse_server_url
+from heron_cli.home import Home, SavedLogin, read_credentials, write_credentials
+from heron_cli.rollout import fit_to_target
+from heron_control.packaging.requirements import TargetPlatform, this_interpreter
 from heron_runtime.failures import Failure, InvalidTopology, NotAllowed, UsageError
 
 OTHER = replace(this_interpreter(), python="3.99")
@@ -43,8 +42,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(package: Path, target: Target) -> None:
-    fit(package, target, "docker", package.parent / "cache", lambda _: None)
+def run(package: Path, target: TargetPlatform) -> None:
+    fit_to_target(package, target, "docker", package.parent / "cache", lambda _: None)
 
 
 def test_requirements_are_fetched_for_the_python_that_runs_there(package: Path) -> None:
@@ -77,7 +76,8 @@ def test_what_runs_as_here_is_sent_as_it_is(package: Path) -> None:
 
 def test_tokens_are_kept_for_this_user_alone(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    logins = {"docker": Login("http://127.0.0.1:9000", "docker", "s3cret"), "b": Login("https://x", "prod", "t")}
+    docker = SavedLogin("http://127.0.0.1:9000", "docker", "s3cret")
+    logins = {"docker": docker, "b": SavedLogin("https://x", "prod", "t")}
     assert read_credentials(home) == {}
     write_credentials(home, logins)
     assert read_credentials(home) == logins
@@ -90,15 +90,15 @@ def test_tokens_are_kept_for_this_user_alone(tmp_path: Path) -> None:
     (home.root / "credentials.json").chmod(0o600)
     for damaged in ("{", "[]", '{"docker": {"api": "x"}}', '{"docker": 3}'):
         (home.root / "credentials.json").write_text(damaged)
-        with pytest.raises(Failure, match="not understood"):
+        with pytest.raises(Failure, match="invalid content"):
             read_credentials(home)
     write_credentials(home, {})
     assert list(home.root.iterdir()) == []
 
 
 def test_addresses_of_api_servers() -> None:
-    assert checked_url("http://127.0.0.1:9000/") == "http://127.0.0.1:9000"
-    assert checked_url("https://heron.example.org/api/") == "https://heron.example.org/api"
+    assert parse_server_url("http://127.0.0.1:9000/") == "http://127.0.0.1:9000"
+    assert parse_server_url("https://heron.example.org/api/") == "https://heron.example.org/api"
     for bad in ("127.0.0.1:9000", "ftp://x", "http://", "http://u:p@x", "http://x:0", "http://x?token=1", "http://x\n"):
         with pytest.raises(UsageError):
-            checked_url(bad)
+            parse_server_url(bad)

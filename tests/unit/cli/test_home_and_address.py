@@ -9,24 +9,24 @@ import pytest
 from typer.testing import CliRunner
 
 from heron_cli import home
-from heron_cli.address import Address, parse_address
+from heron_cli.application import make_app
+from heron_cli.clusters import ClusterAddress, parse_cluster_address
 from heron_cli.home import Home
-from heron_cli.main import make_app
 from heron_control.schedulers.runtime import SOCKET_PATH_BYTES, make_runtime_dir, runtime_base, runtime_dir
 from heron_runtime.failures import Failure, NotAllowed, UsageError
 from heronry.pipeline.registry import views_folder
 
 
 def test_addresses() -> None:
-    assert parse_address("local") == Address("local")
-    assert str(parse_address("local/ads/prod")) == "local/ads/prod"
-    assert parse_address("local/ads").environ == "default"
-    assert parse_address("local").role
-    assert parse_address("local").covers("anybody", "anywhere")
-    assert not parse_address("local/ads").covers("other", "default")
+    assert parse_cluster_address("local") == ClusterAddress("local")
+    assert str(parse_cluster_address("local/ads/prod")) == "local/ads/prod"
+    assert parse_cluster_address("local/ads").environ == "default"
+    assert parse_cluster_address("local").role
+    assert parse_cluster_address("local").covers("anybody", "anywhere")
+    assert not parse_cluster_address("local/ads").covers("other", "default")
     for bad in ("", "local/", "/x", "a/b/c/d", "local/../x", "lo cal", "local/a\n"):
         with pytest.raises(UsageError):
-            parse_address(bad)
+            parse_cluster_address(bad)
 
 
 def test_home_is_private(tmp_path: Path) -> None:
@@ -109,17 +109,17 @@ def test_a_runtime_folder_that_others_may_enter_or_redirect_is_refused(tmp_path:
 
 
 def test_a_full_disk_is_told_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Home(tmp_path).need_space()
+    Home(tmp_path).prepare(for_topology=True)
     monkeypatch.setattr(home, "SPACE_NEEDED_BYTES", 1 << 60)  # no disk has that
     with pytest.raises(Failure, match="is full"):
-        Home(tmp_path).need_space()
+        Home(tmp_path).prepare(for_topology=True)
 
 
 def test_where_the_state_is_belongs_to_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERONRY_HOME", str(tmp_path))
     url, key = "zookeeper://zk:2181/x", "heron.state.url"
     assert CliRunner().invoke(make_app(), ["config", "local", "set", key, url]).exit_code == 0
-    assert Home.of_user().store.url == url
+    assert Home.of_user().state_store("local").url == url
     file = tmp_path / "words.py"
     file.write_text("")
     refused = CliRunner().invoke(make_app(), ["submit", "local", str(file), "--config-property", f"{key}={url}"])

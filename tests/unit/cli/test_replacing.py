@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heron_cli.address import Address
-from heron_cli.replacing import differences, goes_on
+from heron_cli.clusters import ClusterAddress
+from heron_cli.rollout import describe_changes, with_upgrade_checkpoint
 from heron_control.packing import pack
 from heron_control.submission.submission import StartFrom, Submission
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
 
-ADDRESS = Address("local", "me", "default")
+ADDRESS = ClusterAddress("local", "me", "default")
 STATE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
 
 
@@ -28,32 +28,32 @@ def submission(definition: TopologyDefinition) -> Submission:
 
 def test_what_an_update_had_changed_is_named() -> None:
     before = version(4, {"user.limit": 7, "user.gone": 1}, **{"topology.debug": True})
-    assert differences(before, version(2, {"user.limit": 5}, **{"topology.debug": False})) == [
+    assert describe_changes(before, version(2, {"user.limit": 5}, **{"topology.debug": False})) == [
         "count: 4 tasks before, 2 now",
         "user.limit: 7 before, 5 now",
         "count: topology.debug: True before, False now",
         "user.gone: 1 before, not set now",
     ]
-    assert differences(before, before) == []
+    assert describe_changes(before, before) == []
 
 
 def test_a_component_that_goes_is_no_difference() -> None:
     before = version(4, {})
-    assert differences(before, replace(before, components=before.components[:1])) == []
+    assert describe_changes(before, replace(before, components=before.components[:1])) == []
 
 
 def test_a_version_without_state_begins_again() -> None:
     before = submission(version(1, {}))
-    assert goes_on(before, ADDRESS, []) is before
+    assert with_upgrade_checkpoint(before, ADDRESS, []) is before
 
 
 def test_a_version_with_state_goes_on_from_where_it_was_drained() -> None:
     before = submission(version(1, STATE))
     rows = [{"name": "upgrade-9"}, {"name": "upgrade-12"}, {"name": "mine"}, {"name": None}, {"name": "upgrade-x"}]
-    again = goes_on(before, ADDRESS, rows)
+    again = with_upgrade_checkpoint(before, ADDRESS, rows)
     assert again is not None
     assert again.start == StartFrom("local/me/default/T@upgrade-12")
 
 
 def test_a_version_whose_state_was_given_up_does_not_begin_without_it() -> None:
-    assert goes_on(submission(version(1, STATE)), ADDRESS, [{"name": "mine"}]) is None
+    assert with_upgrade_checkpoint(submission(version(1, STATE)), ADDRESS, [{"name": "mine"}]) is None

@@ -12,9 +12,16 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from heron_cli import spark_submit
-from heron_cli.main import make_app
-from heron_cli.spark_submit import ONLY_SPARK, SHARED, SparkOptions, milliseconds, streaming_flags, submit_to_spark
+from heron_cli.application import make_app
+from heron_cli.commands import spark_job
+from heron_cli.commands.spark_job import (
+    ONLY_SPARK,
+    SHARED,
+    SparkSubmitOptions,
+    streaming_flags,
+    submit_spark_job,
+)
+from heron_cli.options import parse_instant
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 
 
@@ -26,13 +33,13 @@ from heron_runtime.failures import NotFound, Unavailable, UsageError
     ],
 )  # fmt: skip
 def test_an_instant_is_iso_8601_or_seconds(text: str, expected: int | None) -> None:
-    assert milliseconds("--to", text) == expected
+    assert parse_instant("--to", text) == expected
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "nan", "inf", "2026-13-01"])
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--to"):
-        milliseconds("--to", text)
+        parse_instant("--to", text)
 
 
 OPTIONS = {
@@ -72,12 +79,12 @@ def test_jobs_on_spark_have_no_roles() -> None:
 
 
 def submit(file: Path, **options: Any) -> None:
-    given = SparkOptions(**{"output_path": "/out", **options})
-    submit_to_spark(file, None, (), given, dry_run=False, replace=False)
+    given = SparkSubmitOptions(**{"output_path": "/out", **options})
+    submit_spark_job(file, None, (), given, dry_run=False, replace=False)
 
 
 def test_a_command_that_makes_no_sense_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_submit, "_run", lambda command: pytest.fail(f"started {command}"))
+    monkeypatch.setattr(spark_job, "_run", lambda command: pytest.fail(f"started {command}"))
     file = tmp_path / "p.py"
     with pytest.raises(NotFound):
         submit(file)
@@ -101,7 +108,7 @@ def test_without_the_extra_the_cure_is_told(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_command_line_does_not_import_pyspark() -> None:
-    program = "import sys, heron_cli.main; heron_cli.main.make_app()"
+    program = "import sys, heron_cli.application; heron_cli.application.make_app()"
     code = f"{program}; sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
@@ -120,23 +127,23 @@ def test_the_command_line_does_not_import_pyspark() -> None:
     ],
 )
 def test_what_streaming_asks_for(given: dict[str, str], flags: list[str]) -> None:
-    assert streaming_flags(SparkOptions(**given)) == flags
+    assert streaming_flags(SparkSubmitOptions(**given)) == flags
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"mode": "stream"}, "--mode 'stream' is unknown"),
+        ({"mode": "stream"}, "unknown --mode 'stream'"),
         ({"checkpoint": "/c"}, "--checkpoint is for --mode streaming"),
         ({"mode": "batch", "trigger": "available-now"}, "--trigger is for"),
         ({"mode": "streaming"}, "--checkpoint is missing"),
-        ({"mode": "streaming", "checkpoint": "/c", "trigger": "soon"}, "--trigger 'soon' is unknown"),
-        ({"mode": "streaming", "checkpoint": "/c", "trigger": "available-now=1"}, "is unknown"),
-        ({"mode": "streaming", "checkpoint": "/c", "trigger": "processing-time"}, "has no seconds"),
-        ({"mode": "streaming", "checkpoint": "/c", "trigger": "processing-time=0"}, "has no seconds"),
-        ({"mode": "streaming", "checkpoint": "/c", "trigger": "real-time"}, "reads no files"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "soon"}, "unknown --trigger 'soon'"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "available-now=1"}, "unknown --trigger"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "processing-time"}, "invalid seconds"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "processing-time=0"}, "invalid seconds"),
+        ({"mode": "streaming", "checkpoint": "/c", "trigger": "real-time"}, "does not support file sources"),
     ],
 )
 def test_what_streaming_cannot_be_asked(given: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        streaming_flags(SparkOptions(**given))
+        streaming_flags(SparkSubmitOptions(**given))

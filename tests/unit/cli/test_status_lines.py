@@ -9,8 +9,8 @@ import sys
 import pytest
 from topology_world import all_processes, definition, execution, packing
 
+from heron_cli.commands.status import print_status
 from heron_cli.console import print_json, print_table
-from heron_cli.status import show
 from heron_control.inspection.topology_status import Answers, topology_status
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.container import ContainerStatus
@@ -23,7 +23,7 @@ def test_an_exception_cannot_add_lines_or_control_the_terminal(capsys: pytest.Ca
     record = TopologyRecord(definition(), packing(), None, execution("/home"), None, None, ())
     report = ExceptionReport("count", "container_2_count_3", "ValueError", FORGED, f"Traceback\n{FORGED}", 7, 1.0, 2.0)
     containers = {2: ContainerStatus(2, "h", 1, tuple(all_processes(2)))}
-    show(topology_status(record, Answers(None, containers, None, (report,)), 5000.0), 5000.0, verbose=True)
+    print_status(topology_status(record, Answers(None, containers, None, (report,)), 5000.0), 5000.0, verbose=True)
     printed = capsys.readouterr().out
     assert "bad\\nfailing: everything" in printed
     assert not any(line.startswith("failing: everything") for line in printed.splitlines())

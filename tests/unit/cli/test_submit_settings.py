@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from heron_cli.options import refuse_idle_keys
-from heron_cli.submit import check_input, configure, own_settings
+from heron_cli.options import reject_idle_keys
+from heron_cli.program import apply_settings, check_input, parse_properties
 from heron_runtime.failures import InvalidTopology, UsageError
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 
@@ -20,7 +20,7 @@ def program(**config: Any) -> TopologyDefinition:
 
 
 def configured(definition: TopologyDefinition, *properties: str, below: dict[str, Any] | None = None) -> dict[str, Any]:
-    return configure(definition, below or {}, own_settings(properties, "local")).config
+    return apply_settings(definition, below or {}, parse_properties(properties, "local")).config
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_a_property_without_effect_is_refused(text: str) -> None:
 
 def test_keys_that_have_an_effect_pass() -> None:
     assert configured(program(**STATE), "topology.stateful.checkpoint.keep=5")["topology.stateful.checkpoint.keep"] == 5
-    refuse_idle_keys({"heron.slurm.nodes": 2}, "slurm")
+    reject_idle_keys({"heron.slurm.nodes": 2}, "slurm")
 
 
 def test_input_that_is_missing_is_refused_where_the_tasks_run(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidTopology, match="nothing to read"):
-        check_input(["step 'lines': there is nothing to read at /none"], here=True)
-    check_input(["step 'lines': there is nothing to read at /none"], here=False)
+        check_input(["step 'lines': there is nothing to read at /none"], local=True)
+    check_input(["step 'lines': there is nothing to read at /none"], local=False)
     assert "note: step 'lines'" in capsys.readouterr().err

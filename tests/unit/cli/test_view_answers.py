@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archiv
 
 from view_rows import write_batch, write_online
 
-from heron_cli.main import make_app
+from heron_cli.application import make_app
 from heronry.pipeline.registry import Registered, register
 from heronry.streamlet.monoid import count
 
@@ -83,10 +83,10 @@ def test_a_key_over_time() -> None:
         (("keys", "words", "--limit", "0"), 2, "--limit"),
         (("keys", "words", "--cursor", "x"), 2, "cursor: is none that a page of a view gave"),
         (("keys", "words", "--first", "b", "--last", "a"), 2, "last: is before first"),
-        (("keys", "words", "--from", "yesterday"), 2, "is no instant"),
+        (("keys", "words", "--from", "yesterday"), 2, "invalid time"),
         (("keys", "nothing"), 3, "there is no view 'nothing' (known: words)"),
         (("top", "words", "-n", "10001"), 2, "-n"),
-        (("series", "words", '{"a": 1}'), 2, "is an object, which is no key"),
+        (("series", "words", '{"a": 1}'), 2, "must be a scalar or a list"),
     ],
 )
 def test_questions_that_make_no_sense_say_why(arguments: tuple[str, ...], code: int, why: str) -> None:

@@ -15,20 +15,20 @@ import pytest
 import typer
 from topology_world import NAME, World
 
-from heron_cli.address import Address
-from heron_cli.api_cluster import ApiCluster
-from heron_cli.credentials import Login
-from heron_cli.local_cluster import LocalCluster
-from heron_cli.main import guarded
-from heron_cli.wait import NotInTime, StateUnknown, wait_for_state
+from heron_cli.application import report_errors
+from heron_cli.clusters import ClusterAddress
+from heron_cli.home import SavedLogin
+from heron_cli.local_clusters import LocalCluster
+from heron_cli.remote_cluster import RemoteCluster
+from heron_cli.wait import TopologyStartTimeout, TopologyStateUnknown, wait_for_state
 from heron_control.inspection.status_document import to_document
 from heron_control.progress import silent
 
-ADDRESS = Address("box", "me", "default")
+ADDRESS = ClusterAddress("box", "me", "default")
 
 
 @contextmanager
-def serving(answers: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[ApiCluster, list[dict[str, list[str]]]]]:
+def serving(answers: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[RemoteCluster, list[dict[str, list[str]]]]]:
     """An API server that gives these answers, the last one from then on; and the forms that it was sent."""
     forms: list[dict[str, list[str]]] = []
 
@@ -50,7 +50,7 @@ def serving(answers: list[tuple[int, dict[str, Any]]]) -> Iterator[tuple[ApiClus
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield ApiCluster("box", Login(f"http://127.0.0.1:{server.server_port}", "box", "token")), forms
+            yield RemoteCluster("box", SavedLogin(f"http://127.0.0.1:{server.server_port}", "box", "token")), forms
         finally:
             server.shutdown()
 
@@ -62,13 +62,13 @@ def status_of(folder: Path) -> tuple[str, dict[str, Any]]:
     """A topology of which only the record is left: its id, and its status."""
     world = World(folder)
     try:
-        found = LocalCluster(world.home).status(Address("local", "me"), NAME)
+        found = LocalCluster(world.home).status(ClusterAddress("local", "me"), NAME)
     finally:
         world.close()
     return found.execution.topology_id, to_document(found)
 
 
-def wait(cluster: ApiCluster, topology_id: str, secs: float, wanted: str) -> str:
+def wait(cluster: RemoteCluster, topology_id: str, secs: float, wanted: str) -> str:
     return wait_for_state(
         cluster, ADDRESS, NAME, topology_id, timeout_secs=secs, progress=silent, wanted=(wanted,)
     ).state
@@ -83,10 +83,10 @@ def test_a_status_request_that_fails_is_sent_again(tmp_path: Path) -> None:
 def test_a_cluster_that_does_not_answer_in_time_says_nothing_about_the_topology() -> None:
     with (
         serving([AWAY]) as (cluster, _),
-        pytest.raises(StateUnknown, match="store does not answer") as caught,
+        pytest.raises(TopologyStateUnknown, match="store does not answer") as caught,
     ):
         wait(cluster, "id", 0.0, "running")
-    assert not isinstance(caught.value, NotInTime)
+    assert not isinstance(caught.value, TopologyStartTimeout)
 
 
 def test_restart_sends_its_timeout_to_the_api_server() -> None:
@@ -100,6 +100,6 @@ def test_ending_a_prompt_ends_the_command_without_a_fault(capsys: pytest.Capture
         raise typer.Abort
 
     with pytest.raises(typer.Exit) as caught:
-        guarded(command)()
+        report_errors(command)()
     assert caught.value.exit_code == 130
     assert "fault" not in capsys.readouterr().err

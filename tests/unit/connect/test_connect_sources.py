@@ -10,7 +10,7 @@ from connect_parts import Place
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import SplitPositions
 from heronry import Grouping, TopologyBuilder, TopologyError
 from heronry.connect.files import CsvSink, FileLines
 from heronry.connect.http import HttpSink
@@ -26,7 +26,7 @@ from heronry.testing import Recorder
 def reading(spout: Any, config: dict[str, Any], positions: list[Any] | None = None) -> Recorder:
     """A spout that owns all its splits, as the runtime begins it."""
     recorder = Recorder.attach(spout)
-    spout.keyed = Positions(1, [1], spout.splits)
+    spout.keyed = SplitPositions(1, [1], spout.splits)
     spout.keyed.load(positions or [])
     spout.initialize(config, Place(source=("x",)))
     return recorder

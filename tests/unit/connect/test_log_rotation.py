@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from connect_parts import Place
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import SplitPositions
 from heronry.connect import files
 from heronry.connect.files import FileLines
 from heronry.testing import Recorder
@@ -33,7 +33,7 @@ class Readers:
         for task in self.tasks:
             spout = FileLines()
             recorder = Recorder.attach(spout)
-            spout.keyed = Positions(task, self.tasks, spout.splits)
+            spout.keyed = SplitPositions(task, self.tasks, spout.splits)
             spout.keyed.load(self.positions)
             spout.initialize({"user.files.folder": str(self.folder)}, Place(tasks=self.tasks, task=task, source=("x",)))
             self.spouts.append((spout, recorder))

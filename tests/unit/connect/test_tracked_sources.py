@@ -11,7 +11,7 @@ from connect_parts import Place
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.splits import Positions
+from heron_instance.core.state.task_state import SplitPositions
 from heronry.api.config import Config
 from heronry.connect import tracked
 from heronry.connect.files import FileLines
@@ -81,7 +81,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], tuple
     def start() -> tuple[Any, Recorder]:
         spout = kind()
         recorder = Recorder.attach(spout)
-        spout.keyed = Positions(1, [1], spout.splits)
+        spout.keyed = SplitPositions(1, [1], spout.splits)
         spout.initialize(config, Place(component="source", tasks=(1,), source=("row",)))
         return spout, recorder
 

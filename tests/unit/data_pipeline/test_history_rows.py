@@ -17,18 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_pipeline.shell import history_rows
-from heron_runtime.model.history import LEVEL_MS, ROLLED, Row, roll_up
+from heron_runtime.model.history import LEVEL_MS, ROLLED, MetricRow, roll_up
 from metrics_manager.sinks.history import row_table
 
 SIXTEENTHS = st.integers(-(10**6), 10**6).map(lambda n: n / 16)  # their sums are exact in any order
 
 
 @st.composite
-def a_row(draw: st.DrawFn) -> Row:
+def a_row(draw: st.DrawFn) -> MetricRow:
     kind = draw(st.sampled_from(["counter", "gauge", "latency"]))
     start = draw(st.integers(0, 40)) * LEVEL_MS["10s"]
     place = (draw(st.integers(0, 1)), draw(st.sampled_from("wx")), draw(st.sampled_from("yz")), f"__{kind}")
-    row = Row(start, *place, kind, float(draw(st.integers(1, 9))), draw(SIXTEENTHS))
+    row = MetricRow(start, *place, kind, float(draw(st.integers(1, 9))), draw(SIXTEENTHS))
     if kind == "gauge":
         row.low, row.high = draw(SIXTEENTHS), draw(SIXTEENTHS)
         row.last, row.last_ms = draw(SIXTEENTHS), start + draw(st.integers(0, 3))  # often the same
@@ -37,22 +37,22 @@ def a_row(draw: st.DrawFn) -> Row:
     return row
 
 
-def rows_of(table: Any) -> list[Row]:
+def rows_of(table: Any) -> list[MetricRow]:
     found = []
     for row in table.to_pylist():
         row.pop("day", None)
         bins, counts = row.pop("bins"), row.pop("counts")
         assert bins == sorted(set(bins)), "bins are in order, each once"
-        found.append(Row(**row, bins=dict(zip(bins, counts, strict=True))))
+        found.append(MetricRow(**row, bins=dict(zip(bins, counts, strict=True))))
     return found
 
 
-def copies(rows: list[Row]) -> list[Row]:
+def copies(rows: list[MetricRow]) -> list[MetricRow]:
     return [dataclasses.replace(row, bins=dict(row.bins)) for row in rows]
 
 
 @given(st.lists(a_row(), max_size=40), st.sampled_from(ROLLED), st.sampled_from([1, 7, 100]))
-def test_pieces_add_up_to_the_plain_sum(rows: list[Row], level: str, piece: int) -> None:
+def test_pieces_add_up_to_the_plain_sum(rows: list[MetricRow], level: str, piece: int) -> None:
     """Pieces of files, added up once more, are the sum of all rows; in one piece there is nothing left to add."""
     length = LEVEL_MS[level]
     with tempfile.TemporaryDirectory() as folder:

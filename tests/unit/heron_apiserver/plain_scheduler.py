@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heron_apiserver.core.submission import SubmitFields, check_definition
-from heron_apiserver.shell.packages import Packages
-from heron_apiserver.shell.service import TopologyService
+from heron_apiserver.packages import PackageRepository
+from heron_apiserver.submit_request import SubmitRequest, check_definition
+from heron_apiserver.topologies import PlacedTopologies
 from heron_control.packaging.shipping import pack_package
 from heron_control.progress import Progress, silent
 from heron_control.schedulers.scheduler import SchedulerError
@@ -127,7 +127,7 @@ class DyingStore:
         return done
 
 
-def world(home: Path) -> tuple[TopologyService, PlainScheduler, StateStore]:
+def world(home: Path) -> tuple[PlacedTopologies, PlainScheduler, StateStore]:
     """A service in ``home``, its scheduler and its open store."""
     home.mkdir(exist_ok=True, mode=0o700)
     scheduler = PlainScheduler(home.with_name(f"{home.name}-runs"))
@@ -135,7 +135,7 @@ def world(home: Path) -> tuple[TopologyService, PlainScheduler, StateStore]:
     store = open_store(url)
     store.open()
     dying: Any = DyingStore(store, scheduler)  # delegates the rest
-    service = TopologyService(ClusterConfig(home, "box", StoreAddress(url)), dying, scheduler, Packages(home))
+    service = PlacedTopologies(ClusterConfig(home, "box", StoreAddress(url)), dying, scheduler, PackageRepository(home))
     return service, scheduler, store
 
 
@@ -145,12 +145,12 @@ def definition(serial: int = 1) -> TopologyDefinition:
     return TopologyDefinition("words", f"words-{serial}", (spout,))
 
 
-def fields(**more: Any) -> SubmitFields:
+def fields(**more: Any) -> SubmitRequest:
     """A request for it."""
-    return replace(SubmitFields("words", "box", "ads", "prod", "ada", TopologyState.RUNNING), **more)
+    return replace(SubmitRequest("words", "box", "ads", "prod", "ada", TopologyState.RUNNING), **more)
 
 
-def package(service: TopologyService, content: bytes = b"x = 1\n") -> str:
+def package(service: PlacedTopologies, content: bytes = b"x = 1\n") -> str:
     """Upload one."""
     incoming = service.packages.incoming()
     with tempfile.TemporaryDirectory() as folder:
@@ -162,7 +162,7 @@ def package(service: TopologyService, content: bytes = b"x = 1\n") -> str:
     return service.packages.accept(incoming)
 
 
-def submit(service: TopologyService, serial: int = 1, **more: Any) -> bool:
+def submit(service: PlacedTopologies, serial: int = 1, **more: Any) -> bool:
     """Submit ``words``."""
     made = definition(serial)
     wanted = fields(**more)

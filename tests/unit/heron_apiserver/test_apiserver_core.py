@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from topology_world import definition
 
-from heron_apiserver.core.access import RIGHTS, Caller, Right, Role, bearer, same
-from heron_apiserver.core.recovery import Folder, RecoveryStep, decide, unused
-from heron_apiserver.core.request_book import (
+from heron_apiserver.access import PERMISSIONS, Caller, CallerRole, Permission, parse_bearer_token, secrets_equal
+from heron_apiserver.recovery import Folder, RecoveryStep, plan_recovery, unused_packages
+from heron_apiserver.request_log import (
     MAX_AGE_SECONDS,
     MAX_ENTRIES,
-    Entry,
-    Mismatch,
-    RequestBook,
-    UnderWay,
+    RequestIdReused,
+    RequestInProgress,
+    RequestRecord,
+    RequestTable,
     is_request_id,
 )
-from heron_apiserver.core.submission import MAX_COMPONENTS, Rejected, SubmitFields, check_definition, read_fields
+from heron_apiserver.submit_request import MAX_COMPONENTS, SubmitRejected, SubmitRequest, check_definition, parse_fields
 from heron_control.web.throttle import ALLOWED, MAX_ADDRESSES, REFILL_SECONDS, Throttle
 from heron_control.web.tokens import Token, digest_of, known
 from heron_runtime.model.topology import (
@@ -35,34 +35,46 @@ from heron_runtime.model.topology import (
     TopologyState,
 )
 
-TOKENS = [Token("admin", Role.ADMIN, digest_of("a" * 43)), Token("ci", Role.SUBMIT, digest_of("r" * 43), 9.0)]
+TOKENS = [
+    Token("admin", CallerRole.ADMIN, digest_of("a" * 43)),
+    Token("ci", CallerRole.SUBMIT, digest_of("r" * 43), 9.0),
+]
 
 
 def test_every_right_of_every_role_is_stated_and_the_rest_is_denied() -> None:
-    table = {(role, right): Caller(role).may(right) for role in Role for right in Right}
+    table = {(role, right): Caller(role).has_permission(right) for role in CallerRole for right in Permission}
     assert {pair for pair, may in table.items() if may} == {
-        (Role.ADMIN, Right.LOOK), (Role.ADMIN, Right.CHANGE), (Role.ADMIN, Right.CODE), (Role.ADMIN, Right.TOKENS),
-        (Role.SUBMIT, Right.LOOK), (Role.SUBMIT, Right.CHANGE), (Role.SUBMIT, Right.CODE),
-        (Role.READ, Right.LOOK), (Role.TOPOLOGY, Right.CODE),
-    }  # fmt: skip
-    assert set(RIGHTS) == set(Role)
+        *((CallerRole.ADMIN, permission) for permission in Permission),
+        (CallerRole.SUBMIT, Permission.LOOK),
+        (CallerRole.SUBMIT, Permission.CHANGE),
+        (CallerRole.SUBMIT, Permission.CODE),
+        (CallerRole.READ, Permission.LOOK),
+        (CallerRole.TOPOLOGY, Permission.CODE),
+    }
+    assert set(PERMISSIONS) == set(CallerRole)
 
 
 @given(st.text(max_size=60))
 def test_only_the_very_token_is_known(text: str) -> None:
     assert known(text, TOKENS) is None
-    assert not same(text, "")
+    assert not secrets_equal(text, "")
     assert [known(letter * 43, TOKENS) for letter in "ar"] == TOKENS
     assert [TOKENS[1].expired(now) for now in (8.9, 9.0)] == [False, True]
     assert not TOKENS[0].expired(1e12)
 
 
 def test_tokens_come_as_bearer_only() -> None:
-    assert bearer("Bearer abc") == bearer("bearer  abc ") == "abc"
-    assert bearer("Basic abc") == bearer("abc") == bearer("") == bearer("Bearer") == ""
-    assert str(Caller(Role.TOPOLOGY, "words-1")) == "topology:words-1"
-    assert str(Caller(Role.SUBMIT, token="ci")) == "submit:ci"
-    assert str(Caller(Role.ADMIN, token="admin")) == "admin"
+    assert parse_bearer_token("Bearer abc") == parse_bearer_token("bearer  abc ") == "abc"
+    assert (
+        parse_bearer_token("Basic abc")
+        == parse_bearer_token("abc")
+        == parse_bearer_token("")
+        == parse_bearer_token("Bearer")
+        == ""
+    )
+    assert str(Caller(CallerRole.TOPOLOGY, "words-1")) == "topology:words-1"
+    assert str(Caller(CallerRole.SUBMIT, token="ci")) == "submit:ci"
+    assert str(Caller(CallerRole.ADMIN, token="admin")) == "admin"
 
 
 def test_wrong_tokens_are_heard_now_and_then_and_addresses_are_bounded() -> None:
@@ -76,23 +88,23 @@ def test_wrong_tokens_are_heard_now_and_then_and_addresses_are_bounded() -> None
     throttle.check()
 
 
-def entry(request_id: str = "1", mark: str = "x", at: float = 0.0, answer: str | None = None) -> Entry:
-    return Entry(request_id, mark, "words", "words-1", at, answer)
+def entry(request_id: str = "1", mark: str = "x", at: float = 0.0, answer: str | None = None) -> RequestRecord:
+    return RequestRecord(request_id, mark, "words", "words-1", at, answer)
 
 
 def test_a_request_is_done_once() -> None:
-    book = RequestBook()
+    book = RequestTable()
     assert book.begin(entry()) is None
-    with pytest.raises(UnderWay):
+    with pytest.raises(RequestInProgress):
         book.begin(entry())
     book.succeeded(entry(answer="done"))
     assert book.begin(entry()) == "done"
-    with pytest.raises(Mismatch):
+    with pytest.raises(RequestIdReused):
         book.begin(entry(mark="y"))
 
 
 def test_a_request_that_failed_may_be_tried_again() -> None:
-    book = RequestBook()
+    book = RequestTable()
     assert book.begin(entry()) is None
     book.failed("1")
     assert book.begin(entry(mark="y")) is None
@@ -100,7 +112,7 @@ def test_a_request_that_failed_may_be_tried_again() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=80))
 def test_the_book_is_bounded_and_forgets_nothing_that_is_under_way(steps: list[tuple[int, bool]]) -> None:
-    book = RequestBook(entry(f"old{n}", at=-float(n), answer="a") for n in range(MAX_ENTRIES))
+    book = RequestTable(entry(f"old{n}", at=-float(n), answer="a") for n in range(MAX_ENTRIES))
     under_way = set()
     for number, finish in steps:
         request = entry(str(number), at=float(number))
@@ -128,19 +140,19 @@ FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod
 FILES = {"definition", "topology"}
 
 
-def problems(fields: Mapping[str, str], files: set[str] | None = None) -> Rejected:
-    with pytest.raises(Rejected) as caught:
-        read_fields(fields, FILES if files is None else files, "box")
+def problems(fields: Mapping[str, str], files: set[str] | None = None) -> SubmitRejected:
+    with pytest.raises(SubmitRejected) as caught:
+        parse_fields(fields, FILES if files is None else files, "box")
     return caught.value
 
 
 def test_fields_of_a_good_request() -> None:
-    found = read_fields({**FIELDS, "state": "paused", "settings": '{"heron.logging.level": "DEBUG"}'}, FILES, "box")
+    found = parse_fields({**FIELDS, "state": "paused", "settings": '{"heron.logging.level": "DEBUG"}'}, FILES, "box")
     assert (found.name, found.environ, found.state) == ("words", "prod", TopologyState.PAUSED)
     assert found.settings == {"heron.logging.level": "DEBUG"}
-    assert read_fields({**FIELDS, "package": "d" * 64}, {"definition"}, "box").package == "d" * 64
+    assert parse_fields({**FIELDS, "package": "d" * 64}, {"definition"}, "box").package == "d" * 64
     assert (found.without_state, found.timeout_seconds) == (False, 120.0)
-    other = read_fields({**FIELDS, "replace": "true", "without_state": "true", "timeout_seconds": "7.5"}, FILES, "box")
+    other = parse_fields({**FIELDS, "replace": "true", "without_state": "true", "timeout_seconds": "7.5"}, FILES, "box")
     assert (other.replace, other.without_state, other.timeout_seconds) == (True, True, 7.5)
 
 
@@ -165,7 +177,7 @@ def test_fields_that_make_no_sense(change: dict[str, str]) -> None:
     assert problems({**FIELDS, **change}).problems
 
 
-READ = SubmitFields("words", "box", "ads", "prod", "", TopologyState.RUNNING)
+READ = SubmitRequest("words", "box", "ads", "prod", "", TopologyState.RUNNING)
 
 
 def sound() -> TopologyDefinition:
@@ -211,7 +223,7 @@ BAD: dict[str, TopologyDefinition] = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_definitions_that_cannot_run_are_refused(what: str) -> None:
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(SubmitRejected) as caught:
         check_definition(BAD[what], READ)
     assert json.dumps(caught.value.problems)
 
@@ -224,7 +236,7 @@ FOLDERS = st.lists(
 
 @given(FOLDERS, IDS)
 def test_recovery_keeps_exactly_what_the_store_has(folders: list[Folder], stored: str) -> None:
-    steps = decide(folders, {"words": stored} if stored else {})
+    steps = plan_recovery(folders, {"words": stored} if stored else {})
     assert sorted(f.path for f, _ in steps) == sorted(f.path for f in folders)
     for folder, step in steps:
         lives = bool(stored) and folder.topology_id == stored
@@ -237,10 +249,10 @@ def test_recovery_keeps_exactly_what_the_store_has(folders: list[Folder], stored
 
 @given(FOLDERS)
 def test_recovery_touches_nothing_that_the_store_cannot_tell(folders: list[Folder]) -> None:
-    assert all(step is RecoveryStep.LEAVE for _, step in decide(folders, {}, {"words"}))
+    assert all(step is RecoveryStep.LEAVE for _, step in plan_recovery(folders, {}, {"words"}))
 
 
 @given(st.sets(st.sampled_from("pqrs")), FOLDERS, st.sets(st.sampled_from("pqrs")))
 def test_packages_in_use_stay(packages: set[str], folders: list[Folder], held: set[str]) -> None:
-    gone = unused(packages, folders, held)
+    gone = unused_packages(packages, folders, held)
     assert set(gone) == packages - {f.package for f in folders} - held

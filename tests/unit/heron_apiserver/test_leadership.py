@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from heron_apiserver.core.leadership import Leadership, Role, Step
+from heron_apiserver.leadership import (
+    Leadership,
+    LeadershipEvent,
+    LeadershipRole,
+    LeadershipSignal,
+    LeadershipStep,
+    NodeRead,
+)
 from heron_runtime.failures import Unavailable
 from heron_runtime.state import paths
-from heron_runtime.state.fenced import FencedStore, Superseded, fenced
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import (
     Check,
@@ -25,6 +30,7 @@ from heron_runtime.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
+from heron_runtime.state.wrappers import FencedStore, LeadershipLost, fenced
 
 NODE = paths.api_server("box")
 COUNTER = "/topologies/counter"
@@ -39,18 +45,18 @@ class Server:
         self.store.open()
         self.fence = FencedStore(self.store, NODE)
         self.core = Leadership(name)
-        self.told: Counter[Step] = Counter()
+        self.told: Counter[LeadershipStep] = Counter()
         self.watching = False
-        self.steps: deque[Step] = deque()
-        self.answers: deque[Callable[[], list[Step]]] = deque()  # the store has answered, and it is not heard yet
-        self.events: deque[Callable[[], list[Step]]] = deque([self.core.connected])
+        self.steps: deque[LeadershipStep] = deque()
+        self.answers: deque[LeadershipEvent] = deque()  # the store has answered, and it is not heard yet
+        self.events: deque[LeadershipEvent] = deque([LeadershipSignal.STORE_CONNECTED])
         heard = {
-            SessionState.SUSPENDED: self.core.suspended,
-            SessionState.CONNECTED: self.core.connected,
-            SessionState.LOST: self.core.lost,
+            SessionState.SUSPENDED: LeadershipSignal.STORE_SUSPENDED,
+            SessionState.CONNECTED: LeadershipSignal.STORE_CONNECTED,
+            SessionState.LOST: LeadershipSignal.SESSION_LOST,
         }
         self.store.on_session(lambda state: self.events.append(heard[state]))
-        self.store.watch(NODE, lambda _: self.events.append(self.core.changed))
+        self.store.watch(NODE, lambda _: self.events.append(LeadershipSignal.NODE_CHANGED))
 
     @property
     def idle(self) -> bool:
@@ -64,27 +70,27 @@ class Server:
         elif self.steps:
             self._take(self.steps.popleft())
         elif self.events:
-            self.steps.extend(self.events.popleft()())
+            self.steps.extend(self.core.handle(self.events.popleft()))
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: LeadershipStep) -> None:
         self.told[step] += 1
-        if step is Step.LOOK:
+        if step is LeadershipStep.LOOK:
             try:
                 node = self.store.get(NODE)
             except StoreError:
                 return  # it hears of the connection when it is back
             holder = node.data.decode() if node else ""
-            self.answers.append(lambda: self.core.looked(holder))
-        elif step is Step.STAND:
+            self.answers.append(NodeRead(holder))
+        elif step is LeadershipStep.STAND:
             try:
                 self.store.commit([Create(NODE, self.core.claim.encode(), ephemeral=True)])
             except StoreError:
                 pass
-            self.answers.append(self.core.stood)
-        elif step in (Step.LEAD, Step.RESUME):
+            self.answers.append(LeadershipSignal.CLAIM_FINISHED)
+        elif step in (LeadershipStep.LEAD, LeadershipStep.RESUME):
             assert not self.watching
             self.watching = True
-        elif step in (Step.PAUSE, Step.END):
+        elif step in (LeadershipStep.PAUSE, LeadershipStep.END):
             self.watching = False
 
 
@@ -132,7 +138,7 @@ class Election(RuleBasedStateMachine):
     @rule(which=st.integers(0, SERVERS - 1))
     def start_again(self, which: int) -> None:
         """Whoever is over is a process that has ended."""
-        if self.servers[which].core.role is Role.OVER:
+        if self.servers[which].core.role is LeadershipRole.OVER:
             self.servers[which].store.close()
             self.writes += 1
             self.servers[which] = Server(self.tree, f"server-{which}-{self.writes}")
@@ -145,7 +151,7 @@ class Election(RuleBasedStateMachine):
         before = self.plain.get(COUNTER)
         try:
             server.fence.commit([Set(COUNTER, b"x")])
-        except Superseded:
+        except LeadershipLost:
             assert not owns
         except StoreUnavailable:
             pass
@@ -163,14 +169,14 @@ class Election(RuleBasedStateMachine):
     @invariant()
     def who_acts_owns_the_node_or_has_not_heard_yet(self) -> None:
         for server in self.servers:
-            assert server.told[Step.LEAD] <= 1
-            if server.core.role is Role.LEADING and server.idle:
+            assert server.told[LeadershipStep.LEAD] <= 1
+            if server.core.role is LeadershipRole.LEADING and server.idle:
                 assert owner(self.tree) == server.core.claim
                 assert server.watching
             if server.idle:
                 assert server.watching <= (server.store.session() is SessionState.CONNECTED), "it starts containers"
-            if server.told[Step.END]:
-                assert server.core.role is Role.OVER, "an end is for good"
+            if server.told[LeadershipStep.END]:
+                assert server.core.role is LeadershipRole.OVER, "an end is for good"
 
     def teardown(self) -> None:
         """All is well again: exactly one leads, and it may write."""
@@ -184,7 +190,7 @@ class Election(RuleBasedStateMachine):
                 server.move()
                 self.start_again(number)
         acting = [server for server in self.servers if server.watching]
-        assert [server.core.role for server in acting] == [Role.LEADING]
+        assert [server.core.role for server in acting] == [LeadershipRole.LEADING]
         acting[0].fence.commit([Set(COUNTER, b"y")])
 
 
@@ -209,7 +215,7 @@ def test_the_fence_tells_versions_and_faults_as_without_it() -> None:
     with pytest.raises(NodeExists) as caught:
         fence.commit([Check("/a/x"), Create("/a/y", b"2")])
     assert (caught.value.index, caught.value.path) == (1, "/a/y")
-    with pytest.raises(Superseded):
+    with pytest.raises(LeadershipLost):
         fenced(other, NODE).commit([Delete("/a/x")])
     node = other.get("/a/x")
     assert node is not None
@@ -218,7 +224,7 @@ def test_the_fence_tells_versions_and_faults_as_without_it() -> None:
 
 def test_a_refusal_of_the_fence_is_one_that_may_be_sent_again_and_no_conflict() -> None:
     _, other = two()
-    with pytest.raises(Superseded) as caught:
+    with pytest.raises(LeadershipLost) as caught:
         fenced(other, NODE).commit([Create("/a/x", b"1")])
     assert not isinstance(caught.value, TransactionFailed)
     assert caught.value.http_status == Unavailable.http_status == 503
@@ -227,10 +233,10 @@ def test_a_refusal_of_the_fence_is_one_that_may_be_sent_again_and_no_conflict() 
 
 def test_an_answer_from_before_the_connection_broke_resumes_nothing() -> None:
     core = Leadership("mine")
-    core.connected()
-    assert core.looked("mine") == [Step.LEAD]
-    assert core.suspended() == [Step.PAUSE]
-    assert core.looked("mine") == []
-    assert core.role is Role.SUSPENDED
-    assert core.connected() == [Step.LOOK]
-    assert core.looked("mine") == [Step.RESUME]
+    core.handle(LeadershipSignal.STORE_CONNECTED)
+    assert core.handle(NodeRead("mine")) == [LeadershipStep.LEAD]
+    assert core.handle(LeadershipSignal.STORE_SUSPENDED) == [LeadershipStep.PAUSE]
+    assert core.handle(NodeRead("mine")) == []
+    assert core.role is LeadershipRole.SUSPENDED
+    assert core.handle(LeadershipSignal.STORE_CONNECTED) == [LeadershipStep.LOOK]
+    assert core.handle(NodeRead("mine")) == [LeadershipStep.RESUME]

@@ -14,17 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from package_contract import CONTRACT, Kept
 
-from heron_apiserver.core.package_place import NOT_KEPT, Place, place_of
-from heron_apiserver.shell import package_store
-from heron_apiserver.shell.package_store import (
-    FolderStore,
+from heron_apiserver import package_store
+from heron_apiserver.package_store import (
+    NOT_KEPT,
+    FolderPackageStore,
+    PackageLocation,
     PackageStore,
-    PackageStoreTrouble,
-    RemoteStore,
-    place_from,
-    store_at,
+    PackageStoreError,
+    RemotePackageStore,
+    load_package_location,
+    open_package_store,
+    parse_package_location,
 )  # fmt: skip
-from heron_apiserver.shell.packages import Packages
+from heron_apiserver.packages import PackageRepository
 from heron_runtime.failures import NotAllowed, UsageError
 
 
@@ -32,15 +34,15 @@ from heron_runtime.failures import NotAllowed, UsageError
 @pytest.mark.parametrize("law", CONTRACT, ids=lambda law: law.__name__)
 def test_the_contract(tmp_path: Path, kind: str, law: Callable[[Kept], None]) -> None:
     (tmp_path / "work").mkdir()
-    place = place_of(f"{tmp_path}/kept" if kind == "folder" else f"file://{tmp_path}/kept")
+    place = parse_package_location(f"{tmp_path}/kept" if kind == "folder" else f"file://{tmp_path}/kept")
 
     def make(home: str) -> PackageStore:
-        store = store_at(place, tmp_path / home, lambda _: "space")
+        store = open_package_store(place, tmp_path / home, lambda _: "space")
         assert store is not None
         return store
 
     store = make("home")
-    assert isinstance(store, FolderStore if kind == "folder" else RemoteStore)
+    assert isinstance(store, FolderPackageStore if kind == "folder" else RemotePackageStore)
     (tmp_path / "kept" / "space").mkdir(exist_ok=True, parents=True)
     law(Kept(store, lambda: make("other"), tmp_path / "kept" / "space", tmp_path / "work"))
 
@@ -50,7 +52,7 @@ def test_from_another_disk(tmp_path: Path) -> None:
     if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("needs two disks")
     file = shm / f"heronry-{tmp_path.name}-{tmp_path.parent.name}"
-    kept = Kept(FolderStore(tmp_path), lambda: FolderStore(tmp_path), tmp_path, tmp_path)
+    kept = Kept(FolderPackageStore(tmp_path), lambda: FolderPackageStore(tmp_path), tmp_path, tmp_path)
     digest, made = kept.file(b"code")
     file.write_bytes(made.read_bytes())
     made.unlink()
@@ -65,8 +67,10 @@ WORD = st.text(min_size=4, max_size=20).map(lambda text: quote(text, safe="!$&'(
 @given(user=WORD, password=WORD, key=WORD)
 def test_no_secret_is_shown(user: str, password: str, key: str) -> None:
     """Neither in what is shown, nor in foreign text."""
-    place = place_of(f"sftp://{user}:{password}@host:22/code?key={key}", {"client": {"aws_secret": [key]}})
-    assert place.shown == "sftp://host:22/code"
+    place = parse_package_location(
+        f"sftp://{user}:{password}@host:22/code?key={key}", {"client": {"aws_secret": [key]}}
+    )
+    assert place.display_name == "sftp://host:22/code"
     said = place.redact(f"no login as {user}:{password} at {place.url} with {key}") + repr(place) + str(place)
     for secret in (f"{user}:{password}", password, key, place.url):
         assert secret not in said.replace("no login as", "")
@@ -75,7 +79,7 @@ def test_no_secret_is_shown(user: str, password: str, key: str) -> None:
 @given(st.text())
 def test_any_text_is_a_place_or_a_usage_error(text: str) -> None:
     try:
-        place = place_of(text)
+        place = parse_package_location(text)
     except UsageError:
         return
     assert (not text) or place.folder.startswith("/") or place.url == text
@@ -88,67 +92,67 @@ def test_any_text_is_a_place_or_a_usage_error(text: str) -> None:
 )  # fmt: skip
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        place_of(text)
+        parse_package_location(text)
     assert caught.value.cure
 
 
 def test_a_missing_library_is_named_with_the_line_to_type() -> None:
     for url, line in (("s3://u:hidden@b/x", "s3fs"), ("abfs://b/x", "adlfs")):
-        with pytest.raises(PackageStoreTrouble) as caught:
-            place_from(url)
+        with pytest.raises(PackageStoreError) as caught:
+            load_package_location(url)
         assert caught.value.cure == f"Type: pip install 'heronry[uploaders]' {line}"
         assert "hidden" not in str(caught.value)
-    with pytest.raises(PackageStoreTrouble, match="knows no nonsense://"):
-        place_from("nonsense://b/x")
+    with pytest.raises(PackageStoreError, match="knows no nonsense://"):
+        load_package_location("nonsense://b/x")
 
 
 def test_options_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "options.json"
     file.write_text(json.dumps({"auto_mkdir": True}))
-    assert place_from(f"file://{tmp_path}/kept", str(file)).options == {"auto_mkdir": True}
+    assert load_package_location(f"file://{tmp_path}/kept", str(file)).options == {"auto_mkdir": True}
     for content in ("hidden", "[1]"):
         file.write_text(content)
         with pytest.raises(UsageError, match="no JSON object") as caught:
-            place_from(f"file://{tmp_path}/kept", str(file))
+            load_package_location(f"file://{tmp_path}/kept", str(file))
         assert "hidden" not in str(caught.value)
     with pytest.raises(UsageError):
-        place_from("/folder", str(file))
+        load_package_location("/folder", str(file))
     with pytest.raises(UsageError):
-        place_from("s3://b/x", str(tmp_path / "none"))
+        load_package_location("s3://b/x", str(tmp_path / "none"))
 
 
 def test_a_store_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         package_store, "python_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(99)"]
     )
-    place = place_of(f"sftp://me:hidden-word@host{tmp_path}")
-    store = RemoteStore(place, "space", tmp_path / "copies", look_seconds=0.2, transfer_seconds=0.2)
+    place = parse_package_location(f"sftp://me:hidden-word@host{tmp_path}")
+    store = RemotePackageStore(place, "space", tmp_path / "copies", look_seconds=0.2, transfer_seconds=0.2)
     file = tmp_path / "file"
     file.write_bytes(b"code")
     for act in (lambda: store.has("a" * 64), lambda: store.path("a" * 64), lambda: store.keep("a" * 64, file)):
-        with pytest.raises(PackageStoreTrouble, match="does not answer within") as caught:
+        with pytest.raises(PackageStoreError, match="does not answer within") as caught:
             act()
         assert "hidden" not in str(caught.value)
         assert caught.value.cure
     assert file.exists(), "whoever brought it discards it"
     assert list((tmp_path / "copies").iterdir()) == []
     monkeypatch.setattr(package_store, "python_command", lambda *_: [sys.executable, "-c", "exit('of hidden-word')"])
-    patient = RemoteStore(place, "space", tmp_path / "copies")
-    with pytest.raises(PackageStoreTrouble, match=r"failed: of \*\*\*"):
+    patient = RemotePackageStore(place, "space", tmp_path / "copies")
+    with pytest.raises(PackageStoreError, match=r"failed: of \*\*\*"):
         patient.digests()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotAllowed, match="file"):
-        store_at(Place(folder=str(tmp_path / "file")), tmp_path, lambda _: "space")
+        open_package_store(PackageLocation(folder=str(tmp_path / "file")), tmp_path, lambda _: "space")
 
 
 class SlowRemoval:
     """A folder whose ``remove`` waits until it may go on."""
 
     def __init__(self, folder: Path) -> None:
-        self._store = FolderStore(folder)
+        self._store = FolderPackageStore(folder)
         self.removing, self.may = threading.Event(), threading.Event()
         for name in ("keep", "has", "path", "digests"):
             setattr(self, name, getattr(self._store, name))
@@ -163,7 +167,7 @@ class SlowRemoval:
 def test_who_comes_while_a_package_goes_waits_and_keeps_it_anew(tmp_path: Path) -> None:
     """It has the package that it was promised."""
     store = SlowRemoval(tmp_path / "kept")
-    packages = Packages(tmp_path, store=store)  # type: ignore[arg-type]  # its other methods are set in __init__
+    packages = PackageRepository(tmp_path, store=store)  # type: ignore[arg-type]  # its other methods are set in __init__
     kept = Kept(store, lambda: store, tmp_path, tmp_path)  # type: ignore[arg-type]  # the same
     digest, file = kept.file(b"code")
     store._store.keep(digest, file)
@@ -174,7 +178,7 @@ def test_who_comes_while_a_package_goes_waits_and_keeps_it_anew(tmp_path: Path) 
     found: list[bool] = []
 
     def hold() -> None:
-        with packages.held(digest):
+        with packages.hold(digest):
             store._store.keep(*kept.file(b"code"))
             found.append(not packages.remove_unless_held(digest) and packages.has(digest))
 

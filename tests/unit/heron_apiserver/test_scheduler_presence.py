@@ -11,10 +11,9 @@ import pytest
 from plain_scheduler import PlainScheduler, submit, world
 from topology_world import process
 
-from heron_apiserver.core.request_book import Entry, UnderWay
-from heron_apiserver.shell.request_files import Requests
-from heron_apiserver.shell.scheduler_presence import SchedulerPresence
-from heron_apiserver.shell.service import TopologyService
+from heron_apiserver.request_log import RequestInProgress, RequestLog, RequestRecord
+from heron_apiserver.scheduler_endpoints import SchedulerEndpoints
+from heron_apiserver.topologies import PlacedTopologies
 from heron_control.inspection.asking import Asker
 from heron_runtime.launch import Launch
 from heron_runtime.net.identity import Identity, draw_key, parse_identity
@@ -34,22 +33,22 @@ class TellingScheduler(PlainScheduler):
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[TopologyService]:
+def service(tmp_path: Path) -> Iterator[PlacedTopologies]:
     made, scheduler, store = world(tmp_path / "home")
     made.submissions.scheduler = TellingScheduler(scheduler.folder)
     yield made
     store.close()
 
 
-async def test_the_api_server_answers_as_the_scheduler(service: TopologyService) -> None:
+async def test_the_api_server_answers_as_the_scheduler(service: PlacedTopologies) -> None:
     await asyncio.to_thread(submit, service)
-    presence = SchedulerPresence(service, "127.0.0.1")
+    presence = SchedulerEndpoints(service, "127.0.0.1")
     try:
-        await presence.keep()
-        await presence.keep()
+        await presence.refresh()
+        await presence.refresh()
         record = await asyncio.to_thread(topologies.read_topology, service.submissions.store, "words")
         assert record.scheduler is not None
-        identity = service.identity_of("words-1")
+        identity = service.find_identity("words-1")
         assert identity is not None
         stranger = parse_identity(draw_key(), "words-1")
 
@@ -62,7 +61,7 @@ async def test_the_api_server_answers_as_the_scheduler(service: TopologyService)
         with pytest.raises(grpc.RpcError, match="handshake"):
             await asyncio.to_thread(ask, stranger, "Status", SchedulerStatusRequest())
         await asyncio.to_thread(service.submissions.kill, "words", "ads", "prod")
-        await presence.keep()
+        await presence.refresh()
         with pytest.raises(grpc.RpcError):
             await asyncio.to_thread(ask, identity, "Status", SchedulerStatusRequest())
     finally:
@@ -70,21 +69,21 @@ async def test_the_api_server_answers_as_the_scheduler(service: TopologyService)
 
 
 async def test_a_node_that_stands_is_not_read_again_and_one_that_goes_is_made_anew(
-    service: TopologyService, monkeypatch: pytest.MonkeyPatch
+    service: PlacedTopologies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncio.to_thread(submit, service)
     store, asked = service.submissions.store, list[object]()
-    read, presence = store.get_all, SchedulerPresence(service, "127.0.0.1")
+    read, presence = store.get_all, SchedulerEndpoints(service, "127.0.0.1")
     monkeypatch.setattr(store, "get_all", lambda paths: asked.append(paths) or read(paths))
 
     async def until(condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
             while not condition():
                 asked.clear()
-                await presence.keep()
+                await presence.refresh()
 
     try:
-        await presence.keep()
+        await presence.refresh()
         await until(lambda: not asked)
         store.commit([Delete(paths.scheduler("words"))])
         await until(lambda: read([paths.scheduler("words")]) != [None])
@@ -92,32 +91,32 @@ async def test_a_node_that_stands_is_not_read_again_and_one_that_goes_is_made_an
         await presence.close()
 
 
-async def test_a_name_can_be_submitted_again_and_again(service: TopologyService) -> None:
-    presence = SchedulerPresence(service, "127.0.0.1")
+async def test_a_name_can_be_submitted_again_and_again(service: PlacedTopologies) -> None:
+    presence = SchedulerEndpoints(service, "127.0.0.1")
     try:
         for serial in (1, 2, 3):
             await asyncio.to_thread(submit, service, serial)
-            await presence.keep()
+            await presence.refresh()
             record = await asyncio.to_thread(topologies.read_topology, service.submissions.store, "words")
             assert record.scheduler is not None, f"submission {serial} has no scheduler"
             assert record.scheduler.topology_id == f"words-{serial}"
             await asyncio.to_thread(service.submissions.kill, "words", "ads", "prod")
-        await presence.keep()
+        await presence.refresh()
         assert service.submissions.store.children("/schedulers") == []
     finally:
         await presence.close()
 
 
 def test_request_ids_outlive_a_crash(tmp_path: Path) -> None:
-    first, second = (Entry(str(n), "mark", f"words{n}", f"words{n}-1", 1e12) for n in range(2))
-    before = Requests(tmp_path)
+    first, second = (RequestRecord(str(n), "mark", f"words{n}", f"words{n}-1", 1e12) for n in range(2))
+    before = RequestLog(tmp_path)
     assert before.begin(first) is None
     assert before.begin(second) is None
     (tmp_path / "requests" / "torn.json").write_text('{"request_id": "3", "fing')
-    after = Requests(tmp_path)
-    with pytest.raises(UnderWay):
+    after = RequestLog(tmp_path)
+    with pytest.raises(RequestInProgress):
         after.begin(first)
     after.settle({"words0": "words0-1"}, {"words0-1": "the answer"})
     assert after.begin(first) == "the answer"
     assert after.begin(second) is None  # it had not come through
-    assert Requests(tmp_path).begin(first) == "the answer"
+    assert RequestLog(tmp_path).begin(first) == "the answer"

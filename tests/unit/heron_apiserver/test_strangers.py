@@ -11,36 +11,36 @@ from fastapi.routing import APIRoute
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_apiserver.core.access import Right
-from heron_apiserver.shell import audit as audit_module
-from heron_apiserver.shell import package_routes, self_routes, submit_routes, token_routes, topology_routes
-from heron_apiserver.shell.audit import Audit
-from heron_apiserver.shell.routing import OPEN_PATHS, Route, needs
+from heron_apiserver import audit as audit_module
+from heron_apiserver.access import Permission
+from heron_apiserver.audit import AuditLog
+from heron_apiserver.routes import packages, server, submit, tokens, topologies
+from heron_apiserver.routing import OPEN_PATHS, AuthorizedRoute, requires
 from heron_control.web.repeats import MAX_KINDS, WINDOW_SECONDS, Kind, Repeats
 
 kinds = st.builds(Kind, st.sampled_from(["nobody", "read"]), st.integers(0, 30).map(str), st.sampled_from([401, 403]))
 arrivals = st.lists(st.tuples(st.floats(0, 50), kinds), max_size=200)
 
 
-@pytest.mark.parametrize("module", [package_routes, self_routes, submit_routes, token_routes, topology_routes])
+@pytest.mark.parametrize("module", [packages, server, submit, tokens, topologies])
 def test_every_path_says_its_right_or_is_open(module: object) -> None:
     router: APIRouter = vars(module)["router"]
     for route in router.routes:
-        assert isinstance(route, Route)
-        assert (route.right is None) == (route.path in OPEN_PATHS)
+        assert isinstance(route, AuthorizedRoute)
+        assert (route.permission is None) == (route.path in OPEN_PATHS)
         if not {"GET", "HEAD"} & (route.methods or set()):
-            assert route.right is (Right.TOKENS if module is token_routes else Right.CHANGE)
-        if module is token_routes:
-            assert route.right is Right.TOKENS
+            assert route.permission is (Permission.TOKENS if module is tokens else Permission.CHANGE)
+        if module is tokens:
+            assert route.permission is Permission.TOKENS
 
 
 def test_a_path_without_a_right_cannot_be_made() -> None:
-    router = APIRouter(route_class=Route)
+    router = APIRouter(route_class=AuthorizedRoute)
     with pytest.raises(ValueError, match="says 0 rights"):
         router.get("/secrets")(lambda: None)
     with pytest.raises(ValueError, match="says 1 rights"):
-        router.get("/healthz", dependencies=[needs(Right.LOOK)])(lambda: None)
-    router.get("/secrets", dependencies=[needs(Right.LOOK)])(lambda: None)
+        router.get("/healthz", dependencies=[requires(Permission.LOOK)])(lambda: None)
+    router.get("/secrets", dependencies=[requires(Permission.LOOK)])(lambda: None)
     assert isinstance(router.routes[0], APIRoute)
 
 
@@ -64,12 +64,12 @@ def test_every_refusal_is_written_or_counted_once(came: list[tuple[float, Kind]]
 def test_many_refusals_are_few_lines_and_what_matters_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(audit_module.time, "monotonic", lambda: clock[0])
-    audit = Audit(tmp_path / "audit.jsonl")
+    audit = AuditLog(tmp_path / "audit.jsonl")
     for _ in range(300):
         audit.write("restart", who="nobody", source="192.0.2.1", result=401, message="there is no token")
         audit.write("restart", who="admin", source="192.0.2.1", result=422) if _ < 2 else None
     clock[0] = WINDOW_SECONDS + 1
-    audit.settle()
+    audit.flush_repeats()
     for number in range(1000):
         audit.write("kill", who="nobody", source=str(number), result=401)
     audit.close()

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from plain_scheduler import PlainScheduler, submit
 
-from heron_apiserver.shell.audit import Audit
-from heron_apiserver.shell.packages import Packages
-from heron_apiserver.shell.recovery import recover
-from heron_apiserver.shell.request_files import Requests
-from heron_apiserver.shell.service import TopologyService
+from heron_apiserver.audit import AuditLog
+from heron_apiserver.packages import PackageRepository
+from heron_apiserver.recovery import recover
+from heron_apiserver.request_log import RequestLog
+from heron_apiserver.topologies import PlacedTopologies
 from heron_control.schedulers.topology_folder import take_place
 from heron_control.submission.submission import ClusterConfig
 from heron_runtime.launch import Launch
 from heron_runtime.state import paths, topologies
-from heron_runtime.state.fenced import Superseded, fenced
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create
+from heron_runtime.state.wrappers import LeadershipLost, fenced
 
 NODE = paths.api_server("box")
 PLACE = Path("topologies", "box", "ads", "prod", "words")
@@ -50,16 +50,16 @@ class Replicas:
         self.second_store, self.second = self._server()
         self.first_store.commit([Create(NODE, b"first", ephemeral=True)])
 
-    def _server(self) -> tuple[MemoryStore, TopologyService]:
+    def _server(self) -> tuple[MemoryStore, PlacedTopologies]:
         store = MemoryStore(self.tree)
         store.open()
         config = ClusterConfig(self.home, "box", StoreAddress("memory:"))
-        return store, TopologyService(config, fenced(store, NODE), self.scheduler, Packages(self.home))
+        return store, PlacedTopologies(config, fenced(store, NODE), self.scheduler, PackageRepository(self.home))
 
     def hand_over(self) -> None:
         self.first_store.expire_session()
         self.second_store.commit([Create(NODE, b"second", ephemeral=True)])
-        recover(self.second, Requests(self.home), Audit(self.home / "audit.jsonl"))
+        recover(self.second, RequestLog(self.home), AuditLog(self.home / "audit.jsonl"))
 
     def stands(self) -> str:
         """The submission in the store, which must be the one in the place, and the only one that runs."""
@@ -85,7 +85,7 @@ def test_a_kill_that_slept_takes_nothing_from_who_has_the_name_by_now(replicas: 
         submit(replicas.second, 2)
 
     replicas.scheduler.asleep = meanwhile
-    with pytest.raises(Superseded):
+    with pytest.raises(LeadershipLost):
         replicas.first.submissions.kill("words", "ads", "prod")
     assert replicas.stands() == "words-2"
 
@@ -96,7 +96,7 @@ def test_a_submit_that_slept_before_its_transaction_leaves_nothing(replicas: Rep
         submit(replicas.second, 2)
 
     replicas.scheduler.asleep = meanwhile  # in prepare
-    with pytest.raises((Superseded, OSError)):
+    with pytest.raises((LeadershipLost, OSError)):
         submit(replicas.first)
     assert replicas.stands() == "words-2"
 
@@ -111,7 +111,7 @@ def test_a_submit_that_slept_after_its_transaction_is_finished_by_the_other(repl
         return done
 
     replicas.first_store.commit = slept  # type: ignore[method-assign,assignment]  # the moment after it
-    with pytest.raises((Superseded, OSError)):
+    with pytest.raises((LeadershipLost, OSError)):
         submit(replicas.first)
     assert replicas.stands() == "words-1"
 

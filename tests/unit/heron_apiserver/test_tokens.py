@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from heron_apiserver.core.access import Role
-from heron_apiserver.shell.tokens import TokenBook
+from heron_apiserver.access import CallerRole
+from heron_apiserver.tokens import TokenBook
 from heron_control.web.serving import StartError
 from heron_control.web.tokens import digest_of
 from heron_runtime.failures import ExistsAlready, NotFound
-from heron_tracker.shell import login
-from heron_tracker.shell.login import TokenFile, tokens_in
+from heron_tracker import login
+from heron_tracker.login import TokenFile, parse_tokens
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -26,17 +26,17 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
 def test_only_digests_stay_and_hold_without_the_first_files(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     first = (tmp_path / "admin-token").read_text().strip()
-    drawn = book.create("ci", Role.SUBMIT, 1e12)
+    drawn = book.create("ci", CallerRole.SUBMIT, 1e12)
     kept = (tmp_path / "tokens.json").read_text()
     assert first not in kept
     assert drawn not in kept
     assert digest_of(drawn) in kept
-    for file in book.made:
+    for file in book.created_files:
         file.unlink()
     again = TokenBook(tmp_path)
-    assert again.made == []
+    assert again.created_files == []
     for text, name in ((first, "admin"), (drawn, "ci"), ("", None), ("wrong", None)):
-        found = again.known(text)
+        found = again.find(text)
         assert (found and found.name) == name
 
 
@@ -44,36 +44,37 @@ def test_the_files_of_an_older_server_hold_and_a_new_one_replaces_what_it_was(tm
     write(tmp_path / "admin-token", "a" * 43)
     write(tmp_path / "read-token", "r" * 43)
     book = TokenBook(tmp_path)
-    assert [(token.name, token.scope) for token in book.all()] == [("admin", "admin"), ("read", "read")]
+    assert [(token.name, token.scope) for token in book.list_all()] == [("admin", "admin"), ("read", "read")]
     write(tmp_path / "admin-token", "b" * 43)
     book = TokenBook(tmp_path)
-    assert book.known("a" * 43) is None
-    assert book.known("b" * 43) is not None
+    assert book.find("a" * 43) is None
+    assert book.find("b" * 43) is not None
 
 
 def test_a_revoked_token_is_gone_for_good_and_somebody_always_rules(tmp_path: Path) -> None:
     book = TokenBook(tmp_path)
     first = (tmp_path / "admin-token").read_text().strip()
-    book.create("short", Role.ADMIN, 1e12)
+    book.create("short", CallerRole.ADMIN, 1e12)
     with pytest.raises(ExistsAlready, match="last admin token"):
         book.revoke("admin")
-    with pytest.raises(ExistsAlready, match="there is a token"):
-        book.create("short", Role.READ, None)
-    book.create("ada", Role.ADMIN, None)
+    with pytest.raises(ExistsAlready, match="exists already"):
+        book.create("short", CallerRole.READ, None)
+    book.create("ada", CallerRole.ADMIN, None)
     book.revoke("admin")
     with pytest.raises(NotFound):
         book.revoke("admin")
     for each in (book, TokenBook(tmp_path)):
-        assert each.known(first) is None
-        assert "ada" in [token.name for token in each.all()]
+        assert each.find(first) is None
+        assert "ada" in [token.name for token in each.list_all()]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("tokens.json", "{", "is damaged"), ("tokens.json", '{"tokens": [{"name": "x"}]}', "is damaged"),
+        ("tokens.json", "{", "damaged"), ("tokens.json", '{"tokens": [{"name": "x"}]}', "damaged"),
         ("tokens.json", '{"tokens": []}', "no admin token is left"), ("admin-token", "short", "fewer than 20"),
-        ("admin-token", "with a space in the midst", "other characters"), ("read-token", "b" * 43, "holds the token"),
+        ("admin-token", "with a space in the midst", "other characters"),
+        ("read-token", "b" * 43, "contains the token"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_told_with_its_cure(tmp_path: Path, name: str, text: str, words: str) -> None:
@@ -88,34 +89,34 @@ def test_a_damaged_row_with_a_scope_of_no_token_gives_no_right(tmp_path: Path) -
     write(tmp_path / "admin-token", "a" * 43)
     row = {"name": "x", "scope": "topology", "digest": digest_of("t" * 43), "expires": None}
     write(tmp_path / "tokens.json", json.dumps({"tokens": [row]}))
-    assert TokenBook(tmp_path).known("t" * 43) is None
+    assert TokenBook(tmp_path).find("t" * 43) is None
 
 
 def test_the_trackers_tokens_are_read_again_while_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "LOOK_SECONDS", 0.0)
     path = write(tmp_path / "tokens", "0123456789abcdef\n")
     tokens = TokenFile(path)
-    assert tokens.known("0123456789abcdef")
+    assert tokens.find("0123456789abcdef")
     write(tmp_path / "new", f"# two hold\n0123456789abcdef\nsha256:{digest_of('n' * 40)} 2030-01-31T00:00:00Z\n")
     os.replace(tmp_path / "new", path)
-    found = tokens.known("n" * 40)
+    found = tokens.find("n" * 40)
     assert found
     assert [found.expired(at) for at in (1.8e9, 2.0e9)] == [False, True]
     write(path, "short\n")  # a mistake changes nothing
-    assert tokens.known("0123456789abcdef")
-    assert tokens.known("short") is None
+    assert tokens.find("0123456789abcdef")
+    assert tokens.find("short") is None
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("short", "line 1: it has fewer"), ("x" * 20 + " soon", "no time"),
-        ("sha256:12", "no digest"), ("\n".join("x" * 20 for _ in range(65)), "64 are the most"),
+        ("short", "line 1: it has fewer"), ("x" * 20 + " soon", "invalid time"),
+        ("sha256:12", "invalid digest"), ("\n".join("x" * 20 for _ in range(65)), "at most 64 are"),
     ],
 )  # fmt: skip
 def test_a_trackers_file_that_makes_no_sense_is_refused(text: str, words: str) -> None:
     with pytest.raises(StartError, match=words):
-        tokens_in(text, Path("tokens"))
+        parse_tokens(text, Path("tokens"))
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# none\n"])
@@ -125,9 +126,9 @@ def test_a_trackers_file_without_tokens_revokes_all_of_them(
     monkeypatch.setattr(login, "LOOK_SECONDS", 0.0)
     path = write(tmp_path / "tokens", "0123456789abcdef\n")
     tokens = TokenFile(path)
-    assert tokens.known("0123456789abcdef")
+    assert tokens.find("0123456789abcdef")
     write(tmp_path / "new", text)
     os.replace(tmp_path / "new", path)
-    assert tokens.known("0123456789abcdef") is None
-    with pytest.raises(StartError, match="holds no token"):
+    assert tokens.find("0123456789abcdef") is None
+    with pytest.raises(StartError, match="contains no token"):
         TokenFile(path)

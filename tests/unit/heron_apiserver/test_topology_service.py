@@ -14,12 +14,12 @@ import plain_scheduler
 import pytest
 from plain_scheduler import STEPS, PlainScheduler, definition, fields, package, submit, world
 
-from heron_apiserver.core.submission import check_definition
-from heron_apiserver.shell.audit import Audit
-from heron_apiserver.shell.recovery import recover
-from heron_apiserver.shell.replies import answer_to
-from heron_apiserver.shell.request_files import Requests
-from heron_apiserver.shell.service import TopologyService
+from heron_apiserver.audit import AuditLog
+from heron_apiserver.recovery import recover
+from heron_apiserver.request_log import RequestLog
+from heron_apiserver.responses import error_response_for
+from heron_apiserver.submit_request import check_definition
+from heron_apiserver.topologies import PlacedTopologies
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
@@ -29,7 +29,7 @@ from heron_runtime.state.store import Create, Operation, StoreUnavailable, Value
 from heron_runtime.state.topologies import AlreadyExists
 
 PLACE = "topologies/box/ads/prod"
-World = tuple[TopologyService, PlainScheduler]
+World = tuple[PlacedTopologies, PlainScheduler]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def made(tmp_path: Path) -> Iterator[World]:
     store.close()
 
 
-def nothing_is_left(service: TopologyService, scheduler: PlainScheduler) -> None:
+def nothing_is_left(service: PlacedTopologies, scheduler: PlainScheduler) -> None:
     home = service.config.home
     assert list((home / "topologies").glob("*/*/*/*")) == []
     assert topologies.list_topologies(service.submissions.store) == ()
@@ -57,11 +57,11 @@ def test_submit_and_kill(made: World) -> None:
     secret = (folder / "secret").read_text()
     digest = Launch.load(folder / "launch.json").package_digest
     proof = prove_download(secret, "words-1", digest, "n")
-    assert service.proves("words-1", digest, "n", proof)
+    assert service.verify_download_proof("words-1", digest, "n", proof)
     for asked in (("words-1", digest, "m"), ("words-1", "0" * 64, "n"), ("words-2", digest, "n")):
-        assert not service.proves(*asked, proof)
-    assert not service.proves("words-2", digest, "n", prove_download("0" * 64, "words-2", digest, "n"))
-    assert service.package_of("words-1") == digest
+        assert not service.verify_download_proof(*asked, proof)
+    assert not service.verify_download_proof("words-2", digest, "n", prove_download("0" * 64, "words-2", digest, "n"))
+    assert service.find_package_digest("words-1") == digest
     assert not submit(service)  # this very submission runs
     assert service.submissions.kill("words", "ads", "prod") == ""
     nothing_is_left(service, scheduler)
@@ -102,7 +102,7 @@ def test_of_many_at_once_one_wins(made: World) -> None:
     def attempt(serial: int) -> bool:
         mine = definition(serial)
         try:
-            with service.packages.held(digest):
+            with service.packages.hold(digest):
                 return service.submit(fields(), mine, check_definition(mine, fields()), digest)
         except AlreadyExists:
             return False
@@ -153,7 +153,7 @@ def test_what_the_store_never_takes_replaces_nothing(made: World) -> None:
     store, service.submissions.store = service.submissions.store, Small()  # type: ignore[assignment]  # delegates the rest
     with pytest.raises(ValueTooLarge, match=r"at most 10 bytes, this one [0-9]+") as refused:
         submit(service, 2, replace=True)
-    answer = answer_to(refused.value)
+    answer = error_response_for(refused.value)
     assert answer.status_code == 422
     assert b"at most 10 bytes" in answer.body
     assert scheduler.running() == scheduler.made() == {"words-1"}, "the one that was to be replaced runs on"
@@ -164,7 +164,7 @@ def test_a_store_that_is_not_open_yet_is_no_fault(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(StoreUnavailable) as refused:
         service.inspector.find("words", "ads", "prod")
-    assert answer_to(refused.value).status_code == 503
+    assert error_response_for(refused.value).status_code == 503
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -180,8 +180,8 @@ def test_after_a_crash_it_is_all_there_or_not_at_all(tmp_path: Path, step: str) 
     (home / "uploads" / "half").write_bytes(b"half an upload")
     service, scheduler, store = world(home)
     try:
-        recover(service, Requests(home), Audit(home / "audit.jsonl"))
-        recover(service, Requests(home), Audit(home / "audit.jsonl"))  # once more does no harm
+        recover(service, RequestLog(home), AuditLog(home / "audit.jsonl"))
+        recover(service, RequestLog(home), AuditLog(home / "audit.jsonl"))  # once more does no harm
         assert list((home / "uploads").iterdir()) == []
         if step in ("after commit", "start"):
             assert scheduler.running() == scheduler.made() == set(service.launches) == {"words-1"}

@@ -6,7 +6,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from heron_container.shell.compiling import compile_package
+from heron_container.shell.process_launcher import compile_package
 
 
 def compiled(path: Path) -> Path:

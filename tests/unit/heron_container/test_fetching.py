@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from heron_container.bootstrap import prepare
-from heron_container.shell.fetching import FetchError, Refused, fetch_package
+from heron_container.bootstrap import FetchError, PackageRefused, fetch_package, prepare
 from heron_control.packaging.shipping import pack_package
 from heron_runtime.launch import Launch
 from heron_runtime.net.handshake import prove_download
@@ -113,7 +112,7 @@ def test_the_secret_is_proved_and_never_said(server: Server, launch: Launch) -> 
 
 
 def test_another_content_than_the_digest_names_is_not_unpacked(server: Server, launch: Launch) -> None:
-    with pytest.raises(FetchError, match="sent a package whose digest is"):
+    with pytest.raises(FetchError, match="sent a package with another digest"):
         fetch_package(replace(launch, package_digest="0" * 64))
     assert not launch.package_dir.exists()
 
@@ -133,7 +132,7 @@ def test_another_nonce_of_another_server_is_proved_under(server: Server, launch:
 
 def test_who_gives_new_nonces_for_ever_is_refused(server: Server, launch: Launch) -> None:
     server.strange_first = 100
-    with pytest.raises(Refused, match="401"):
+    with pytest.raises(PackageRefused, match="401"):
         fetch_package(launch)
     assert len(server.asked) < 10
 
@@ -141,7 +140,7 @@ def test_who_gives_new_nonces_for_ever_is_refused(server: Server, launch: Launch
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_refusal_is_final_and_a_fault_is_not(server: Server, launch: Launch, status: int) -> None:
     server.status = status
-    with pytest.raises(Refused, match=str(status)):
+    with pytest.raises(PackageRefused, match=str(status)):
         fetch_package(launch)
     server.status = 500
     with pytest.raises(FetchError, match="500"):

@@ -7,8 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_container.core.liveness import Judgement, Liveness, Silence
-from heron_container.core.scheduler_watch import PATIENCE, SchedulerWatch, patience_of
+from heron_container.core.liveness import PATIENCE, Judgement, Liveness, SchedulerWatch, Silence, scheduler_patience
 from heron_runtime.model.backoff import BackoffPolicy
 
 TICK = 500
@@ -25,7 +24,7 @@ def run(judge: Liveness, ticks: int, beats: dict[int, int], cpu: dict[int, float
     """Regular ticks; returns (tick number, silence)."""
     found = []
     for tick in range(1, ticks + 1):
-        wanted = {slot: cpu[slot] for slot in judge.wants_cpu() if slot in cpu}
+        wanted = {slot: cpu[slot] for slot in judge.silent_slots() if slot in cpu}
         found += [(tick, silence) for silence in judge.tick(TICK, beats, wanted)]
         judge.check()
     return found
@@ -58,7 +57,7 @@ def test_own_pause_accuses_nobody(ticks: list[tuple[int, bool]]) -> None:
     for passed, beats in ticks:
         beat += beats
         since_beat = 0 if beats else since_beat + 1
-        cpu = dict.fromkeys(judge.wants_cpu(), 1.0)
+        cpu = dict.fromkeys(judge.silent_slots(), 1.0)
         for silence in judge.tick(passed, {0: beat}, cpu):
             assert since_beat >= 10_000 // (2 * TICK)
             if silence.judgement is not Judgement.SUSPECT:
@@ -74,7 +73,7 @@ def test_whoever_beats_in_time_is_never_judged(data: st.DataObject) -> None:
         silent_ms += passed
         if silent_ms >= 9_000 or data.draw(st.booleans()):
             beat, silent_ms = beat + 1, 0
-        assert judge.tick(passed, {0: beat}, dict.fromkeys(judge.wants_cpu(), 0.0)) == []
+        assert judge.tick(passed, {0: beat}, dict.fromkeys(judge.silent_slots(), 0.0)) == []
 
 
 def test_a_stalled_machine_does_not_lose_everything_at_once() -> None:
@@ -99,12 +98,12 @@ def test_a_lease_is_added_and_a_new_process_starts_afresh() -> None:
 def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(
     container: int, looks: list[tuple[int, bool]]
 ) -> None:
-    patience = patience_of(container)
+    patience = scheduler_patience(container)
     watch, now, missing, last = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000), patience), 0, 0, None
     for passed, present in looks:
         now += passed
         missing = 0 if present else missing + 1
-        if watch.looked(now, present):
+        if watch.observe(now, present):
             assert missing >= patience
             assert last is None or now - last >= 2000
             last = now
@@ -113,27 +112,27 @@ def test_a_scheduler_is_started_only_when_it_is_really_gone_and_not_in_a_hurry(
 @given(st.integers(0, 300), st.integers(1, 3))
 def test_of_those_who_look_alike_container_0_acts_first_and_whoever_is_left_acts_too(least: int, more: int) -> None:
     def first(container: int) -> int:
-        watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000), patience_of(container))
-        return next(look for look in range(1, 100) if watch.looked(1500 * look, False))
+        watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000), scheduler_patience(container))
+        return next(look for look in range(1, 100) if watch.observe(1500 * look, False))
 
-    assert first(0) == patience_of(0) == PATIENCE
+    assert first(0) == scheduler_patience(0) == PATIENCE
     assert first(0) + 2 <= first(max(least, 1)) <= first(max(least, 1) + more)
 
 
 def test_a_scheduler_is_started_at_the_second_look_in_vain_and_then_at_growing_distances() -> None:
     watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000))
     looks = (0, 10, 1_000, 2_009, 2_010)
-    assert [watch.looked(now, False) for now in looks] == [False, True, False, False, True], "two seconds at least"
+    assert [watch.observe(now, False) for now in looks] == [False, True, False, False, True], "two seconds at least"
     watch = SchedulerWatch(BackoffPolicy(1000, 30_000, 60_000))
-    assert [watch.looked(now, False) for now in (0, 10)] == [False, True]
-    started = [now for now in range(1_000, 40_000, 1_000) if watch.looked(now, False)]
+    assert [watch.observe(now, False) for now in (0, 10)] == [False, True]
+    started = [now for now in range(1_000, 40_000, 1_000) if watch.observe(now, False)]
     assert len(started) > 2
     distances = [later - before for before, later in pairwise([10, *started])]
     assert all(distance >= 1_990 for distance in distances)
     assert distances[-1] > 4 * distances[1]
-    started = [now for now in range(1_000_000, 1_200_000, 500) if watch.looked(now, False)]
+    started = [now for now in range(1_000_000, 1_200_000, 500) if watch.observe(now, False)]
     distances = [later - before for before, later in pairwise(started)]
     assert distances[:8] == [2_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000], "the last had lived for long"
     for now in (2_050_000, 2_051_000):
-        assert not watch.looked(now, True)
-    assert [watch.looked(now, False) for now in (2_100_000, 2_100_010)] == [False, True], "it was there: count anew"
+        assert not watch.observe(now, True)
+    assert [watch.observe(now, False) for now in (2_100_000, 2_100_010)] == [False, True], "it was there: count anew"

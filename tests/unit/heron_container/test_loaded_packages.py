@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from heron_container.shell.packages import LOADED
+from heron_container.shell.process_launcher import LOADED
 
 LOOK = """
 import importlib.metadata, sys

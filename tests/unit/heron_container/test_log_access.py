@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_container.shell.log_access import MAX_READ_BYTES, BadPath, NotThere, list_files, read_file
+from heron_container.shell.service import MAX_READ_BYTES, InvalidLogPath, LogFileNotFound, list_files, read_file
 
 SECRET = b"a secret that must not be served"
 
@@ -49,13 +49,13 @@ def test_nothing_outside_is_ever_read(root: Path, path: str) -> None:
     if path == "a.log/":
         assert read_file(root, path, 0, 100).data == b"0123456789"  # a harmless spelling of a log file
         return
-    with pytest.raises((BadPath, NotThere)):
+    with pytest.raises((InvalidLogPath, LogFileNotFound)):
         read_file(root, path, 0, 100)
 
 
 @pytest.mark.parametrize("path", [p for p in CORPUS if p not in ("", ".", "old", "old/")])
 def test_nothing_outside_is_ever_listed(root: Path, path: str) -> None:
-    with pytest.raises((BadPath, NotThere)):
+    with pytest.raises((InvalidLogPath, LogFileNotFound)):
         list_files(root, path)
 
 
@@ -70,7 +70,7 @@ def test_no_combination_leads_out(tmp_path_factory: pytest.TempPathFactory, part
         (root / "link.log").symlink_to("../secret")
     try:
         assert read_file(root, "/".join(parts), 0, 1000).data == b"fine"
-    except (BadPath, NotThere):
+    except (InvalidLogPath, LogFileNotFound):
         pass
 
 
@@ -94,10 +94,10 @@ def test_parts_of_a_file(root: Path, offset: int, length: int, begin: int, data:
 def test_reads_are_bounded(root: Path) -> None:
     (root / "big.log").write_bytes(b"x" * (MAX_READ_BYTES + 5))
     assert len(read_file(root, "big.log", 0, 2**62).data) == MAX_READ_BYTES
-    with pytest.raises(BadPath):
+    with pytest.raises(InvalidLogPath):
         read_file(root, "big.log", 0, -1)
 
 
 def test_a_missing_log_folder_is_not_a_crash(tmp_path: Path) -> None:
-    with pytest.raises(NotThere):
+    with pytest.raises(LogFileNotFound):
         list_files(tmp_path / "none", "")

@@ -8,8 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 from heron_container.core import supervisor as supervisor_module
-from heron_container.core.processes import ProcessSpec
-from heron_container.core.supervisor import Supervisor
+from heron_container.core.supervisor import ProcessSpec, Supervisor
 from heron_container.shell.logs import LastLines, LogWriter, memory_bound
 from heron_control.schedulers import containers as containers_module
 from heron_control.schedulers.containers import Containers, Stage
@@ -63,9 +62,9 @@ def test_processes_that_die_for_ever_are_as_many_rows() -> None:
         now_ms = 50 * turn
         for slot in table.processes:
             if table.processes[slot].alive:
-                table.born(now_ms, slot, 1000 + 10 * turn + slot)
+                table.on_started(now_ms, slot, 1000 + 10 * turn + slot)
                 table.kill(slot, "\U0001f680" * 10_000)
-                assert len(table.ended(now_ms, slot, "\U0001f680" * 10_000)) <= 5
+                assert len(table.on_exit(now_ms, slot, "\U0001f680" * 10_000)) <= 5
         assert len(table.tick(now_ms)) <= 5
         table.check()
     assert len(table.processes) == 5

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heron_container.shell.memory_limit import MemoryLimit
+from heron_container.shell.resource_limits import MemoryLimit
 
 REASON = "killed by SIGKILL"
 

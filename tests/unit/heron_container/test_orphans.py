@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from heron_runtime.commands import child_environment
+from heron_runtime.spawn import child_environment
 
 BEGIN = """
 import os, signal, sys, time
 import psutil
-from heron_runtime.kernel import adopt_orphans
+from heron_runtime.linux import become_subreaper
 from heron_runtime.orphans import end_all_orphans, end_orphans, reap_ended_orphans
 
 def orphan(lives):
@@ -37,7 +37,7 @@ def own(code):
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     return pid
 
-adopt_orphans()
+become_subreaper()
 """
 
 

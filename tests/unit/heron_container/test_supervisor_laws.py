@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import heron_container
-from heron_container.core.processes import ProcessSpec, processes_of
 from heron_container.core.supervisor import (
     KILL_AGAIN_MS,
     STAGGER_MS,
     TRANSITIONS,
     FindReplacement,
     Kill,
+    ProcessSpec,
     Start,
     Supervisor,
     Terminate,
+    build_process_specs,
     transition_table,
 )
 from heron_runtime.model.backoff import Backoff, BackoffPolicy
@@ -75,7 +76,7 @@ class World(RuleBasedStateMachine):
         self.living.pop(slot, None)
         self.asked.discard(slot)
         self.ordered.discard(slot)
-        self.apply(self.core.ended(self.now, slot, reason, replaced))
+        self.apply(self.core.on_exit(self.now, slot, reason, replaced))
         if not self.core.stopping and not replaced:
             delay = 0 if lived >= POLICY.reset_ms else POLICY.delay_ms(young + 1)
             # Nothing waits for another but by the stagger.
@@ -89,7 +90,7 @@ class World(RuleBasedStateMachine):
         slot = data.draw(st.sampled_from(sorted(self.ordered)))
         self.ordered.remove(slot)
         self.living[slot] = next(self.pids)
-        self.apply(self.core.born(self.now, slot, self.living[slot]))
+        self.apply(self.core.on_started(self.now, slot, self.living[slot]))
 
     @rule(why=st.sampled_from(["", "the volume is full"]))
     def held_or_free(self, why: str) -> None:
@@ -115,7 +116,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.living)
     @rule(data=st.data(), works=st.booleans())
     def says(self, data: st.DataObject, works: bool) -> None:
-        self.core.phase(self.now, data.draw(st.sampled_from(sorted(self.living))), works)
+        self.core.set_phase(self.now, data.draw(st.sampled_from(sorted(self.living))), works)
 
     @precondition(lambda self: self.living)
     @rule(data=st.data())
@@ -175,7 +176,7 @@ class World(RuleBasedStateMachine):
         while self.ordered:
             slot = self.ordered.pop()
             self.living[slot] = next(self.pids)
-            self.apply(self.core.born(self.now, slot, self.living[slot]))
+            self.apply(self.core.on_started(self.now, slot, self.living[slot]))
         self.time_passes(5_000)
         self.time_passes(5_000)
         assert self.core.all_ended()
@@ -200,8 +201,8 @@ def test_how_long_a_process_has_lived_counts_from_its_birth() -> None:
     core = Supervisor(POLICY, 5000)
     core.want(1_000_000, SPECS[1:2])
     for now_ms, delay_ms in ((1_000_000, 0), (1_001_000, 100), (1_002_000, 200)):
-        core.born(now_ms, 1, 11)
-        core.ended(now_ms + 5, 1, "exit code 1")
+        core.on_started(now_ms, 1, 11)
+        core.on_exit(now_ms + 5, 1, "exit code 1")
         assert core.processes[1].due_ms == (now_ms + 5 + delay_ms if delay_ms else None), "None: it begins at once"
         core.tick(now_ms + 900)
 
@@ -209,11 +210,11 @@ def test_how_long_a_process_has_lived_counts_from_its_birth() -> None:
 def test_who_is_held_says_why_and_no_restart_is_counted_before_it_begins_again() -> None:
     core = Supervisor(POLICY, 5000)
     assert core.want(0, SPECS[1:3]) == [Start(SPECS[1], 0), Start(SPECS[2], 0)]
-    core.born(0, 1, 11)
+    core.on_started(0, 1, 11)
     assert core.hold(5, "full") == [], "it is being born"
-    (kill,) = core.born(10, 2, 12)
+    (kill,) = core.on_started(10, 2, 12)
     assert kill == Kill(2, 12)
-    assert core.ended(20, 2, "killed by SIGKILL") == []
+    assert core.on_exit(20, 2, "killed by SIGKILL") == []
     process = core.processes[2]
     assert (process.state, process.last_error, process.restarts) == (ProcessState.RESTARTING, "full", 0)
     assert core.tick(100_000) == []
@@ -229,9 +230,9 @@ def test_the_death_of_many_is_staggered() -> None:
     core.want(0, SPECS)
     starts = []
     for slot in range(4):
-        core.born(0, slot, 10 + slot)
+        core.on_started(0, slot, 10 + slot)
     for slot in range(4):
-        starts += [(1000, e) for e in core.ended(1000, slot, "its zygote has ended")]
+        starts += [(1000, e) for e in core.on_exit(1000, slot, "its zygote has ended")]
     now = 1000
     while (deadline := core.next_deadline_ms()) is not None:
         now = max(now, deadline)
@@ -250,19 +251,19 @@ def test_the_table_can_be_printed_and_every_state_can_be_left_or_is_final() -> N
 def test_tasks_that_leave_the_plan_end_by_themselves_and_new_ones_start() -> None:
     core = Supervisor(POLICY, 5000)
     plan = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "a", 0), InstancePlan(2, "b", 0))),))
-    specs = processes_of(1, plan, {})
+    specs = build_process_specs(1, plan, {})
     core.want(0, specs)
     for spec in specs:
-        core.born(0, spec.slot, 10 + spec.slot)
+        core.on_started(0, spec.slot, 10 + spec.slot)
     later = PackingPlan("t", (ContainerPlan(1, (InstancePlan(2, "b", 0), InstancePlan(5, "b", 1))),))
     known = {p.spec.task: p.spec.slot for p in core.processes.values() if p.spec.is_instance}
     assert known.keys() == {1, 2}, "only tasks have instances"
     assert {process.restarts for process in core.processes.values()} == {0}, "a first start is no restart"
-    effects = core.want(10, processes_of(1, later, {}, known))
+    effects = core.want(10, build_process_specs(1, later, {}, known))
     assert [effect.spec.name for effect in effects if isinstance(effect, Start)] == ["container_1_b_5"]
     assert [effect for effect in effects if isinstance(effect, Terminate)] == [Terminate(known[1], 10 + known[1])]
     assert core.processes[known[1]].alive
-    assert core.ended(20, known[1], "exit code 0") == []
+    assert core.on_exit(20, known[1], "exit code 0") == []
     assert known[1] not in core.processes, "and their rows go with them"
 
 
@@ -271,17 +272,17 @@ def test_a_stop_asks_then_kills_and_the_metrics_manager_goes_last() -> None:
     core.want(0, SPECS)
     assert core.next_deadline_ms() is None
     for slot in range(4):
-        assert core.born(10, slot, 100 + slot) == []
+        assert core.on_started(10, slot, 100 + slot) == []
     assert core.stop(1000) == [Terminate(0, 100), Terminate(2, 102), Terminate(3, 103)]
     assert (core.stop(1100), core.next_deadline_ms()) == ([], 6000), "asked once, with a grace"
     for slot in (0, 2):
-        assert core.ended(2000, slot, "exit code 0") == []
+        assert core.on_exit(2000, slot, "exit code 0") == []
     assert (core.tick(5999), core.tick(6000)) == ([], [Kill(3, 103)])
     assert core.next_deadline_ms() == 6000 + KILL_AGAIN_MS
     assert (core.tick(5999 + KILL_AGAIN_MS), core.tick(6000 + KILL_AGAIN_MS)) == ([], [Kill(3, 103)])
-    assert core.ended(7100, 3, "killed") == [Terminate(1, 101)]
+    assert core.on_exit(7100, 3, "killed") == [Terminate(1, 101)]
     assert (core.next_deadline_ms(), core.all_ended()) == (12_100, False)
-    assert core.ended(7200, 1, "exit code 0") == []
+    assert core.on_exit(7200, 1, "exit code 0") == []
     assert (core.next_deadline_ms(), core.all_ended()) == (None, True)
     assert {process.state for process in core.processes.values()} == {ProcessState.STOPPED}
     assert core.want(8000, SPECS) == [], "nothing is started any more"
@@ -298,13 +299,15 @@ def test_each_process_of_a_container_is_known_by_slot_name_and_task() -> None:
         two = (("container_1_a_2", "a", 2), ("container_1_b_5", "b", 5))
         return [ProcessSpec(slot, "heron_instance", *rest) for slot, rest in zip(slots, two, strict=True)]
 
-    assert processes_of(1, plan, {}) == [*ours, *instances(2, 3)]
-    assert processes_of(1, plan, {}, {7: 4, 2: 3}) == [*ours, *instances(3, 5)], "a slot that somebody has is not free"
-    assert processes_of(0, plan, {}) == [
+    assert build_process_specs(1, plan, {}) == [*ours, *instances(2, 3)]
+    assert build_process_specs(1, plan, {}, {7: 4, 2: 3}) == [*ours, *instances(3, 5)], (
+        "a slot that somebody has is not free"
+    )
+    assert build_process_specs(0, plan, {}) == [
         ProcessSpec(0, "topology_master", "topology_master-0"), ProcessSpec(1, "metrics_manager", "metrics_manager-0")
     ]  # fmt: skip
-    assert [spec.stops_last for spec in processes_of(1, plan, {})] == [False, True, False, False]
-    assert [spec.is_instance for spec in processes_of(1, plan, {})] == [False, False, True, True]
+    assert [spec.stops_last for spec in build_process_specs(1, plan, {})] == [False, True, False, False]
+    assert [spec.is_instance for spec in build_process_specs(1, plan, {})] == [False, False, True, True]
 
 
 def test_a_plan_that_leaves_a_process_out_takes_its_second_try_away() -> None:
@@ -312,24 +315,24 @@ def test_a_plan_that_leaves_a_process_out_takes_its_second_try_away() -> None:
     for last, effects in ((SPECS[2:3], [Start(SPECS[2], 0)]), ((), [FindReplacement(2)])):
         core = Supervisor(POLICY, 5000)
         core.want(0, SPECS[2:3])
-        core.born(0, 2, 100)
+        core.on_started(0, 2, 100)
         core.want(10, SPECS[2:3])
         core.want(20, last, settled=False)
-        assert core.ended(1_000, 2, "exit 3", replaced=True) == effects
+        assert core.on_exit(1_000, 2, "exit 3", replaced=True) == effects
 
 
 def test_who_leaves_by_the_plan_before_has_no_fault_however_often_plans_change() -> None:
     core = Supervisor(POLICY, 5000)
     core.want(0, SPECS[2:3])
-    core.born(0, 2, 100)
+    core.on_started(0, 2, 100)
     for now in (1_000, 1_100, 1_200, 1_300):  # moved away and back within an instant, each time
         core.want(now, SPECS[2:3])
-        assert core.ended(now, 2, "exit 121", replaced=True) == [Start(SPECS[2], 0)]
-        core.born(now, 2, now)
+        assert core.on_exit(now, 2, "exit 121", replaced=True) == [Start(SPECS[2], 0)]
+        core.on_started(now, 2, now)
         process = core.processes[2]
         assert (process.restarts, process.last_error, process.backoff.young_deaths) == (0, "", 0)
         core.check()
-    assert core.ended(1_400, 2, "exit 121", replaced=True) == [FindReplacement(2)], "no plan has come since"
+    assert core.on_exit(1_400, 2, "exit 121", replaced=True) == [FindReplacement(2)], "no plan has come since"
 
 
 def test_the_readme_shows_the_table_as_it_is() -> None:
@@ -339,17 +342,17 @@ def test_the_readme_shows_the_table_as_it_is() -> None:
 def test_a_process_that_ends_for_the_sake_of_other_settings_has_no_fault() -> None:
     core = Supervisor(POLICY, 5000)
     core.want(0, SPECS[2:3])
-    core.born(0, 2, 100)
+    core.on_started(0, 2, 100)
     for now in (1_000, 1_100, 1_200):  # however young it was
-        (start,) = core.ended(now, 2, "exit 122", anew=True)
+        (start,) = core.on_exit(now, 2, "exit 122", expected=True)
         assert start == Start(SPECS[2], 0)
-        core.born(now, 2, now)
+        core.on_started(now, 2, now)
         process = core.processes[2]
         assert (process.restarts, process.last_error, process.backoff.young_deaths) == (0, "", 0)
         core.check()
-    (again,) = core.ended(1_300, 2, "exit 1")
+    (again,) = core.on_exit(1_300, 2, "exit 1")
     assert again == Start(SPECS[2], 1), "the next one counts"
-    core.born(1_300, 2, 500)
+    core.on_started(1_300, 2, 500)
     core.want(1_400, ())
-    assert core.ended(1_500, 2, "exit 122", anew=True) == []
+    assert core.on_exit(1_500, 2, "exit 122", expected=True) == []
     assert 2 not in core.processes, "one that is not wanted does not begin anew"

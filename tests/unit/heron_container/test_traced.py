@@ -38,7 +38,7 @@ def test_while_its_lease_is_extended_a_silent_process_lives() -> None:
     judge.watch(0)
     found = []
     for _ in range(1000):
-        for slot in judge.wants_cpu():
+        for slot in judge.silent_slots():
             judge.extend(slot, 5000)
         found += judge.tick(TICK_MS, {0: 0}, {0: 1.0})
     assert found == []

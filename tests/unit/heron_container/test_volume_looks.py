@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from heron_container.shell.volume import Places, look
+from heron_container.shell.resource_limits import VolumeFolders, scan_volume
 from heron_runtime.code_user import CodeUser
-from heron_runtime.kernel import files_as
+from heron_runtime.linux import files_as
 from heron_runtime.model.settings import MiB
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to be somebody else")
@@ -25,8 +25,8 @@ def oneself() -> CodeUser:
     return CodeUser("me", os.geteuid(), os.getegid(), (), "/")
 
 
-def places(folder: Path, *apart: str, user: CodeUser | None = None) -> Places:
-    return Places(folder, tuple(str(folder / name) for name in apart), user or oneself())
+def places(folder: Path, *apart: str, user: CodeUser | None = None) -> VolumeFolders:
+    return VolumeFolders(folder, tuple(str(folder / name) for name in apart), user or oneself())
 
 
 def written(path: Path, size: int = MiB) -> Path:
@@ -42,7 +42,7 @@ def test_all_folders_are_counted_but_those_apart(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/usr")
     with open(tmp_path / "sparse", "wb") as file:
         file.truncate(1 << 40)
-    found = look(places(tmp_path, "logs"), MANY)
+    found = scan_volume(places(tmp_path, "logs"), MANY)
     assert 4 * MiB <= found.bytes < 5 * MiB, "twice the same file, holes and what a link leads to count nothing"
     assert found.files == 10
     assert found.largest == str(tmp_path / "a")
@@ -52,12 +52,12 @@ def test_all_folders_are_counted_but_those_apart(tmp_path: Path) -> None:
 def test_a_look_ends_where_there_are_too_many_files(tmp_path: Path) -> None:
     for number in range(50):
         written(tmp_path / f"folder{number % 5}/{number}", 1)
-    assert 20 < look(places(tmp_path), 20).files <= 40
+    assert 20 < scan_volume(places(tmp_path), 20).files <= 40
 
 
 def test_what_is_gone_meanwhile_or_never_was_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        look(places(tmp_path / "none"), MANY)
+        scan_volume(places(tmp_path / "none"), MANY)
 
 
 @pytest.fixture
@@ -70,12 +70,12 @@ def open_path() -> Iterator[Path]:
 
 KEEPS_OPEN = f"""
 import os, sys, time
-from heron_runtime.kernel import become, hide
-become({SOMEBODY.uid}, {SOMEBODY.gid}, ())
+from heron_runtime.linux import change_user, set_hidden
+change_user({SOMEBODY.uid}, {SOMEBODY.gid}, ())
 file = open(sys.argv[1])
 again = os.dup(file.fileno())
 os.unlink(sys.argv[1])
-hide(sys.argv[2] == "hide")
+set_hidden(sys.argv[2] == "hide")
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -90,13 +90,13 @@ def test_a_removed_file_that_is_open_is_counted_once_or_who_hides_it_is_named(op
         assert child.stdout is not None
         try:
             assert child.stdout.readline() == "ready\n"
-            first, second = (look(places(open_path, user=SOMEBODY), MANY) for _ in range(2))
+            first, second = (scan_volume(places(open_path, user=SOMEBODY), MANY) for _ in range(2))
         finally:
             child.kill()
     assert first == second, "a process has one name"
     assert [name.startswith(f"process {child.pid} (python") for name in first.hiding] == [True] * hide
     assert first.removed_bytes == (0 if hide else 7 * MiB)
-    assert look(places(open_path, user=SOMEBODY), MANY).removed_bytes == 0
+    assert scan_volume(places(open_path, user=SOMEBODY), MANY).removed_bytes == 0
 
 
 @AS_ROOT

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heron_container.core.volume import (
+from heron_container.core.storage import (
     LEAST_SECONDS,
     MOST_SECONDS,
     PATIENCE,
     REST,
     ROOM,
-    Usage,
-    VolumeWatch,
+    VolumeQuota,
+    VolumeUsage,
     pause_seconds,
 )
 from heron_runtime.model.containers import LEAST_FILES, volume_bytes, volume_files
@@ -22,7 +22,7 @@ from heron_runtime.model.settings import GiB, Keys, MiB
 GRANTED = 100 * MiB
 sizes = st.sampled_from([0, GRANTED // 2, GRANTED, GRANTED + 1, 2 * GRANTED]) | st.integers(0, 2 * GRANTED)
 usages = st.builds(
-    Usage,
+    VolumeUsage,
     bytes=sizes,
     files=st.sampled_from([0, LEAST_FILES, LEAST_FILES + 1]) | st.integers(0, 2 * LEAST_FILES),
     removed_bytes=st.just(0) | st.integers(0, GRANTED),
@@ -34,17 +34,17 @@ looks = st.lists(usages, min_size=1, max_size=8)
 SETTINGS = settings(database=None)
 
 
-def measured(usage: Usage, containers: int) -> bool:
+def measured(usage: VolumeUsage, containers: int) -> bool:
     return not usage.closed and usage.bytes + containers * usage.removed_bytes <= GRANTED * ROOM
 
 
 def test_no_task_runs_beyond_the_bound() -> None:
     @SETTINGS
     @given(looks, st.integers(1, 5))
-    def holds(found: list[Usage], containers: int) -> None:
-        watch = VolumeWatch()
+    def holds(found: list[VolumeUsage], containers: int) -> None:
+        watch = VolumeQuota()
         for usage in found:
-            trouble = watch.looked(usage, GRANTED, containers)
+            trouble = watch.update(usage, GRANTED, containers)
             beyond = usage.bytes + containers * usage.removed_bytes > GRANTED or usage.files > LEAST_FILES
             assert trouble or not (beyond or usage.closed)
 
@@ -56,10 +56,10 @@ def test_tasks_run_where_there_is_room() -> None:
 
     @SETTINGS
     @given(looks, st.integers(1, 5))
-    def holds(found: list[Usage], containers: int) -> None:
-        watch = VolumeWatch()
+    def holds(found: list[VolumeUsage], containers: int) -> None:
+        watch = VolumeQuota()
         for usage in found:
-            trouble = watch.looked(usage, GRANTED, containers)
+            trouble = watch.update(usage, GRANTED, containers)
             roomy = measured(usage, containers) and usage.files <= LEAST_FILES * ROOM
             assert not trouble or not roomy or usage.hiding
 
@@ -70,9 +70,9 @@ def test_between_room_and_bound_all_stays_as_it_is() -> None:
     @SETTINGS
     @given(st.integers(int(GRANTED * ROOM) + 1, GRANTED), st.booleans())
     def holds(size: int, ended: bool) -> None:
-        watch = VolumeWatch()
-        watch.looked(Usage(2 * GRANTED if ended else 0, 1), GRANTED, 1)
-        assert bool(watch.looked(Usage(size, 1), GRANTED, 1)) == ended
+        watch = VolumeQuota()
+        watch.update(VolumeUsage(2 * GRANTED if ended else 0, 1), GRANTED, 1)
+        assert bool(watch.update(VolumeUsage(size, 1), GRANTED, 1)) == ended
 
     holds()
 
@@ -81,10 +81,10 @@ def test_who_hides_is_named_at_last_and_not_at_once() -> None:
     @SETTINGS
     @given(st.lists(st.booleans(), min_size=1, max_size=12))
     def holds(hides: list[bool]) -> None:
-        watch, in_a_row = VolumeWatch(), 0
+        watch, in_a_row = VolumeQuota(), 0
         for hidden in hides:
             in_a_row = in_a_row + 1 if hidden else 0
-            trouble = watch.looked(Usage(0, 0, hiding=frozenset({"process 7"} if hidden else ())), GRANTED, 1)
+            trouble = watch.update(VolumeUsage(0, 0, hiding=frozenset({"process 7"} if hidden else ())), GRANTED, 1)
             assert ("process 7 hides" in trouble) == (in_a_row >= PATIENCE)
 
     holds()
@@ -102,15 +102,15 @@ def test_looking_takes_its_share_and_no_more() -> None:
 
 
 def test_what_is_said_names_place_bound_and_cure() -> None:
-    watch = VolumeWatch()
-    text = watch.looked(Usage(300 * MiB, 2, 0, "/volume/a\nb"), GRANTED, 1)
+    watch = VolumeQuota()
+    text = watch.update(VolumeUsage(300 * MiB, 2, 0, "/volume/a\nb"), GRANTED, 1)
     assert "user code keeps 300 MiB in files, most of it in /volume/a\\nb, of 100 MiB (topology.volume.disk)" in text
-    assert "remove files there as heronry-code, or submit it again" in text
-    text = watch.looked(Usage(0, 0, 40 * MiB), GRANTED, 3)
-    assert "40 MiB in files that it removed and has open in this container" in text
-    text = watch.looked(Usage(0, LEAST_FILES + 1, 0, "/volume/many"), GRANTED, 3)
-    assert "more files than the 10,000 that go with its 100 MiB" in text
-    text = watch.looked(Usage(0, 0, closed=("/volume/shut",)), GRANTED, 3)
+    assert "Remove files there as heronry-code, or submit the topology again" in text
+    text = watch.update(VolumeUsage(0, 0, 40 * MiB), GRANTED, 3)
+    assert "40 MiB in removed files that are open in this container" in text
+    text = watch.update(VolumeUsage(0, LEAST_FILES + 1, 0, "/volume/many"), GRANTED, 3)
+    assert "more than 10,000 files, the limit for 100 MiB" in text
+    text = watch.update(VolumeUsage(0, 0, closed=("/volume/shut",)), GRANTED, 3)
     assert "/volume/shut cannot be read" in text
     assert "chmod u+rx" in text
 

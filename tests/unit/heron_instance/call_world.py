@@ -24,7 +24,7 @@ class Shell:
         self.watched = self.served = 0
         self.waits: list[float] = []
         self.meanwhile: Callable[[], None] = lambda: None
-        self.executor.gate.shell = self
+        self.executor.gate.driver = self
 
     def watch(self) -> None:
         self.watched += 1
@@ -52,7 +52,7 @@ class Shell:
         lock = self.executor.gate.lock
         assert lock.acquire(blocking=False)
         try:
-            self.post(self.executor.flush_inside(self.world.clock.ms))
+            self.post(self.executor.flush_within_call(self.world.clock.ms))
         finally:
             lock.release()
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor, Flush
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.task import ExecutorSetup
 from heron_instance.core.user_code import NoLock
 from heron_runtime.model.ids import KEY_GROUPS, root_task
 from heron_runtime.model.plan import (
@@ -166,9 +166,9 @@ class World:
     def add(self, task: int, seed: int) -> None:
         self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(self.setup_of(task, seed))
 
-    def setup_of(self, task: int, seed: int = 0) -> Setup:
+    def setup_of(self, task: int, seed: int = 0) -> ExecutorSetup:
         self.telemetry[task] = Counts()
-        return Setup(
+        return ExecutorSetup(
             component=self.parts[self.plan.component_of(task)].make(),
             plan=self.plan,
             task=task,

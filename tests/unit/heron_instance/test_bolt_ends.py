@@ -68,7 +68,7 @@ def test_a_flush_before_the_first_call_of_a_batch_acks_nothing_of_it(emits: bool
         def release(self) -> None:
             work = alone.executor._work
             if work is not None:
-                acks = [ack for flush in alone.executor.flush_inside(alone.world.clock.ms) for ack in flush.acks]
+                acks = [ack for flush in alone.executor.flush_within_call(alone.world.clock.ms) for ack in flush.acks]
                 seen.append((work.position(), sum(len(ack.roots) // 8 for ack in acks)))
 
     alone = Alone(Notes)

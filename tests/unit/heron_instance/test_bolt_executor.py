@@ -198,7 +198,7 @@ def test_a_full_data_out_takes_no_input_and_the_overshoot_is_one_piece() -> None
     assert (alone.executor.data_in.size, alone.executor.output.data_out.size) == (waiting, size)
     assert alone.world.telemetry[2].counters["__out-queue-full-count"] >= 0
     limit = alone.executor._credit_bytes
-    room = max(alone.executor.data_in.maximum, alone.executor.input_weight.tuple_weight)
+    room = max(alone.executor.data_in.maximum, alone.executor.weight_estimator.tuple_weight)
     assert limit <= alone.executor.taken_weight + room
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields
 
-from heron_instance.core.streams import OutputStream
+from heron_instance.core.output_streams import OutputStream
 from heronry.api.component import Bolt, Spout
 from heronry.api.tuples import Tuple, TupleBatch
 from heronry.testing import Recorder
@@ -186,10 +186,12 @@ def test_ids_that_do_not_go_with_the_rows_and_streams_that_are_none_are_refused_
         spout.emit([1], direct_task=2)
 
     assert told(one_more)[0].said == ["component 's', stream 'default': emit_many got 2 rows and 3 tup_ids"]
-    no_stream = "no stream 'even' (streams: default, odd): declare it in outputs"
+    no_stream = "unknown stream 'even' (streams: default, odd)\nhint: declare it in outputs"
     assert told(nowhere)[0].said == told(alone)[0].said == [no_stream]
     (said,) = told(not_direct)[0].said
-    assert said.startswith("component 's', stream 'default' is not direct: declare it with Stream(..., direct=True)")
+    assert said.startswith(
+        "component 's', stream 'default': direct_task given, but the stream is not direct\nhint: declare it with"
+    )
 
 
 def test_task_ids_are_told_for_one_emit_and_what_waits_goes_before_it() -> None:

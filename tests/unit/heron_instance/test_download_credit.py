@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_instance.core.download import Download
+from heron_instance.core.flow_control import DownloadCredit
 from heron_runtime.wire.control import Credit
 
 STEPS = st.lists(st.tuples(st.sampled_from(("hello", "receive", "take", "offer", "weigh")), st.integers(0, 90)))
@@ -15,7 +15,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(("hello", "receive", "take", "offer",
 @example([("weigh", 0), ("hello", 0)], False)  # nothing to give is also to be told, to each stream manager
 def test_limits_are_of_the_connection_and_news_is_told_once(steps: list[tuple[str, int]], tell: bool) -> None:
     """``told`` is what the stream manager of this connection knows; None before the first word."""
-    download, told = Download(), None
+    download, told = DownloadCredit(), None
     received = before = taken = total = 0
     weight = 7
     download.offer(total, weight)
@@ -38,9 +38,9 @@ def test_limits_are_of_the_connection_and_news_is_told_once(steps: list[tuple[st
                 download.offer(total, weight)
         now = Credit(max(0, total - before), weight, max(0, taken - before))
         if tell:
-            assert download.tell_taken() == (told is not None and told.taken_bytes != now.taken_bytes)
+            assert download.report_taken() == (told is not None and told.taken_bytes != now.taken_bytes)
         due = told is None or now.limit_bytes > told.limit_bytes or now.tuple_weight != told.tuple_weight
         due = due or (tell and told is not None and told.taken_bytes != now.taken_bytes)
-        assert download.news() == (now if due else None)
-        assert download.news() is None, "once"
+        assert download.take_update() == (now if due else None)
+        assert download.take_update() is None, "once"
         told = now if due else told

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spout_alone import Alone
 
-from heron_instance.core.dropping import AgeFilter
+from heron_instance.core.spout_collector import AgeFilter
 from heronry.api.hooks import EmitInfo, TaskHook
 
 

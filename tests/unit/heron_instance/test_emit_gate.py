@@ -18,7 +18,7 @@ from spout_alone import Nothing, Source
 
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.emit_gate import LONG_CALL_MS
-from heron_instance.shell.user_frame import place_of
+from heron_instance.shell.main import locate_user_frame
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
 
@@ -90,11 +90,11 @@ def test_poll_takes_what_has_arrived_and_waits_for_nothing() -> None:
 
 
 def test_acks_that_nobody_polls_for_do_not_gather_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heron_instance.core.outcomes.MOST_UNTOLD", 50)
+    monkeypatch.setattr("heron_instance.core.ack_delivery.MAX_UNDELIVERED", 50)
     world, shell, spout = looping({"topology.max.spout.pending": 10}, total=1000)
     shell.meanwhile = lambda: complete_all(world)
     untold: list[int] = []
-    spout.look = lambda: untold.append(shell.executor._outcomes.untold)
+    spout.look = lambda: untold.append(shell.executor._ack_delivery.undelivered_count)
     world.step(SPOUT)
     assert max(untold) <= 70
     assert len(spout.acked) > 900
@@ -276,7 +276,7 @@ def test_two_threads_do_not_hurt_each_other() -> None:
             if gate._user_code.call is not None and gate.lock.acquire(blocking=False):
                 try:
                     if gate._user_code.call is not None:
-                        for flush in executor.flush_inside(world.clock.ms):
+                        for flush in executor.flush_within_call(world.clock.ms):
                             flushed += 1
                             world.send(BOLT, flush)
                 finally:
@@ -299,11 +299,11 @@ def test_two_threads_do_not_hurt_each_other() -> None:
 
 def test_the_place_of_user_code_is_found() -> None:
     def inner() -> str:
-        return place_of(sys._getframe(), Path(__file__).parent)
+        return locate_user_frame(sys._getframe(), Path(__file__).parent)
 
     assert "inner" in inner()
     assert "test_emit_gate.py:" in inner()
-    assert place_of(None, Path("/nowhere")) == ""
+    assert locate_user_frame(None, Path("/nowhere")) == ""
 
 
 def test_an_ack_made_while_rows_are_routed_goes_with_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,8 @@ import pytest
 
 from heron_instance.core.outbox import Flush
 from heron_instance.shell import gateway as gateway_module
-from heron_instance.shell import opening
-from heron_instance.shell.gateway import Gateway
-from heron_instance.shell.inbox import Inbox, Linked, MustLeave, StreamManagerSaidHello, Unlinked
-from heron_instance.shell.opening import GatewaySetup
+from heron_instance.shell.gateway import Gateway, LinkSetup
+from heron_instance.shell.inbox import Inbox, LeaveRequested, Linked, StreamManagerLinked, Unlinked
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.ids import PROTOCOL_VERSION
@@ -89,9 +87,9 @@ def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Lin
 
     async def run() -> None:
         links, inbox = Links(), Inbox()
-        patch.setattr(opening, "connect", links.connect)
-        patch.setattr(gateway_module, "FAREWELL_SECONDS", 0.0)
-        gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
+        patch.setattr(gateway_module, "connect", links.connect)
+        patch.setattr(gateway_module, "CLOSE_SECONDS", 0.0)
+        gateway = Gateway(LinkSetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
         task = asyncio.get_running_loop().create_task(gateway.run(lambda: REPORT))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -116,7 +114,7 @@ def test_a_link_belongs_to_the_generation_that_was_joined(tmp_path: Path, monkey
     async def script(gateway: Gateway, links: Links, inbox: Inbox) -> None:
         _, _, first = await links.pair()
         assert first == 0
-        await told(inbox, StreamManagerSaidHello)
+        await told(inbox, StreamManagerLinked)
         gateway.join(3)
         _, data, second = await links.pair()
         assert second == 3
@@ -139,7 +137,7 @@ def test_who_joins_while_a_link_is_being_opened_gets_that_one(tmp_path: Path, mo
         control, _, generation = await links.pair()
         assert generation == 3
         assert await told(inbox, Linked, Unlinked) == [Linked(3)]
-        gateway.tell_report(TaskReport(3, restored=True))
+        gateway.report_task(TaskReport(3, restored=True))
         assert await control.until(TaskReport) == TaskReport(3, restored=True), "and it stays"
         assert links.control_streams == 1
         assert not [item for item in inbox.take(0) if isinstance(item, Unlinked)]
@@ -154,12 +152,12 @@ def test_leaving_forgets_what_waits_and_tells_nobody(tmp_path: Path, monkeypatch
         await links.pair()
         await told(inbox, Linked)
         gateway.post([Flush(frames=[Frame(1, 0, 2, 1, 1, 0, b"old")])])  # no credit: it waits
-        gateway.tell_report(TaskReport(3, restored=True))
+        gateway.report_task(TaskReport(3, restored=True))
         await asyncio.to_thread(gateway.leave_generation)
         assert not [item for item in inbox.take(0) if isinstance(item, Unlinked)]
         _, _, between = await links.pair()
         assert between == 0
-        gateway.tell_report(TaskReport(4))
+        gateway.report_task(TaskReport(4))
         gateway.join(4)
         control, data, generation = await links.pair()
         assert generation == 4
@@ -176,7 +174,7 @@ def test_leaving_forgets_what_waits_and_tells_nobody(tmp_path: Path, monkeypatch
 def test_leaving_a_generation_returns_if_the_gateway_is_told_to_leave(
     waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The executor thread then finds ``MustLeave`` in the inbox, and the process exits as replaced."""
+    """The executor thread then finds ``LeaveRequested`` in the inbox, and the process exits as replaced."""
     gateways: list[Gateway] = []
     leaving = threading.Thread(target=lambda: gateways[0].leave_generation())
 
@@ -189,7 +187,7 @@ def test_leaving_a_generation_returns_if_the_gateway_is_told_to_leave(
         if waits:
             leaving.start()
         links.gate.set()
-        assert await told(inbox, MustLeave)
+        assert await told(inbox, LeaveRequested)
 
     play(tmp_path, monkeypatch, script)
     if not waits:

@@ -11,10 +11,8 @@ import pytest
 
 from heron_instance.core.outbox import Flush
 from heron_instance.shell import gateway as gateway_module
-from heron_instance.shell import opening
-from heron_instance.shell.gateway import Gateway
+from heron_instance.shell.gateway import Gateway, LinkSetup
 from heron_instance.shell.inbox import Inbox
-from heron_instance.shell.opening import GatewaySetup
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.net.frames import Tag
@@ -82,9 +80,9 @@ def play(folder: Path, patch: pytest.MonkeyPatch, script: Callable[[Gateway, Lin
 
     async def run() -> None:
         links, inbox, sent_before = Links(), Inbox(), list[bool]()
-        patch.setattr(opening, "connect", links.connect)
-        patch.setattr(gateway_module, "FAREWELL_SECONDS", 0.0)
-        gateway = Gateway(GatewaySetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
+        patch.setattr(gateway_module, "connect", links.connect)
+        patch.setattr(gateway_module, "CLOSE_SECONDS", 0.0)
+        gateway = Gateway(LinkSetup(launch, 1, 1, 3, lambda name, n: None, "s3cret"), inbox)
         put = inbox.put
 
         def look(item: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.hooks import Hooks
-from heron_instance.core.input_figures import InputFigures
+from heron_instance.core.task_metrics import InputMetrics
+from heron_instance.core.user_code import Hooks
 from heron_runtime.model.dataflow import FailKind, FailReason
 from heronry.api.hooks import (
     BoltAckInfo,
@@ -57,7 +57,9 @@ def test_each_exception_of_a_hook_is_counted() -> None:
 def test_a_tuple_has_failed_after_the_time_since_it_arrived() -> None:
     means: dict[str, tuple[float, float]] = {}
     telemetry: Any = SimpleNamespace(latency=lambda name, ms, weight: means.update({name: (ms, weight)}))
-    InputFigures(lambda name, by: None, telemetry).failed({("s", "default", 1_000.0, FailKind.FAILED): 3}, 1_250.0)
+    InputMetrics(lambda name, by: None, telemetry).count_failed(
+        {("s", "default", 1_000.0, FailKind.FAILED): 3}, 1_250.0
+    )
     assert means == {"__fail-latency/s/default": (250.0, 3)}
 
 
@@ -66,10 +68,10 @@ def test_times_are_counted_in_nanoseconds_and_means_are_weighted(n: int, elapsed
     counted: Counter[str] = Counter()
     means: dict[str, tuple[float, float]] = {}
     telemetry: Any = SimpleNamespace(latency=lambda name, ms, weight: means.update({name: (ms, weight)}))
-    figures = InputFigures(lambda name, by: counted.update({name: by}), telemetry)
-    figures.executed(("s", "default"), n, elapsed_ms, waited_ms)
+    figures = InputMetrics(lambda name, by: counted.update({name: by}), telemetry)
+    figures.count_executed(("s", "default"), n, elapsed_ms, waited_ms)
     assert counted == {"__execute-count/s/default": n, "__execute-time-ns/s/default": elapsed_ms * 1_000_000}
-    figures.decoded(("s", "default"), n)
+    figures.count_decoded(("s", "default"), n)
     assert counted["__tuple-deserialization-time-ns/s/default"] == n * 1_000_000_000
     assert means == {
         "__execute-latency/s/default": (elapsed_ms / n, n),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from heron_instance.shell.inbox import Inbox, Item, MustLeave, Stop, Wake
+from heron_instance.shell.inbox import Inbox, InboxItem, LeaveRequested, Stop, WakeUp
 
 BOUND_SECONDS = 60.0
 
@@ -54,7 +54,7 @@ def test_a_wait_whose_end_is_past_before_the_thread_sleeps_ends() -> None:
     alarm.start()
     try:
         for _ in range(rounds):
-            inbox.put(Wake())
+            inbox.put(WakeUp())
             assert len(inbox.take(BOUND_SECONDS)) == 1
             assert inbox.take(1e-6) == [], "it slept although its wait was over"
     finally:
@@ -70,12 +70,12 @@ def test_everything_arrives_once_and_in_order(wait_seconds: float | None) -> Non
 
     def put_all(number: int) -> None:
         for place in range(each):
-            inbox.put(MustLeave(f"{number} {place}"))
+            inbox.put(LeaveRequested(f"{number} {place}"))
             if pauses[number][place]:
                 threading.Event().wait(1e-5)  # so that the other side falls asleep now and then
 
     threads = [threading.Thread(target=put_all, args=(number,), daemon=True) for number in range(putters)]
-    found: list[Item] = []
+    found: list[InboxItem] = []
 
     def executor() -> None:
         while len(found) < putters * each:
@@ -86,7 +86,7 @@ def test_everything_arrives_once_and_in_order(wait_seconds: float | None) -> Non
         thread.start()
     taker.join(BOUND_SECONDS)
     assert not taker.is_alive(), f"{len(found)} of {putters * each} have arrived"
-    came = [item.reason.split() for item in found if isinstance(item, MustLeave)]
+    came = [item.reason.split() for item in found if isinstance(item, LeaveRequested)]
     for number in range(putters):
         assert [int(place) for who, place in came if int(who) == number] == list(range(each))
 
@@ -103,8 +103,8 @@ def test_a_signal_handler_wakes_the_thread_it_interrupts(wait_seconds: float | N
 def test_a_bell_that_was_rung_for_what_is_taken_already_wakes_nobody() -> None:
     inbox = Inbox()
     for _ in range(3):
-        inbox.put(Wake())
-        inbox.put(Wake())
+        inbox.put(WakeUp())
+        inbox.put(WakeUp())
         assert len(inbox.take(0)) == 2
     later = threading.Timer(0.05, inbox.put, [Stop()])
     later.start()

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.input_weight import GROWTH, LOOK_EACH_MS, NEWS, QUARTER_MS, Calls, InputWeight
-from heron_instance.core.outbox import Flush, Outbox, Segment, Shape
+from heron_instance.core.flow_control import (
+    GROWTH,
+    QUARTER_MS,
+    REPORTED_CHANGE,
+    UPDATE_INTERVAL_MS,
+    CallStatistics,
+    TupleWeightEstimator,
+)
+from heron_instance.core.outbox import Flush, Outbox, RootColumns, RoutedSegment
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.model.dataflow import LIGHT_BYTES, SECOND_BYTES, UNKNOWN_WEIGHT, seconds_of, weight_of
 from heron_runtime.model.settings import Keys, MiB, setting
@@ -19,70 +26,70 @@ def frame(task: int, count: int, weight: int) -> Frame:
 
 
 def test_nothing_is_known_before_the_first_tuple() -> None:
-    weight = InputWeight(batchwise=False)
-    assert not weight.look(0.0, {})
+    weight = TupleWeightEstimator(batchwise=False)
+    assert not weight.update(0.0, {})
     assert weight.tuple_weight == UNKNOWN_WEIGHT
-    assert weight.known is False
-    weight.worked(1, 1.0)
-    weight.look(0.0, {})
-    assert weight.known is True
+    assert weight.is_known is False
+    weight.add_work(1, 1.0)
+    weight.update(0.0, {})
+    assert weight.is_known is True
 
 
 @given(st.floats(0.005, 2000), st.lists(st.integers(1, 500), min_size=1, max_size=50))
 def test_a_steady_bolt_weighs_what_it_takes_however_its_work_is_cut(tuple_ms: float, pieces: list[int]) -> None:
-    weight, now_ms = InputWeight(batchwise=False), 0.0
+    weight, now_ms = TupleWeightEstimator(batchwise=False), 0.0
     for n in pieces:
-        weight.worked(n, n * tuple_ms)
+        weight.add_work(n, n * tuple_ms)
         now_ms += n * tuple_ms
-        weight.look(now_ms, {})
-    assert seconds_of(weight.tuple_weight) == pytest.approx(tuple_ms / 1000, rel=NEWS - 1, abs=2e-7)
+        weight.update(now_ms, {})
+    assert seconds_of(weight.tuple_weight) == pytest.approx(tuple_ms / 1000, rel=REPORTED_CHANGE - 1, abs=2e-7)
 
 
 @given(st.floats(0.01, 10), st.floats(10, 3000))
 def test_one_slow_start_is_forgotten(tuple_ms: float, first_ms: float) -> None:
-    weight = InputWeight(batchwise=False)
-    weight.worked(1, first_ms)
-    weight.look(0.0, {})
+    weight = TupleWeightEstimator(batchwise=False)
+    weight.add_work(1, first_ms)
+    weight.update(0.0, {})
     for look in range(1, 200):
-        weight.worked(10, 10 * tuple_ms)
-        weight.look(look * LOOK_EACH_MS, {})
-    assert weight.tuple_weight <= weight_of(tuple_ms) * NEWS**2 + LIGHT_BYTES
+        weight.add_work(10, 10 * tuple_ms)
+        weight.update(look * UPDATE_INTERVAL_MS, {})
+    assert weight.tuple_weight <= weight_of(tuple_ms) * REPORTED_CHANGE**2 + LIGHT_BYTES
 
 
 @given(st.integers(1, 100), st.integers(1, 8), st.integers(1_000, SECOND_BYTES))
 def test_a_quick_bolt_weighs_the_work_it_makes(each: int, tasks: int, heavy: int) -> None:
-    weight = InputWeight(batchwise=False)
+    weight = TupleWeightEstimator(batchwise=False)
     weights = {7 + task: heavy for task in range(tasks)}
-    weight.worked(tasks, 0.001)
-    weight.sent(Flush(frames=[frame(task, each, heavy) for task in weights]))
-    weight.look(0.0, weights)
+    weight.add_work(tasks, 0.001)
+    weight.add_flush(Flush(frames=[frame(task, each, heavy) for task in weights]))
+    weight.update(0.0, weights)
     assert weight.tuple_weight == pytest.approx(each * heavy / tasks, abs=1), "that of the task which gets most"
-    weight.worked(tasks, 0.001)
-    weight.look(LOOK_EACH_MS, dict.fromkeys(weights, 0))
+    weight.add_work(tasks, 0.001)
+    weight.update(UPDATE_INTERVAL_MS, dict.fromkeys(weights, 0))
     assert weight.tuple_weight < LIGHT_BYTES, "what was sent weighs what it weighs now"
 
 
 def test_a_bolt_that_is_blocked_gets_heavier_while_it_waits() -> None:
-    weight = InputWeight(batchwise=False)
-    weight.worked(1000, 1.0)
-    weight.look(0.0, {})
+    weight = TupleWeightEstimator(batchwise=False)
+    weight.add_work(1000, 1.0)
+    weight.update(0.0, {})
     before, now_ms = weight.tuple_weight, 0.0
     for _ in range(50):
-        now_ms += LOOK_EACH_MS
-        weight.worked(0, LOOK_EACH_MS)
-        weight.look(now_ms, {})
+        now_ms += UPDATE_INTERVAL_MS
+        weight.add_work(0, UPDATE_INTERVAL_MS)
+        weight.update(now_ms, {})
     assert before < weight.tuple_weight <= weight_of(now_ms + 1)
 
 
 def settled_batch(fixed_ms: float, tuple_ms: float) -> float:
     """The rows of a call once a batch bolt has found its size: each call takes what a data-in queue holds by then."""
-    weight, now_ms, rows = InputWeight(batchwise=True), 0.0, 1.0
+    weight, now_ms, rows = TupleWeightEstimator(batchwise=True), 0.0, 1.0
     for _ in range(300):
         n = max(1, int(rows))
         took = fixed_ms + n * tuple_ms
         now_ms += took
-        weight.worked(n, took)
-        weight.look(now_ms, {})
+        weight.add_work(n, took)
+        weight.update(now_ms, {})
         rows = min(1024.0, QUARTER_MS / 1000 * SECOND_BYTES / max(weight.tuple_weight, LIGHT_BYTES))
     return rows
 
@@ -100,7 +107,7 @@ def test_a_data_in_queue_holds_what_a_call_of_the_right_length_takes(
     fixed_ms: float, tuple_ms: float, call_ms: float
 ) -> None:
     """A quarter of a second, or twice what a call costs besides its tuples, whatever fraction of a millisecond."""
-    calls = Calls()
+    calls = CallStatistics()
     for n in (100, 200):
         calls.add(n, fixed_ms + n * tuple_ms)
     rows = QUARTER_MS / calls.batch_tuple_ms()
@@ -113,7 +120,7 @@ def test_a_quarter_of_a_second_is_what_a_data_in_queue_holds() -> None:
 
 @given(st.floats(1, 1000))
 def test_batches_of_a_bolt_that_is_slow_for_each_tuple_are_bounded_in_time(tuple_ms: float) -> None:
-    assert settled_batch(0.0, tuple_ms) * tuple_ms <= GROWTH * max(QUARTER_MS * NEWS, tuple_ms)
+    assert settled_batch(0.0, tuple_ms) * tuple_ms <= GROWTH * max(QUARTER_MS * REPORTED_CHANGE, tuple_ms)
 
 
 def test_a_frame_holds_a_mebibyte_by_weight() -> None:
@@ -121,7 +128,7 @@ def test_a_frame_holds_a_mebibyte_by_weight() -> None:
     outbox.weigh({7: MiB // 10, 8: 0, 9: 3 * MiB})
     rows = [(n,) for n in range(35)]
     for task in (7, 8, 9):
-        outbox.add([task], Segment(0, Shape.UNTRACKED, rows))
+        outbox.add([task], RoutedSegment(0, RootColumns.UNTRACKED, rows))
     frames, _ = outbox.take_frames(1)
     counts = {task: [f.count for f in frames if f.destination_task == task] for task in (7, 8, 9)}
     assert counts == {7: [10, 10, 10, 5], 8: [35], 9: [1] * 35}
@@ -131,7 +138,7 @@ def test_a_frame_holds_a_mebibyte_by_weight() -> None:
 
 def test_a_task_that_gets_heavier_is_believed_at_once() -> None:
     outbox = Outbox(1, ValuesCodec("auto", 64 * MiB), lambda: 0.0)
-    outbox.add([7], Segment(0, Shape.UNTRACKED, [(1,)]))
+    outbox.add([7], RoutedSegment(0, RootColumns.UNTRACKED, [(1,)]))
     outbox.take_frames(1)
     assert outbox.mean_row_weight < 1000
     outbox.weigh({7: MiB})

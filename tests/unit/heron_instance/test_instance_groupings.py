@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
 
-from heron_instance.core.groupings import Direct, Grouping, OneOfMany
-from heron_instance.core.key_groupings import Fields
-from heron_instance.core.make_grouping import make_grouping
+from heron_instance.core.groupings import (
+    DirectGrouping,
+    FieldsGrouping,
+    SharedDirectGrouping,
+    TaskGrouping,
+    make_grouping,
+)
 from heron_runtime.model.keys import UnsupportedKey, key_group
 from heron_runtime.model.topology import GroupingKind, GroupingSpec
 from heronry.api.component import BasicBolt, Bolt, Spout
@@ -25,7 +29,7 @@ key = st.one_of(
 rows_of_keys = st.lists(st.tuples(key, key, st.integers()), min_size=1, max_size=60)
 
 
-def grouping(spec: GroupingSpec, readers: int, seed: int = 0, containers: int = 1) -> Grouping:
+def grouping(spec: GroupingSpec, readers: int, seed: int = 0, containers: int = 1) -> TaskGrouping:
     parts = {
         "s": Part(Spout, 1, {"default": ["a", "b", "c"]}),
         "r": Part(Bolt, readers, {}, [("s", "default", spec)]),
@@ -37,7 +41,7 @@ def grouping(spec: GroupingSpec, readers: int, seed: int = 0, containers: int = 
     return made
 
 
-def deal(made: Grouping, runs: list[Rows]) -> dict[int, Rows]:
+def deal(made: TaskGrouping, runs: list[Rows]) -> dict[int, Rows]:
     """What each task gets, in order; every part must be where it says."""
     got: dict[int, Rows] = defaultdict(list)
     for rows in runs:
@@ -61,7 +65,7 @@ def test_shuffle_is_even_whatever_the_runs(runs: list[Rows], readers: int, seed:
 @given(runs=st.lists(rows_of_keys, max_size=4), readers=st.integers(1, 5), names=st.sampled_from([("a",), ("b", "a")]))
 def test_equal_keys_meet_and_follow_the_key_group_table(runs: list[Rows], readers: int, names: tuple[str, ...]) -> None:
     made = grouping(fields(*names), readers)
-    assert isinstance(made, Fields)
+    assert isinstance(made, FieldsGrouping)
     positions = ["abc".index(name) for name in names]
     table = [2 + group * readers // 1024 for group in range(1024)]
     for task, rows in deal(made, runs).items():
@@ -103,7 +107,7 @@ def test_two_choices_even_out_what_one_choice_does_not() -> None:
 
 def test_bulk_hashing_agrees_with_the_single_one_and_survives_surrogates() -> None:
     made = grouping(fields("a"), 4)
-    assert isinstance(made, Fields)
+    assert isinstance(made, FieldsGrouping)
     for values in (["a", "b", "ü", ""], ["a", "b"], ["\ud800", "x"], [1, 1.0, True], [None, b"x", "x"]):
         rows: Rows = [(value, 0, 0) for value in values]
         assert made.groups(rows).tolist() == [key_group((value,)) for value in values]
@@ -123,7 +127,7 @@ def test_local_or_shuffle_stays_in_the_container_while_it_can() -> None:
 
 def test_direct_needs_a_task_that_reads() -> None:
     made = grouping(GroupingSpec(GroupingKind.DIRECT), 3)
-    assert isinstance(made, Direct)
+    assert isinstance(made, DirectGrouping)
     for task in (4, 2, 4):
         made.decide((task,), task)
     assert deal_decided(made, [(4,), (2,), (4,)]) == {4: [(4,), (4,)], 2: [(2,)]}
@@ -134,7 +138,7 @@ def test_direct_needs_a_task_that_reads() -> None:
 
 
 def test_of_many_readers_of_a_direct_stream_each_gets_the_rows_for_its_own_tasks() -> None:
-    made = OneOfMany((2, 4), "s.default")
+    made = SharedDirectGrouping((2, 4), "s.default")
     chosen = [4, 9, 2, 4, None]
     for task in chosen:
         made.decide((task,), task)
@@ -144,7 +148,7 @@ def test_of_many_readers_of_a_direct_stream_each_gets_the_rows_for_its_own_tasks
     assert [part.tasks for part in made.split([(2,)])] == [(2,)], "each choice is used once"
 
 
-def deal_decided(made: Grouping, rows: Rows) -> dict[int, Rows]:
+def deal_decided(made: TaskGrouping, rows: Rows) -> dict[int, Rows]:
     return {task: list(part.rows) for part in made.split(rows) for task in part.tasks}
 
 

@@ -6,9 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_instance.core.flow_control import ADJUST_INTERVAL_MS, PACKET_BYTES, AdaptiveQueue, UploadQueue
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import PACKET_BYTES, Outgoing
-from heron_instance.core.queues import ADJUST_INTERVAL_MS, AdaptiveQueue
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 
@@ -93,7 +92,7 @@ def flush_of(sizes: list[int], number: int) -> Flush:
     st.lists(st.lists(st.integers(0, 700_000), max_size=4), max_size=8), st.lists(st.integers(1, 2_000_000), max_size=8)
 )
 def test_nothing_overtakes_and_frames_stay_within_credit(flushes: list[list[int]], limits: list[int]) -> None:
-    outgoing = Outgoing()
+    outgoing = UploadQueue()
     outgoing.begin_stream()
     for number, sizes in enumerate(flushes, 1):
         outgoing.put(flush_of(sizes, number))
@@ -123,7 +122,7 @@ def test_nothing_overtakes_and_frames_stay_within_credit(flushes: list[list[int]
 
 
 def test_what_waits_goes_on_the_next_stream() -> None:
-    outgoing = Outgoing()
+    outgoing = UploadQueue()
     outgoing.begin_stream()
     outgoing.put(flush_of([10, 10], 1))
     outgoing.grant(1)

@@ -9,7 +9,7 @@ from instance_world import SHUFFLE, Part, World
 from spout_alone import Alone
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.groupings import Custom
+from heron_instance.core.groupings import UserGrouping
 from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 from heron_runtime.model.topology import GroupingKind, GroupingSpec
 from heronry.api.component import BasicBolt, Spout
@@ -121,5 +121,5 @@ def test_a_custom_grouping_is_given_the_tasks_that_read() -> None:
     }
     world = World(parts, classes={"m:First": First})
     executor: Any = world.executors[1]
-    (custom,) = [g for g in executor.task.router.streams["default"].groupings if isinstance(g, Custom)]
+    (custom,) = [g for g in executor.task.router.streams["default"].groupings if isinstance(g, UserGrouping)]
     assert custom._chooser.tasks == list(world.plan.tasks_of("r"))

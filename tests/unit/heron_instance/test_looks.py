@@ -11,13 +11,13 @@ from call_world import Shell
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.allowance import Allowance
-from heron_instance.core.streams import OutputStream
+from heron_instance.core.emit_gate import EmitBudget
+from heron_instance.core.output_streams import OutputStream
 from heronry.api.component import BasicBolt, Bolt
 
 
 class Emitter:
-    """Emits to some streams within an allowance, as ``emit_row`` and ``emit_rows`` of a collector do."""
+    """Emits to some streams within an budget, as ``emit_row`` and ``emit_rows`` of a collector do."""
 
     def __init__(self, streams: int) -> None:
         self.outs = [OutputStream("s", f"s{n}", n, ("x",), False) for n in range(streams)]
@@ -25,14 +25,14 @@ class Emitter:
             streams={out.name: out for out in self.outs},
             emitted_ever=lambda: sum(out.emitted_ever + len(out.rows) for out in self.outs),
         )
-        self.allowance = Allowance(collector)
+        self.budget = EmitBudget(collector)
         self.looks = 0
 
     def emit(self, stream: int, rows: int) -> None:
         out = self.outs[stream % len(self.outs)]
-        if len(out.rows) + (0 if rows == 1 else rows) >= out.look_at:
+        if len(out.rows) + (0 if rows == 1 else rows) >= out.gate_at:
             self.looks += 1
-            self.allowance.look(out, rows)
+            self.budget.spend(out, rows)
         out.rows += [("x",)] * rows
 
 
@@ -46,33 +46,33 @@ def test_an_allowance_is_used_up_by_the_emit_that_uses_it_up(
     streams: int, room: int, emits: list[tuple[int, int]], again: bool
 ) -> None:
     emitter, total = Emitter(streams), 0
-    allowance = emitter.allowance
-    assert not allowance.lasts
-    assert not allowance.used_up
+    budget = emitter.budget
+    assert not budget.is_active
+    assert not budget.is_exhausted
     if again:  # what an earlier one has left counts for nothing
-        allowance.begin(7)
+        budget.begin(7)
         emitter.emit(0, 9)
-        allowance.end()
-        assert not allowance.lasts
-    allowance.begin(room)
-    assert allowance.lasts
-    assert not allowance.used_up
+        budget.end()
+        assert not budget.is_active
+    budget.begin(room)
+    assert budget.is_active
+    assert not budget.is_exhausted
     for stream, rows in emits:
         emitter.emit(stream, rows)
         total += rows
-        assert allowance.used_up == (total >= room)
-        if allowance.used_up:
+        assert budget.is_exhausted == (total >= room)
+        if budget.is_exhausted:
             break
 
 
 @pytest.mark.parametrize(("streams", "most"), [(1, 2), (2, 25), (3, 45)])
 def test_looks_of_an_allowance_are_rare(streams: int, most: int) -> None:
     emitter = Emitter(streams)
-    emitter.allowance.begin(1000)
+    emitter.budget.begin(1000)
     for n in range(1000):
-        assert not emitter.allowance.used_up
+        assert not emitter.budget.is_exhausted
         emitter.emit(n, 1)
-    assert emitter.allowance.used_up
+    assert emitter.budget.is_exhausted
     assert emitter.looks <= most
 
 

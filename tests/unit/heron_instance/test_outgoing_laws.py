@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heron_instance.core.flow_control import PACKET_BYTES, UploadQueue
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import PACKET_BYTES, Outgoing
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Ack, Fail, Frame, Init, Reason
 
@@ -32,7 +32,7 @@ def made(what: str, number: int, size: int) -> Any:
 
 @given(STEPS)
 def test_what_may_be_sent_is_sent_once_and_in_order(steps: list[Any]) -> None:
-    outgoing, number = Outgoing(), 0
+    outgoing, number = UploadQueue(), 0
     want: dict[str, list[Any]] = {"inits": [], "acks": [], "fails": [], "frames": []}
     got: dict[str, list[Any]] = {"inits": [], "acks": [], "fails": [], "frames": []}
     limit = sent = sequence = 0
@@ -74,7 +74,7 @@ def test_what_may_be_sent_is_sent_once_and_in_order(steps: list[Any]) -> None:
 
 
 def test_acks_with_both_their_columns_fit_the_packet() -> None:
-    outgoing, column = Outgoing(), bytes(PACKET_BYTES // 4)
+    outgoing, column = UploadQueue(), bytes(PACKET_BYTES // 4)
     outgoing.begin_stream()
     outgoing.put(Flush(acks=[Ack(task, column, column) for task in (1, 2, 3)]))
     sent = []

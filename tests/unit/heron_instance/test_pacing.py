@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spout_alone import Alone
 
-from heron_instance.core.pacing import LAST_DELAY_MS, TRY_EACH, Pacing
+from heron_instance.core.spout_executor import LAST_DELAY_MS, RETRY_BURSTS, Pacing
 
 FLUSH_MS = 5.0
 
@@ -25,7 +25,7 @@ def simulate(emits: Callable[[float], int], until_ms: float) -> list[tuple[float
             pacing.reset()
         if emitted and now - flushed >= FLUSH_MS:
             flushed = now
-        pacing.had_nothing(now, emitted, flushed + FLUSH_MS)
+        pacing.record_empty_call(now, emitted, flushed + FLUSH_MS)
         assert now < pacing.next_call_ms <= now + LAST_DELAY_MS
         now = pacing.next_call_ms
     return bursts
@@ -63,7 +63,7 @@ def test_a_spout_that_paces_itself_by_its_calls_keeps_its_pace(period_ms: float)
 def test_no_call_is_later_than_the_longest_delay(bursts: list[tuple[int, float]]) -> None:
     pacing = Pacing()
     for emitted, flush_ms in bursts:
-        pacing.had_nothing(0.0, emitted, flush_ms)
+        pacing.record_empty_call(0.0, emitted, flush_ms)
         assert 0.0 < pacing.next_call_ms <= LAST_DELAY_MS
 
 
@@ -74,7 +74,7 @@ def test_a_spout_that_waits_for_acks_says_so_until_there_is_room() -> None:
     def said() -> str:
         alone.drain()
         alone.step()
-        return alone.executor.window.waiting(clock.ms)
+        return alone.executor.window.describe_wait(clock.ms)
 
     assert [said() for _ in range(30)] == [""] * 30, "not at once"
     clock.now += 3
@@ -92,7 +92,7 @@ def test_delays_double_from_one_to_sixteen_milliseconds_until_something_happens(
     for _ in range(2):
         waits = []
         for _ in range(6):
-            pacing.had_nothing(100.0, 0, 0.0)
+            pacing.record_empty_call(100.0, 0, 0.0)
             waits.append((pacing.next_call_ms - 100.0, pacing.slow))
         assert waits == [(1, False), (2, False), (4, False), (8, False), (16, True), (16, True)]
         pacing.at_rest = True
@@ -108,10 +108,10 @@ def test_at_rest_all_wake_up_at_multiples_of_sixteen_milliseconds(now_ms: float,
 
 
 def test_a_call_waits_for_the_flush_unless_single_tuples_came() -> None:
-    """One burst of one tuple in ``TRY_EACH`` is tried with the wait, and the first of more tuples always is."""
+    """One burst of one tuple in ``RETRY_BURSTS`` is tried with the wait, and the first of more tuples always is."""
     pacing, waits = Pacing(), []
-    for emitted in (2, *[1] * (2 * TRY_EACH), 2, 0):
+    for emitted in (2, *[1] * (2 * RETRY_BURSTS), 2, 0):
         pacing.reset()
-        pacing.had_nothing(100.0, emitted, 105.0)
+        pacing.record_empty_call(100.0, emitted, 105.0)
         waits.append(pacing.next_call_ms - 100.0)
-    assert waits == [5.0, *([1.0] * (TRY_EACH - 1) + [5.0]) * 2, 5.0, 5.0]
+    assert waits == [5.0, *([1.0] * (RETRY_BURSTS - 1) + [5.0]) * 2, 5.0, 5.0]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.pending import FIRST_SIZE, PendingTable, Settled, pending_table
+from heron_instance.core.pending import FIRST_SIZE, PendingTable, SettledRoots, make_pending_table
 from heron_runtime.model.ids import SEQUENCE_MASK, root_base
 
 BASE = root_base(3, 9)
@@ -87,7 +85,7 @@ def crowded(timeout_ms: float | None = 1000.0) -> PendingTable:
     return table
 
 
-def told(settled: Settled) -> list[tuple[str, int, float]]:
+def told(settled: SettledRoots) -> list[tuple[str, int, float]]:
     return list(zip(settled.ids, settled.streams.tolist(), settled.ages_ms.tolist(), strict=True))
 
 
@@ -126,10 +124,10 @@ def test_streams_are_whole_numbers_wherever_a_root_was() -> None:
 def test_the_net_below_the_tracker_is_two_buckets_wider_than_the_timeout(
     timeout_secs: int | None, buckets: int, each_ms: float, net_ms: float | None
 ) -> None:
-    setup = SimpleNamespace(settings={"heron.streammgr.ack.buckets": buckets}, task=3, incarnation=9)
+    settings = {"heron.streammgr.ack.buckets": buckets}
     config: dict[str, object] = {"topology.message.timeout.secs": timeout_secs or 1}
     config["topology.enable.message.timeouts"] = timeout_secs is not None
-    table, found_ms = pending_table(setup, config)  # type: ignore[arg-type]  # all that it reads of a setup
+    table, found_ms = make_pending_table(3, 9, settings, config)
     assert found_ms == each_ms
     table.open(0, ["one"], 0, 0.0)
     assert table.expire(net_ms or 1e12).ids == []

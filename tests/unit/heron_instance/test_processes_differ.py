@@ -12,13 +12,13 @@ from instance_world import SHUFFLE, Part, make_plan
 from spout_alone import Nothing, Source
 
 from heron_instance.shell import main
-from heron_instance.shell.main import Instance
+from heron_instance.shell.main import InstanceProcess
 from heron_runtime.launch import Launch
 
 
-def an_instance(home: Path) -> Instance:
+def an_instance(home: Path) -> InstanceProcess:
     launch = Launch("local", "me", "d", "t", "t-1", f"files://{home}/state", str(home), str(home))
-    return Instance(launch, 1, "s", 1, 0, -1, "")
+    return InstanceProcess(launch, 1, "s", 1, 0, -1, "")
 
 
 def test_each_start_has_a_greater_incarnation(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_each_start_has_a_greater_incarnation(tmp_path: Path) -> None:
     assert len({number & 0xFFFF for number in incarnations}) > 1, "roots show it, too"
 
 
-def keys_of_a_fork(instance: Instance) -> list[int]:
+def keys_of_a_fork(instance: InstanceProcess) -> list[int]:
     """The first keys that a child draws which is forked now."""
     plan = make_plan({"s": Part(Source, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])})
     read, write = os.pipe()

@@ -10,8 +10,9 @@ from instance_world import SHUFFLE, Counts, Part, World
 from spout_alone import Nothing, Source
 
 from heron_instance.core.outbox import Flush
-from heron_instance.shell.inbox import Inbox, MustLeave, Stop
-from heron_instance.shell.runner import Left, Runner, Stopped
+from heron_instance.shell.executor_loop import ExecutorLoop, StopRequested, TaskReplaced
+from heron_instance.shell.flush_timer import FlushTimer
+from heron_instance.shell.inbox import Inbox, LeaveRequested, Stop
 from heron_runtime.wire.data import Packet
 
 SPOUT, BOLT = 1, 2
@@ -23,8 +24,13 @@ class Post:
     def __init__(self) -> None:
         self.flushes: list[Flush] = []
         self.sent_weight = 0
-        self.tell_sent = False
-        self.timer: Any = None
+        self.flush_timer = FlushTimer(self.post, self.wake)
+
+    def record_taken(self, taken_weight: int) -> None:
+        pass
+
+    def request_wake_for_room(self) -> None:
+        pass
 
     def wake(self) -> None:
         pass
@@ -36,7 +42,7 @@ class Post:
         pass
 
 
-@pytest.mark.parametrize(("signal", "raised"), [(Stop(), Stopped), (MustLeave("replaced"), Left)])
+@pytest.mark.parametrize(("signal", "raised"), [(Stop(), StopRequested), (LeaveRequested("replaced"), TaskReplaced)])
 def test_input_behind_the_stop_signal_fails_with_the_rest(signal: Any, raised: type[Exception]) -> None:
     world = World({
         "spout": Part(type("Few", (Source,), {"total": 0}), 1, {"default": ("word",)}),
@@ -54,7 +60,7 @@ def test_input_behind_the_stop_signal_fails_with_the_rest(signal: Any, raised: t
     first, second, third = (Packet(number, frames=[frame]) for number, frame in enumerate(frames, 1))
     for item in (first, signal, second):
         inbox.put(item)
-    runner = Runner(world.executors[BOLT], inbox, gateway, Counts(), 1000.0)
+    runner = ExecutorLoop(world.executors[BOLT], inbox, gateway, Counts(), 1000.0)
     with pytest.raises(raised):
         runner.run()
     inbox.put(third)

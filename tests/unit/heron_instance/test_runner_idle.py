@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from spout_alone import Alone
 
-from heron_instance.shell import runner as runner_module
-from heron_instance.shell.inbox import Inbox, Wake
-from heron_instance.shell.runner import Runner
+from heron_instance.shell import executor_loop as runner_module
+from heron_instance.shell.executor_loop import ExecutorLoop
+from heron_instance.shell.flush_timer import FlushTimer
+from heron_instance.shell.inbox import Inbox, WakeUp
 
 
 class Idle:
@@ -25,7 +26,9 @@ class Idle:
         self.post = self.wake = lambda *_: None
         monkeypatch.setattr(runner_module, "now_ms", lambda: self.now_ms)
         here: Any = self
-        self.runner = Runner(Alone(total=0).executor, here, here, here, 1000.0)
+        self.flush_timer = FlushTimer(self.post, self.wake)
+        self.runner = ExecutorLoop(Alone(total=0).executor, here, here, here, 1000.0)
+        monkeypatch.setattr(self.runner.executor, "poll_idle", self.poll)
         self.runner._next_report_ms = self.now_ms + 1000.0
         monkeypatch.setattr(self.runner, "collect", lambda: self.collected.append(self.now_ms))
 
@@ -42,7 +45,7 @@ class Idle:
 
 def test_it_ends_when_something_was_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(monkeypatch)
-    idle.runner._poll_idle(idle.poll, 16.0)
+    idle.runner._poll_idle(16.0)
     assert len(idle.polled) == 200
     assert set(idle.waits) == {0.016}
     assert idle.runner._busy_ms == pytest.approx(600.0)
@@ -53,7 +56,7 @@ def test_it_ends_when_something_was_emitted(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_it_ends_unpolled_when_something_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(monkeypatch, rings=5)
-    idle.runner._poll_idle(idle.poll, 16.0)
+    idle.runner._poll_idle(16.0)
     assert (len(idle.polled), len(idle.waits)) == (5, 6)
     assert idle.runner._idle_ms == pytest.approx(6 * 16.0)
 
@@ -61,12 +64,12 @@ def test_it_ends_unpolled_when_something_arrives(monkeypatch: pytest.MonkeyPatch
 def test_it_ends_when_the_gateway_has_sent_something(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(monkeypatch)
     idle.sent_weight = 7
-    idle.runner._poll_idle(idle.poll, 16.0)
+    idle.runner._poll_idle(16.0)
     assert idle.polled == []
 
 
 def test_a_wait_for_an_item_takes_none() -> None:
-    inbox, wake = Inbox(), Wake()
+    inbox, wake = Inbox(), WakeUp()
     assert not inbox.wait(0.0)
     assert not inbox.wait(-1.0)
     inbox.put(wake)
@@ -80,14 +83,14 @@ def test_asking_and_running_may_be_mixed() -> None:
     """Whoever drives the executor may take ``poll_idle`` or ``run``: the calls are the same, and none is made twice."""
     alone = Alone(total=0)
     step = alone.step()
-    while step.poll_idle is None:
+    while not step.at_rest:
         step = alone.step(step.wait_ms or 0.1)
     calls, wait_ms, clock = alone.spout.calls, step.wait_ms, alone.world.clock
     for number in range(1, 50):
         assert wait_ms is not None
         assert 0.0 < wait_ms <= 16.0
         clock.now += (wait_ms + 0.05) / 1000
-        wait_ms = step.poll_idle(clock.ms)
+        wait_ms = alone.executor.poll_idle(clock.ms)
         assert alone.spout.calls == calls + number
     assert wait_ms is not None
     calls = alone.spout.calls
@@ -96,7 +99,7 @@ def test_asking_and_running_may_be_mixed() -> None:
     assert alone.spout.calls == calls
     alone.spout.total = 1
     clock.now += (wait_ms - 4.0) / 1000
-    assert step.poll_idle(clock.ms) is None
+    assert alone.executor.poll_idle(clock.ms) is None
     flushed = [*alone.step(0.0).flushes, *alone.step(6.0).flushes]
     assert sum(frame.count for flush in flushed for frame in flush.frames) == 1
     assert alone.executor.pending.count == 1

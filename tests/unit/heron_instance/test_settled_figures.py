@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.pending import Settled
-from heron_instance.core.settled_figures import MOST_RUNS, SettledFigures
+from heron_instance.core.pending import SettledRoots
+from heron_instance.core.task_metrics import MAX_AGE_RUNS, RootMetrics
 from heron_runtime.model.metrics import keyed
 
 STREAMS = {0: "default", 1: "odd", 2: "never"}
@@ -33,14 +33,14 @@ def told(roots: list[tuple[int, int]], streams: dict[int, str]) -> Told:
     """``roots`` are (stream, age in ms)."""
     found = Told()
     numbers, ages = zip(*roots, strict=True) if roots else ((), ())
-    settled = Settled(list(range(len(roots))), np.array(numbers, np.uint16), np.array(ages, np.float64))
-    figures = SettledFigures(streams, found.count, found)  # type: ignore[arg-type]
-    figures.counted("ack", settled)
-    figures.timed("age", settled)
+    settled = SettledRoots(list(range(len(roots))), np.array(numbers, np.uint16), np.array(ages, np.float64))
+    figures = RootMetrics(streams, found.count, found)  # type: ignore[arg-type]
+    figures.count_roots("ack", settled)
+    figures.time_roots("age", settled)
     return found
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=MOST_RUNS))
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=MAX_AGE_RUNS))
 def test_each_stream_has_its_own_counts_and_ages(roots: list[tuple[int, int]]) -> None:
     found = told(roots, STREAMS)
     wanted = Counter(keyed("ack", STREAMS[number]) for number, _ in roots)
@@ -51,7 +51,7 @@ def test_each_stream_has_its_own_counts_and_ages(roots: list[tuple[int, int]]) -
     assert found.ages == ages
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=MOST_RUNS))
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=MAX_AGE_RUNS))
 def test_a_spout_of_one_stream_is_no_exception(ages: list[int]) -> None:
     found = told([(0, age) for age in ages], {0: "default"})
     assert found.counts == Counter({keyed("ack", "default"): len(ages)})
@@ -62,4 +62,4 @@ def test_of_very_many_ages_few_are_told_and_each_root_counts() -> None:
     found = told([(0, age) for age in range(10_000)], {0: "default"})
     (ages,) = found.ages.values()
     assert ages.total() == 10_000
-    assert MOST_RUNS // 2 <= len(ages) <= MOST_RUNS + 1
+    assert MAX_AGE_RUNS // 2 <= len(ages) <= MAX_AGE_RUNS + 1

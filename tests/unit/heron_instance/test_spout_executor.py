@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from spout_alone import Alone, Source
 
-from heron_instance.core.window import PendingWindow
+from heron_instance.core.pending import PendingWindow
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.plan import PlanVersion
@@ -59,7 +59,7 @@ def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
     alone.step(10.0)
     calls, shut = alone.spout.calls, alone.executor.pending.count
     alone.executor.window = PendingWindow(100, 5.0)
-    assert alone.executor.window.shut(100, alone.world.clock.ms)  # just now
+    assert alone.executor.window.is_shut(100, alone.world.clock.ms)  # just now
     alone.verdict(alone.roots[:10])
     step = alone.step(0.01)
     assert alone.executor.pending.count == shut - 10

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from instance_world import SHUFFLE, Part, World, make_plan
 
-from heron_instance.core.standstill import PATIENCE, DrainingTask
-from heron_instance.core.state.barriers import barrier_frame, channels
-from heron_instance.core.state.participant import Barrier
-from heron_runtime.model.plan import PhysicalPlan, PlanVersion, Standstill
+from heron_instance.core.state.barriers import DRAIN_TIMEOUT_FACTOR, Barrier, UpdateDrain, barrier_frame, channel_tasks
+from heron_runtime.model.plan import PhysicalPlan, PlanVersion, UpdatePhase
 from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.component import BasicBolt, Spout
 
@@ -27,7 +25,7 @@ PLAN = make_plan(PARTS, {"topology.update.drain.secs": 2.0})
 SPOUT, BOLT, LAST = 1, 3, 5
 
 
-def plan(number: int, standstill: Standstill = Standstill.NONE) -> PhysicalPlan:
+def plan(number: int, standstill: UpdatePhase = UpdatePhase.NONE) -> PhysicalPlan:
     return replace(PLAN, version=PlanVersion(1, number), standstill=standstill)
 
 
@@ -36,9 +34,9 @@ def barrier(source: int, task: int, number: int = NUMBER) -> Frame:
 
 
 def test_channels_are_all_pairs_of_tasks_with_an_edge_between_their_components() -> None:
-    assert channels(PLAN, "s") == ([], [3, 4, 5])
-    assert channels(PLAN, "b") == ([1, 2], [5])
-    assert channels(PLAN, "r") == ([1, 2, 3, 4], [])
+    assert channel_tasks(PLAN, "s") == ([], [3, 4, 5])
+    assert channel_tasks(PLAN, "b") == ([1, 2], [5])
+    assert channel_tasks(PLAN, "r") == ([1, 2, 3, 4], [])
 
 
 @given(st.permutations([*range(5), 0, 1]), st.lists(st.sampled_from([NUMBER - 1, NUMBER]), min_size=4, max_size=4))
@@ -46,10 +44,10 @@ def test_a_bolt_is_silent_once_it_has_the_plan_and_the_barrier_of_each_task_abov
     order: list[int], first: list[int]
 ) -> None:
     """In whatever order they come; barriers of an update before do not count."""
-    task, came, seen, told = DrainingTask(plan(1), LAST, 0.0), set[int](), set[int](), False
+    task, came, seen, told = UpdateDrain(plan(1), LAST, 0.0), set[int](), set[int](), False
     for what in order:
         if what == 4:
-            task.follow(plan(NUMBER, Standstill.DRAINING), 0.0)
+            task.follow(plan(NUMBER, UpdatePhase.DRAINING), 0.0)
             told = True
         else:
             source = 1 + what
@@ -69,13 +67,13 @@ def test_a_bolt_is_silent_once_it_has_the_plan_and_the_barrier_of_each_task_abov
 
 
 def test_it_settles_and_goes_on_with_the_plans_that_say_so() -> None:
-    task = DrainingTask(plan(1), SPOUT, 0.0)
-    task.follow(plan(NUMBER, Standstill.DRAINING), 10.0)
+    task = UpdateDrain(plan(1), SPOUT, 0.0)
+    task.follow(plan(NUMBER, UpdatePhase.DRAINING), 10.0)
     assert (task.stands, task.due, task.quiet) == (True, True, False), "a spout waits for nobody's barrier"
     assert [frame.destination_task for frame in task.barriers()] == [3, 4, 5]
     task.follow(plan(NUMBER - 1), 20.0)
     assert task.quiet, "an older plan is refused"
-    task.follow(plan(NUMBER + 1, Standstill.SETTLING), 30.0)
+    task.follow(plan(NUMBER + 1, UpdatePhase.SETTLING), 30.0)
     assert (task.quiet, task.due, task.report.aligned) == (True, False, NUMBER + 1), "it goes by the new plan"
     task.follow(plan(NUMBER + 2), 40.0)
     assert (task.stands, task.quiet, task.report.aligned) == (False, False, 0)
@@ -83,24 +81,24 @@ def test_it_settles_and_goes_on_with_the_plans_that_say_so() -> None:
 
 
 def test_a_late_plan_of_an_update_before_does_not_forget_the_barriers_of_the_next() -> None:
-    task = DrainingTask(plan(1), BOLT, 0.0)
+    task = UpdateDrain(plan(1), BOLT, 0.0)
     task.barrier(barrier(1, BOLT, NUMBER + 1))
-    task.follow(plan(NUMBER, Standstill.DRAINING), 10.0)
+    task.follow(plan(NUMBER, UpdatePhase.DRAINING), 10.0)
     task.barrier(barrier(2, BOLT, NUMBER + 1))
-    task.follow(plan(NUMBER + 1, Standstill.DRAINING), 20.0)
+    task.follow(plan(NUMBER + 1, UpdatePhase.DRAINING), 20.0)
     assert task.due
 
 
 def test_a_process_that_begins_while_the_new_plan_settles_is_silent_and_says_nothing() -> None:
-    task = DrainingTask(plan(NUMBER, Standstill.SETTLING), SPOUT, 0.0)
+    task = UpdateDrain(plan(NUMBER, UpdatePhase.SETTLING), SPOUT, 0.0)
     assert (task.quiet, task.due, task.report.aligned) == (True, False, 0)
 
 
 def test_it_goes_on_by_itself_when_nobody_decides_anything() -> None:
-    for standstill in (Standstill.DRAINING, Standstill.SETTLING):
-        task = DrainingTask(plan(NUMBER, standstill), SPOUT, 1_000.0)
+    for standstill in (UpdatePhase.DRAINING, UpdatePhase.SETTLING):
+        task = UpdateDrain(plan(NUMBER, standstill), SPOUT, 1_000.0)
         deadline = task.deadline_ms()
-        assert deadline == 1_000.0 + PATIENCE * 2_000
+        assert deadline == 1_000.0 + DRAIN_TIMEOUT_FACTOR * 2_000
         task.tick(deadline - 1)
         assert task.stands
         task.tick(deadline)
@@ -139,7 +137,7 @@ def test_a_bolt_ends_what_came_before_the_barrier_and_ticks_no_more(behind: int)
     codec = bolt.task.codec
     encoded = codec.encode_cut([(1,), (2,)])[0]
     data = Frame(1, 0, 2, 2, 1, int(encoded.codec), encoded.data)
-    drains = replace(world.plan, version=PlanVersion(1, NUMBER), standstill=Standstill.DRAINING)
+    drains = replace(world.plan, version=PlanVersion(1, NUMBER), standstill=UpdatePhase.DRAINING)
     bolt.on_plan(world.clock.ms, drains)
     bolt.on_frames(world.clock.ms, [data, barrier(1, 2), *[data] * behind])
     bolt.run(world.clock.ms)

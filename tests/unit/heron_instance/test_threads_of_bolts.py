@@ -18,9 +18,9 @@ from test_runner_end import Post
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.outbox import Flush
-from heron_instance.core.setup import Setup
-from heron_instance.shell.inbox import Inbox, Stop, Wake
-from heron_instance.shell.runner import Runner, Stopped
+from heron_instance.core.task import ExecutorSetup
+from heron_instance.shell.executor_loop import ExecutorLoop, StopRequested
+from heron_instance.shell.inbox import Inbox, Stop, WakeUp
 from heron_runtime.model.ids import root_base
 from heron_runtime.wire.data import Frame, Packet
 from heronry.api.component import Bolt
@@ -42,11 +42,11 @@ class Threaded(World):
         }
         super().__init__(parts, {"topology.reliability.mode": mode})
 
-    def setup_of(self, task: int, seed: int = 0) -> Setup:
+    def setup_of(self, task: int, seed: int = 0) -> ExecutorSetup:
         lock = threading.RLock()
         lock.acquire()
         setup = super().setup_of(task, seed)
-        return replace(setup, clock=time.monotonic, lock=lock, wake=lambda: self.inbox.put(Wake()))
+        return replace(setup, clock=time.monotonic, lock=lock, wake=lambda: self.inbox.put(WakeUp()))
 
 
 class Sending(Post):
@@ -54,7 +54,6 @@ class Sending(Post):
 
     def __init__(self, inbox: Inbox, enough: Callable[[list[Flush]], bool]) -> None:
         super().__init__()
-        self.download: Any = type("Download", (), {})()
         self._inbox, self._enough = inbox, enough
 
     def post(self, flushes: list[Flush]) -> None:
@@ -105,8 +104,8 @@ def run_until(world: Threaded, enough: Callable[[list[Flush]], bool]) -> list[Fl
     limit = threading.Timer(PATIENCE_SECONDS, lambda: world.inbox.put(Stop()))
     limit.start()
     try:
-        with pytest.raises(Stopped):
-            Runner(executor, world.inbox, post, Counts(), 1e9).run()  # no report wakes it
+        with pytest.raises(StopRequested):
+            ExecutorLoop(executor, world.inbox, post, Counts(), 1e9).run()  # no report wakes it
     finally:
         limit.cancel()
     sent: list[Flush] = post.flushes

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.ticks import Ticks
+from heron_instance.core.bolt_executor import Ticks
 
 EACH_MS = 50
 

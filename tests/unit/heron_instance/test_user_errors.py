@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from heron_instance.core.failures import Failures, takes_reason
-from heron_instance.core.telemetry import Counts
-from heron_instance.core.user_code import Call, NoLock, UserCode
-from heron_instance.core.user_errors import LETTERS_LOGGED_SECS, UserErrors
+from heron_instance.core.ack_delivery import takes_reason
+from heron_instance.core.input_batch import FailureBuffer
+from heron_instance.core.task_metrics import CounterBuffer
+from heron_instance.core.user_code import LETTER_LOG_SECONDS, Call, NoLock, UserCode, UserErrors
 from heron_runtime.model.dataflow import MAX_REASON_TEXT, FailKind
 from heron_runtime.model.ids import root_base
 
@@ -36,7 +36,7 @@ class Told:
 def made(policy: str = "fail", wall: Callable[[], float] = lambda: NOW) -> tuple[UserErrors, Told, Callable[[], Any]]:
     """The errors of a task, what telemetry heard, and what was counted since it was asked last."""
     told = Told()
-    counts = Counts(told)  # type: ignore[arg-type]  # all that errors use of it
+    counts = CounterBuffer(told)  # type: ignore[arg-type]  # all that errors use of it
     errors = UserErrors("b", policy, counts, told, wall)  # type: ignore[arg-type]
 
     def counted() -> dict[str, float]:
@@ -57,12 +57,12 @@ def test_an_exception_is_counted_told_and_restarts_where_that_is_the_policy(
     assert errors.strict is False
     assert counted() == {"__exception-count": 0}, "what never happens is shown as 0"
     errors.strict = bool(strict)
-    trace = errors.raised(KeyError("x"), "process")
+    trace = errors.record_exception(KeyError("x"), "process")
     assert trace == "KeyError: 'x'\n"
     assert counted() == {"__exception-count": 1}
     assert told.exceptions == [("KeyError", "'x'", ["KeyError: 'x'"], NOW, 1)]
     assert str(errors.failed) == ("b.process raised KeyError: 'x'" if fails else "None")
-    errors.raised(ValueError("y"), "close")
+    errors.record_exception(ValueError("y"), "close")
     assert "KeyError" in str(errors.failed) or not fails, "the first reason counts"
 
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_sent_is_an_exception_for_each_tuple(
 ) -> None:
     errors, told, counted = made("restart")
     errors.strict = strict
-    errors.refused("odd", reason, 3)
+    errors.record_refused("odd", reason, 3)
     text = f"a tuple of stream 'odd' of 'b' cannot be sent: {message or reason}"
     assert told.exceptions == [(kind, text, [], NOW, 3)]
     assert counted() == {"__exception-count": 3, "__refused-tuple-count": 3}
@@ -90,12 +90,12 @@ def test_what_cannot_be_sent_is_an_exception_for_each_tuple(
 def test_a_dead_letter_tells_class_message_and_place_in_bounds() -> None:
     errors, told, counted = made()
     counted()
-    line, trace = errors.put_aside(ValueError("\ud800" + "m" * 2 * MAX_REASON_TEXT))
+    line, trace = errors.record_dead_letter(ValueError("\ud800" + "m" * 2 * MAX_REASON_TEXT))
     assert line == ("ValueError: \\ud800" + "m" * MAX_REASON_TEXT)[:MAX_REASON_TEXT]
     assert len(trace) == MAX_REASON_TEXT
     assert trace.endswith("mm\n"), "of a traceback the end is kept"
-    assert errors.put_aside("no such user") == ("failed: no such user", "")
-    assert errors.put_aside(None) == ("failed: ", "")
+    assert errors.record_dead_letter("no such user") == ("failed: no such user", "")
+    assert errors.record_dead_letter(None) == ("failed: ", "")
     assert [one[:2] for one in told.exceptions[1:]] == [("failed", "no such user"), ("failed", "")]
     assert told.exceptions[1][2:] == ([], NOW, 1)
     assert counted() == {"__dead-letter-count": 3}
@@ -105,7 +105,7 @@ def test_a_dead_letter_tells_class_message_and_place_in_bounds() -> None:
         def __str__(self) -> str:
             raise OSError("no")
 
-    assert errors.put_aside(Mute())[0] == "Mute: (no text: __str__ raised OSError)"
+    assert errors.record_dead_letter(Mute())[0] == "Mute: (no text: __str__ raised OSError)"
 
 
 def test_of_many_letters_one_is_logged_in_ten_seconds_and_how_many(caplog: pytest.LogCaptureFixture) -> None:
@@ -113,18 +113,18 @@ def test_of_many_letters_one_is_logged_in_ten_seconds_and_how_many(caplog: pytes
     errors, _, _ = made(wall=lambda: now[0])
     logged: list[str] = []
     caplog.set_level(logging.WARNING)
-    for seconds in (0.0, 1.0, LETTERS_LOGGED_SECS - 0.5, LETTERS_LOGGED_SECS, 0.0, -50.0):
+    for seconds in (0.0, 1.0, LETTER_LOG_SECONDS - 0.5, LETTER_LOG_SECONDS, 0.0, -50.0):
         now[0] = 100.0 + seconds
         caplog.clear()
-        errors.put_aside("x")
+        errors.record_dead_letter("x")
         logged += [record.getMessage().partition(",")[0] for record in caplog.records] or ["-"]
-    told = "b: dead letters since last told: "
+    told = "b: dead letters since the last log line: "
     # The last but one comes before the one that was told last: the clock was set back, and must not silence the log.
     assert logged == [told + "1", "-", "-", told + "3", told + "1", told + "1"]
 
 
 def test_a_reason_keeps_the_beginning_of_its_message_and_the_end_of_its_traceback() -> None:
-    failures = Failures("b", 2)
+    failures = FailureBuffer("b", 2)
     failures.add_roots([root_base(1, 5) + 7] * 2, FailKind.FAILED, "m" * 9000 + "end", "begin" + "t" * 9000)
     assert failures.waiting()
     (fail,) = failures.take()
@@ -135,7 +135,7 @@ def test_a_reason_keeps_the_beginning_of_its_message_and_the_end_of_its_tracebac
 
 
 def test_failed_tuples_are_counted_by_source_arrival_and_kind() -> None:
-    failures = Failures("b", 2)
+    failures = FailureBuffer("b", 2)
     for n in (2, 3):
         failures.count("s", "default", 10.0, FailKind.FAILED, n)
     failures.count("s", "default", 11.0, FailKind.FAILED, 4)

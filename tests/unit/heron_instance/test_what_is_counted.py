@@ -12,8 +12,8 @@ from spout_alone import Alone as AloneSpout
 from spout_alone import Nothing, Source
 from test_bolt_executor import Collect
 
-from heron_instance.core.executor import soonest
-from heron_instance.core.failures import MAX_TEXTS, Failures
+from heron_instance.core.executor import ms_until_first
+from heron_instance.core.input_batch import MAX_TEXTS, FailureBuffer
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.ids import root_base
 from heron_runtime.model.topology import TopologyState
@@ -36,7 +36,7 @@ def test_a_tuple_waits_from_its_receipt_to_its_turn() -> None:
     clock.append(alone.world.clock)
     told: list[tuple[int, float]] = []
     executor = alone.executor
-    executor._figures.executed = lambda key, done, elapsed_ms, waited_ms: told.append((done, waited_ms))  # type: ignore[method-assign]
+    executor._metrics.count_executed = lambda key, done, elapsed_ms, waited_ms: told.append((done, waited_ms))  # type: ignore[method-assign]
     alone.feed(alone.frame([(n,) for n in range(40)]))
     for _ in range(60):
         alone.step(0.0)
@@ -134,19 +134,19 @@ def test_a_metric_that_cannot_be_collected_keeps_no_other_back(caplog: pytest.Lo
     metrics["seen"].incr(3)
     alone.executor.collect_metrics()
     assert alone.world.telemetry[1].counters["seen"] == 3
-    assert "metric broken cannot be collected" in caplog.text
+    assert "metric broken: cannot be collected" in caplog.text
 
 
 def test_what_is_overdue_is_not_waited_for() -> None:
-    assert soonest(100.0) is None
-    assert soonest(100.0, None, 90.0) == 0.0
-    assert soonest(100.0, 130.5, None, 120.25) == 20.25
+    assert ms_until_first(100.0) is None
+    assert ms_until_first(100.0, None, 90.0) == 0.0
+    assert ms_until_first(100.0, 130.5, None, 120.25) == 20.25
 
 
 @pytest.mark.parametrize("kind", [FailKind.FAILED, FailKind.EXCEPTION])
 def test_the_texts_of_one_kind_leave_room_for_those_of_another(kind: FailKind) -> None:
     """What user code says in ``fail`` may differ each time: then only the first so many texts are told."""
-    failures, other = Failures("b", 2), ({FailKind.FAILED, FailKind.EXCEPTION} - {kind}).pop()
+    failures, other = FailureBuffer("b", 2), ({FailKind.FAILED, FailKind.EXCEPTION} - {kind}).pop()
     for n in range(MAX_TEXTS + 1):
         failures.add_roots([root_base(1, 5) + n], kind, f"no {n}")
     failures.add_roots([root_base(1, 5) + 99], other, "boom")
@@ -155,7 +155,7 @@ def test_the_texts_of_one_kind_leave_room_for_those_of_another(kind: FailKind) -
 
 
 def test_fails_without_roots_hold_up_no_others() -> None:
-    failures = Failures("b", 2)
+    failures = FailureBuffer("b", 2)
     failures.add_roots([], FailKind.FAILED, "of untracked tuples")
     failures.add_roots([root_base(1, 5) + 7], FailKind.FAILED, "no")
     failures.add_roots([root_base(3, 5) + 1], FailKind.EXCEPTION, "boom")
@@ -170,14 +170,14 @@ def test_a_call_lasts_once_it_outlasts_the_flush_interval(interval_ms: int) -> N
     class Looks(Source):
         def next_tuple(self) -> None:
             world.clock.now += (interval_ms - 1) / 1000
-            seen.append(world.executors[1].gate.lasts())  # type: ignore[attr-defined]
+            seen.append(world.executors[1].gate.outlasts_flush_interval())  # type: ignore[attr-defined]
             world.clock.now += 1.1 / 1000
-            seen.append(world.executors[1].gate.lasts())  # type: ignore[attr-defined]
+            seen.append(world.executors[1].gate.outlasts_flush_interval())  # type: ignore[attr-defined]
 
     parts = {"s": Part(Looks, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])}
     world = World(parts, {"topology.flush.interval.ms": interval_ms})
     gate: Any = world.executors[1]
-    assert not gate.gate.lasts(), "there is none"
+    assert not gate.gate.outlasts_flush_interval(), "there is none"
     world.executors[1].run(world.clock.ms)
     assert seen[:2] == [False, True]
 
@@ -189,12 +189,12 @@ def test_a_call_that_lasts_is_told_of_with_its_place_once_it_lasts_long() -> Non
         def next_tuple(self) -> None:
             for seconds in (1.9, 0.2, 2.7, 0.3):
                 world.clock.now += seconds
-                told.append((gate.in_call_ms() // 100, gate.doing(lambda: "user.py, line 7")))
+                told.append((gate.in_call_ms() // 100, gate.describe_call(lambda: "user.py, line 7")))
 
     world = World({"s": Part(Sleeps, 1, {"default": ["x"]}), "r": Part(Nothing, 1, {}, [("s", "default", SHUFFLE)])})
     gate = world.executors[1].gate
     world.executors[1].run(world.clock.ms)
-    told.append((gate.in_call_ms(), gate.doing(lambda: "nowhere")))
+    told.append((gate.in_call_ms(), gate.describe_call(lambda: "nowhere")))
     assert told == [
         (0, ""),
         (21, "in next_tuple for 2 s"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from heron_runtime import cgroups
-from heron_runtime.cgroups import FREEZER, VERSION_2, Group, group_of, groups_of, places
+from heron_runtime.cgroups import FREEZER, VERSION_2, ControlGroup, group_of, groups_of, places
 from heron_runtime.launch import Launch
 
 pytestmark = pytest.mark.timeout(60)
@@ -62,8 +62,8 @@ def test_a_file_names_the_group_and_no_other_folder(tmp_path: Path) -> None:
         (folder / "container1.cgroup").write_text(name)
         assert group_of(launch, 1) is None, name
     (folder / "container1.cgroup").write_text("/x/heronry-0123abcd-1")
-    assert groups_of(launch) == {1: Group(Path("/x/heronry-0123abcd-1"))}
-    assert Group(Path("/x/heronry-0123abcd-1")).end(), "one that is gone has ended"
+    assert groups_of(launch) == {1: ControlGroup(Path("/x/heronry-0123abcd-1"))}
+    assert ControlGroup(Path("/x/heronry-0123abcd-1")).end(), "one that is gone has ended"
 
 
 def usable(kind: str) -> Path | None:
@@ -72,18 +72,18 @@ def usable(kind: str) -> Path | None:
 
 
 @pytest.fixture(params=[VERSION_2, FREEZER])
-def group(request: pytest.FixtureRequest) -> Iterator[Group]:
+def group(request: pytest.FixtureRequest) -> Iterator[ControlGroup]:
     """A real one of each kind."""
     above = usable(request.param)
     if above is None:
         pytest.skip(f"no control group may be made here by {request.param}")
-    made = Group(above / f"heronry-{os.getpid():08x}-1")
+    made = ControlGroup(above / f"heronry-{os.getpid():08x}-1")
     made.folder.mkdir()
     yield made
     assert made.end()
 
 
-def born_in(group: Group, code: str) -> subprocess.Popen[str]:
+def born_in(group: ControlGroup, code: str) -> subprocess.Popen[str]:
     """A process of that group, which has printed a line."""
     enters = f"open({str(group.folder / cgroups.PROCS)!r}, 'w').write('0')\n"
     child = subprocess.Popen([sys.executable, "-c", enters + code], stdout=subprocess.PIPE, text=True)
@@ -104,7 +104,7 @@ while True:  # a new process takes the old one's place, again and again
 """
 
 
-def test_whoever_goes_on_by_forking_ends_too_and_nothing_is_left(group: Group) -> None:
+def test_whoever_goes_on_by_forking_ends_too_and_nothing_is_left(group: ControlGroup) -> None:
     with born_in(group, FORKS_FOR_EVER) as child:
         child.wait()
         assert group.end()
@@ -113,19 +113,21 @@ def test_whoever_goes_on_by_forking_ends_too_and_nothing_is_left(group: Group) -
     assert group.end(), "once more does no harm"
 
 
-def test_who_is_in_a_group_below_it_ends_too(group: Group) -> None:
+def test_who_is_in_a_group_below_it_ends_too(group: ControlGroup) -> None:
     (group.folder / "below").mkdir()
-    with born_in(Group(group.folder / "below"), "print('ready', flush=True)\nimport time\ntime.sleep(60)") as child:
+    with born_in(
+        ControlGroup(group.folder / "below"), "print('ready', flush=True)\nimport time\ntime.sleep(60)"
+    ) as child:
         assert group.members() == [child.pid]
         assert not group.remove(), "not while somebody is in it"
         assert group.end()
     assert not group.folder.exists()
 
 
-def test_a_process_that_ends_its_own_group_goes_out_of_it_first(group: Group) -> None:
+def test_a_process_that_ends_its_own_group_goes_out_of_it_first(group: ControlGroup) -> None:
     code = (
-        "from pathlib import Path\nfrom heron_runtime.cgroups import Group\n"
-        f"print('ready', flush=True)\nprint(Group(Path({str(group.folder)!r})).end(), flush=True)\n"
+        "from pathlib import Path\nfrom heron_runtime.cgroups import ControlGroup\n"
+        f"print('ready', flush=True)\nprint(ControlGroup(Path({str(group.folder)!r})).end(), flush=True)\n"
     )
     with born_in(group, code) as child:
         assert child.communicate(timeout=60)[0] == "True\n"

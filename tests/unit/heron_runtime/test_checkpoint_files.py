@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
-from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, Token, initial_manifest
+from heron_runtime.model.checkpoints import ALL_GROUPS, CommitToken, Manifest, StatePart, initial_manifest
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.wire.checkpoint_formats import MANIFEST_FORMAT, decode_manifest, encode_manifest
 from heron_runtime.wire.errors import MalformedMessage
 
-PART = Part("count", 3, 1 << 60, 2, 7, 4, 100, "sum", ALL_GROUPS, (Token(6, "a"), Token(7, "b")))
+PART = StatePart("count", 3, 1 << 60, 2, 7, 4, 100, "sum", ALL_GROUPS, (CommitToken(6, "a"), CommitToken(7, "b")))
 MANIFEST = Manifest(
     "id", 7, 2, 4, PlanVersion(1, 9), (PART,), {"count": (replace(PART, checkpoint=5, groups=3), PART)}, {"count": (3,)}
 )

@@ -16,15 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.part_file import Damaged, Snapshot, read_part
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.snapshot import DamagedPart, KeyGroupRows, TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime import files
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.model.checkpoints import ALL_GROUPS, Part
-from heron_runtime.state.database import Database
+from heron_runtime.model.checkpoints import ALL_GROUPS, StatePart
+from heron_runtime.state.files_database import Database
 
-DRAFT = Part("count", 3, 1 << 60, 2, 7, 4, 0, "", ALL_GROUPS)
+DRAFT = StatePart("count", 3, 1 << 60, 2, 7, 4, 0, "", ALL_GROUPS)
 
 
 class Disk:
@@ -54,12 +53,12 @@ class Disk:
             self._sizes[status.st_ino] = status.st_size
 
 
-def part_of(values: list[int]) -> tuple[Part, list[bytes]]:
+def part_of(values: list[int]) -> tuple[StatePart, list[bytes]]:
     rows = [(f"key {n}", value) for n, value in enumerate(values)]
-    return Snapshot(DRAFT, [], [GroupRows(5, True, rows)], ValuesCodec()).encode()
+    return TaskSnapshot(DRAFT, [], [KeyGroupRows(5, True, rows)], ValuesCodec()).encode()
 
 
-def read_back(folder: CheckpointFolder, part: Part) -> list[GroupRows]:
+def read_back(folder: CheckpointFolder, part: StatePart) -> list[KeyGroupRows]:
     with folder.open_part(part.name) as read:
         return list(read_part(part, read, ALL_GROUPS, ValuesCodec()))
 
@@ -81,7 +80,7 @@ def test_a_torn_or_changed_part_is_refused(values: list[int], data: st.DataObjec
     damaged = (
         whole[:at] if torn else whole[:at] + bytes([whole[at] ^ 1 << data.draw(st.integers(0, 7))]) + whole[at + 1 :]
     )
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedPart):
         list(read_part(part, lambda offset, size: damaged[offset : offset + size], ALL_GROUPS, ValuesCodec()))
 
 

@@ -12,46 +12,50 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.liveness import DOING_BYTES, SLOT_BYTES, Beat, Phase, Slots
+from heron_runtime.liveness import DOING_BYTES, SLOT_BYTES, HeartbeatReader, HeartbeatWriter, ProcessPhase
 
 
 @pytest.fixture
-def slots(tmp_path: Path) -> Iterator[Slots]:
-    made = Slots(tmp_path / "beats")
+def slots(tmp_path: Path) -> Iterator[HeartbeatReader]:
+    made = HeartbeatReader(tmp_path / "beats")
     yield made
     made.close()
     assert not made.folder.exists()
 
 
-def test_what_is_beaten_is_read(slots: Slots) -> None:
-    one, two = Beat(slots.make(1)), Beat(slots.make(2))
-    one.beat(Phase.STARTING)
-    one.beat(Phase.RUNNING, "waiting " * 100)
-    two.beat(Phase.STARTING, "ä" * DOING_BYTES)
-    assert (slots.read(1), slots.read(2), slots.read(3)) == ((2, Phase.RUNNING), (1, Phase.STARTING), (0, Phase.NONE))
+def test_what_is_beaten_is_read(slots: HeartbeatReader) -> None:
+    one, two = HeartbeatWriter(slots.make(1)), HeartbeatWriter(slots.make(2))
+    one.beat(ProcessPhase.STARTING)
+    one.beat(ProcessPhase.RUNNING, "waiting " * 100)
+    two.beat(ProcessPhase.STARTING, "ä" * DOING_BYTES)
+    assert (slots.read(1), slots.read(2), slots.read(3)) == (
+        (2, ProcessPhase.RUNNING),
+        (1, ProcessPhase.STARTING),
+        (0, ProcessPhase.NONE),
+    )
     assert slots.doing(1) == ("waiting " * 100)[:DOING_BYTES]
     assert set(slots.doing(2)) == {"ä"}
     assert slots.doing(3) == ""
 
 
-def test_a_new_process_begins_anew_and_the_one_before_is_not_heard(slots: Slots) -> None:
-    before = Beat(slots.make(1))
-    before.beat(Phase.RUNNING)
+def test_a_new_process_begins_anew_and_the_one_before_is_not_heard(slots: HeartbeatReader) -> None:
+    before = HeartbeatWriter(slots.make(1))
+    before.beat(ProcessPhase.RUNNING)
     slots.make(1)
-    before.beat(Phase.RUNNING)
-    assert slots.read(1) == (0, Phase.NONE)
+    before.beat(ProcessPhase.RUNNING)
+    assert slots.read(1) == (0, ProcessPhase.NONE)
 
 
-def test_each_process_has_a_file_that_is_closed_to_others(slots: Slots) -> None:
+def test_each_process_has_a_file_that_is_closed_to_others(slots: HeartbeatReader) -> None:
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (slots.folder, slots.make(1), slots.make(2))]
     assert modes == [0o700, 0o600, 0o600]
 
 
 def test_what_an_earlier_life_left_goes(tmp_path: Path) -> None:
-    before = Slots(tmp_path / "beats")
-    Beat(before.make(7)).beat(Phase.RUNNING)
-    slots = Slots(tmp_path / "beats")
-    assert (list(slots.folder.iterdir()), slots.read(7)) == ([], (0, Phase.NONE))
+    before = HeartbeatReader(tmp_path / "beats")
+    HeartbeatWriter(before.make(7)).beat(ProcessPhase.RUNNING)
+    slots = HeartbeatReader(tmp_path / "beats")
+    assert (list(slots.folder.iterdir()), slots.read(7)) == ([], (0, ProcessPhase.NONE))
     slots.close()
     before.close()
 
@@ -59,13 +63,13 @@ def test_what_an_earlier_life_left_goes(tmp_path: Path) -> None:
 @given(st.binary(max_size=2 * SLOT_BYTES))
 def test_whatever_is_written_there_is_read_or_is_silence(contents: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        slots = Slots(Path(folder, "beats"))
+        slots = HeartbeatReader(Path(folder, "beats"))
         path = slots.make(1)
         descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
         os.write(descriptor, contents)
         os.close(descriptor)
         beat, phase = slots.read(1)
-        assert (beat, phase) == (0, Phase.NONE) or len(contents) >= SLOT_BYTES
-        assert phase in Phase
+        assert (beat, phase) == (0, ProcessPhase.NONE) or len(contents) >= SLOT_BYTES
+        assert phase in ProcessPhase
         assert len(slots.doing(1)) < SLOT_BYTES
         slots.close()

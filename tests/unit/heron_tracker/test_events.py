@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from heron_tracker.shell import events
-from heron_tracker.shell.events import Broadcast, EventStream, TooManyListeners
-from heron_tracker.shell.watch import Change
+from heron_tracker import events
+from heron_tracker.events import ChangeFilter, EventBroadcast, EventStream, StoreChange, TooManyListeners
+from heron_tracker.self_metrics import TrackerMetrics
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET"}
 
 
-def change(topology: str, what: str = "changed") -> Change:
-    return Change("local", topology, what)
+def change(topology: str, what: str = "changed") -> StoreChange:
+    return StoreChange("local", topology, what)
 
 
 class Client:
@@ -50,11 +50,11 @@ class Client:
 
 
 async def test_a_slow_listener_hears_each_topology_once_and_only_what_it_wants() -> None:
-    broadcast = Broadcast(lambda _: None)
-    client = Client(broadcast.stream(lambda c: c.topology != "unwanted"))
+    broadcast = EventBroadcast(TrackerMetrics())
+    client = Client(broadcast.stream(ChangeFilter(topologies=frozenset("ab"))))
     await client.hears(lambda heard: heard.startswith(b"event: hello\ndata: {}\nretry: 2000\n\n"))
     for told in (change("a", "added"), change("unwanted"), change("b"), change("a", "removed"), change("", "stale")):
-        broadcast.tell(told)
+        broadcast.publish(told)
     await client.hears(lambda heard: b"stale" in heard)
     assert client.heard.split(b"\n\n")[1:-1] == [
         b'event: topology\ndata: {"cluster": "local", "topology": "b", "change": "changed"}',
@@ -66,13 +66,13 @@ async def test_a_slow_listener_hears_each_topology_once_and_only_what_it_wants()
 
 async def test_too_many_changes_become_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_WAITING", 3)
-    broadcast = Broadcast(lambda _: None)
-    client = Client(broadcast.stream(lambda _: True))
+    broadcast = EventBroadcast(TrackerMetrics())
+    client = Client(broadcast.stream(ChangeFilter()))
     await client.hears(lambda heard: b"hello" in heard)
     for n in range(9):
-        broadcast.tell(change(f"t{n}"))
+        broadcast.publish(change(f"t{n}"))
     await client.hears(lambda heard: b"everything" in heard)
-    broadcast.tell(change("later"))
+    broadcast.publish(change("later"))
     await client.hears(lambda heard: b"later" in heard)
     assert client.heard.count(b"event: ") == 3
     await client.leave()
@@ -81,47 +81,68 @@ async def test_too_many_changes_become_one_event(monkeypatch: pytest.MonkeyPatch
 async def test_listeners_are_bounded_and_a_place_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_LISTENERS", 2)
     counts: list[int] = []
-    broadcast = Broadcast(counts.append)
-    first = Client(broadcast.stream(lambda _: True))
-    broadcast.stream(lambda _: True)
+    metrics = TrackerMetrics()
+    monkeypatch.setattr(metrics, "listeners", counts.append)
+    broadcast = EventBroadcast(metrics)
+    first = Client(broadcast.stream(ChangeFilter()))
+    broadcast.stream(ChangeFilter())
     with pytest.raises(TooManyListeners):
-        broadcast.stream(lambda _: True)
+        broadcast.stream(ChangeFilter())
     await first.leave()
-    second = Client(broadcast.stream(lambda _: True))
+    second = Client(broadcast.stream(ChangeFilter()))
     await asyncio.sleep(0)
     second.task.cancel()  # before the first event
     await asyncio.gather(second.task, return_exceptions=True)
-    broadcast.stream(lambda _: True)
+    broadcast.stream(ChangeFilter())
     assert counts == [1, 2, 1, 2, 1, 2]
 
 
 async def test_one_address_does_not_take_every_place() -> None:
-    broadcast = Broadcast(lambda _: None)
-    held = [broadcast.stream(lambda _: True, "192.0.2.1") for _ in range(events.MAX_OF_ONE)]
+    broadcast = EventBroadcast(TrackerMetrics())
+    held = [broadcast.stream(ChangeFilter(), "192.0.2.1") for _ in range(events.MAX_OF_ONE)]
     with pytest.raises(TooManyListeners, match="from this address"):
-        broadcast.stream(lambda _: True, "192.0.2.1")
-    other = Client(broadcast.stream(lambda _: True, "192.0.2.2"))
+        broadcast.stream(ChangeFilter(), "192.0.2.1")
+    other = Client(broadcast.stream(ChangeFilter(), "192.0.2.2"))
     await other.hears(lambda heard: b"hello" in heard)
     await other.leave()
     gone = Client(held[0])
     await gone.leave()
-    broadcast.stream(lambda _: True, "192.0.2.1")  # its place is free again
+    broadcast.stream(ChangeFilter(), "192.0.2.1")  # its place is free again
 
 
 async def test_a_silent_stream_is_kept_open_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PING_SECONDS", 0.01)
-    client = Client(Broadcast(lambda _: None).stream(lambda _: True))
+    client = Client(EventBroadcast(TrackerMetrics()).stream(ChangeFilter()))
     await client.hears(lambda heard: heard.count(b": still there\n\n") >= 2)
     await client.leave()
 
 
 async def test_closing_completes_every_stream_and_takes_no_more() -> None:
-    broadcast = Broadcast(lambda _: None)
-    clients = [Client(broadcast.stream(lambda _: True)) for _ in range(3)]
+    broadcast = EventBroadcast(TrackerMetrics())
+    clients = [Client(broadcast.stream(ChangeFilter())) for _ in range(3)]
     for client in clients:
         await client.hears(lambda heard: b"hello" in heard)
     broadcast.close()
     await asyncio.wait_for(asyncio.gather(*(client.task for client in clients)), 30)
     assert all(client.complete for client in clients)
     with pytest.raises(TooManyListeners):
-        broadcast.stream(lambda _: True)
+        broadcast.stream(ChangeFilter())
+
+
+@pytest.mark.parametrize(
+    ("changes", "accepted"),
+    [
+        (ChangeFilter(), True),
+        (ChangeFilter(clusters=frozenset({"other"})), False),
+        (ChangeFilter(environs=frozenset({"default"})), True),
+        (ChangeFilter(environs=frozenset({"test"})), False),
+        (ChangeFilter(topologies=frozenset({"b"})), False),
+    ],
+)
+def test_a_filter_accepts_changes_of_its_names(changes: ChangeFilter, accepted: bool) -> None:
+    assert changes.accepts(StoreChange("local", "a", "changed", "default")) is accepted
+
+
+@pytest.mark.parametrize("change", [StoreChange("local", "a", "removed"), StoreChange("local", "", "stale")])
+def test_a_filter_accepts_changes_without_an_environment(change: StoreChange) -> None:
+    assert ChangeFilter(frozenset({"local"}), frozenset({"test"}), frozenset({"a"})).accepts(change)

@@ -9,10 +9,16 @@ import pytest
 from heron_runtime.model.metrics import METRICS, split_name
 from heron_runtime.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
 from heron_tracker.core import metrics_view
-from heron_tracker.core.health import HEALTH_METRICS, health
+from heron_tracker.core.metrics_view import (
+    HEALTH_METRICS,
+    heron_timeline,
+    matching_series,
+    merge_instances,
+    summarize_health,
+    time_series_request,
+)
 from heron_tracker.core.query_evaluation import evaluate
 from heron_tracker.core.query_language import TimeSeries, parse
-from heron_tracker.core.timeline import heron_timeline, request_of, series_of, together
 
 QUEUE = "__gateway-in-stream-queue-size"
 
@@ -34,7 +40,7 @@ def test_ranges_stand_beside_the_last_values() -> None:
         "a": {"min": 1, "max": 9, "mean": 4}, "b": {"min": 0, "max": 8, "mean": 2},
     }  # fmt: skip
     assert QUEUE not in shown["rates"]
-    (row,) = metrics_view.table(reply)
+    (row,) = metrics_view.metric_rows(reply)
     assert (row["total"], row["range"], row["unit"]) == (12, {"min": 0, "max": 9, "mean": 3}, "bytes")
     assert row["now"] == {"min": 5, "max": 7}, "of one task, as the range"
 
@@ -46,18 +52,18 @@ def test_ranges_stand_beside_the_last_values() -> None:
      ("__tracked_roots", "gauge", "", 1.0), ("orders_seconds_ago", "gauge", "", 1.0)],
 )  # fmt: skip
 def test_a_row_says_its_unit(name: str, kind: str, unit: str, scale: float) -> None:
-    (row,) = metrics_view.table(MetricsReply(1.0, (MetricValue("c", "i", name, kind, 1.0),)))
+    (row,) = metrics_view.metric_rows(MetricsReply(1.0, (MetricValue("c", "i", name, kind, 1.0),)))
     assert (row["unit"], row["scale"]) == (unit, scale)
     assert row["help"]
 
 
 def test_instances_together_keep_gaps_and_the_worst() -> None:
     reply = TimelineReply(600.0, 60.0, (line("a", 4, nan, 6), line("b", 9, nan, nan)))
-    (shown,) = together(reply)["series"]
+    (shown,) = merge_instances(reply)["series"]
     assert shown == {"name": QUEUE, "kind": "gauge", "values": [10, None, 7], "minima": [3, None, 5]}
-    (one,) = together(reply, "a")["series"]
+    (one,) = merge_instances(reply, "a")["series"]
     assert one["values"] == [5, None, 7]
-    assert together(reply, "nobody")["series"] == []
+    assert merge_instances(reply, "nobody")["series"] == []
 
 
 def test_time_lines_and_queries_know_gauges_and_leave_gaps_out() -> None:
@@ -65,10 +71,10 @@ def test_time_lines_and_queries_know_gauges_and_leave_gaps_out() -> None:
     shown = heron_timeline("count", 600, 779, reply, (), as_text=False)
     assert shown["timeline"][QUEUE] == {"a": {"600": 4, "720": 6}, "b": {"600": 9, "660": 1, "720": 2}}
     leaf = TimeSeries("count", "*", QUEUE)
-    assert request_of(leaf, 600, 800).names == (QUEUE,)
-    best = evaluate(parse(f"TOPK(1, TS(count, *, {QUEUE}))"), lambda _: series_of(leaf, reply), 600, 779)
+    assert time_series_request(leaf, 600, 800).names == (QUEUE,)
+    best = evaluate(parse(f"TOPK(1, TS(count, *, {QUEUE}))"), lambda _: matching_series(leaf, reply), 600, 779)
     assert [(s.instance, dict(s.points)) for s in best.series] == [("b", {600: 9, 660: 1, 720: 2})]
-    least = evaluate(parse(f"MIN(TS(count, *, {QUEUE}))"), lambda _: series_of(leaf, reply), 600, 779)
+    least = evaluate(parse(f"MIN(TS(count, *, {QUEUE}))"), lambda _: matching_series(leaf, reply), 600, 779)
     assert dict(least.series[0].points) == {600: 4, 660: 1, 720: 2}
 
 
@@ -92,7 +98,7 @@ def test_health_in_figures() -> None:
         MetricValue("a", "y", "__failed-by-reason/timeout", "counter", 9),
         MetricValue("b", "z", "__failed-by-reason/exception", "counter", 7),
     )  # fmt: skip
-    assert health(MetricsReply(60.0, values), {"a": True, "b": False}) == {
+    assert summarize_health(MetricsReply(60.0, values), {"a": True, "b": False}) == {
         "lag_ms": 120, "lag_max_ms": 900, "stream_manager_deaths": 2, "lost_tuples": 6, "paused_ms": 0,
         "failed_by_reason": [
             {"reason": "timeout", "component": None, "count": 9}, {"reason": "exception", "component": "b", "count": 7},
@@ -103,13 +109,13 @@ def test_health_in_figures() -> None:
 
 def test_health_without_acks_has_no_lag_and_all_the_rest() -> None:
     used = MetricValue("__tmanager__", "topology_master-0", "__used-cpu-cores", "gauge", 0.5)
-    found = health(MetricsReply(60.0, (used,)), {"a": True})
+    found = summarize_health(MetricsReply(60.0, (used,)), {"a": True})
     assert found is not None
     assert (found["lag_ms"], found["lag_max_ms"], found["cpu"]) == (None, None, {"used": 0.5, "reserved": 0})
 
 
 def test_health_without_a_master_or_before_its_first_word() -> None:
-    assert health(None, {}) is None
-    early = health(MetricsReply(0.0, ()), {"a": True})
+    assert summarize_health(None, {}) is None
+    early = summarize_health(MetricsReply(0.0, ()), {"a": True})
     assert early is not None
     assert (early["lag_ms"], early["cpu"], early["failed_by_reason"]) == (None, None, [])

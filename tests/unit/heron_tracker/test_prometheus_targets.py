@@ -5,7 +5,7 @@ from __future__ import annotations
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.records import ContainerLocation, ExecutionState, TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heron_tracker.core.targets import prometheus_targets
+from heron_tracker.core.heron_records import prometheus_targets
 
 
 def record(*places: tuple[str, int]) -> TopologyRecord:

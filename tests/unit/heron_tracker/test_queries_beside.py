@@ -8,18 +8,18 @@ import threading
 import pytest
 
 from heron_runtime.failures import Unavailable
-from heron_tracker.shell import tracker as tracker_module
-from heron_tracker.shell.tracker import Tracker
+from heron_tracker import tracker as tracker_module
+from heron_tracker.tracker import Tracker
 
 
 async def test_the_loop_goes_on_and_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "MAX_QUERIES", 2)
     tracker = Tracker({})
     go = threading.Event()
-    waiting = [asyncio.ensure_future(tracker.beside(lambda: go.wait(30))) for _ in range(2)]
+    waiting = [asyncio.ensure_future(tracker.run_query(lambda: go.wait(30))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="2 queries"):
-        await tracker.beside(lambda: None)
+        await tracker.run_query(lambda: None)
     go.set()
     assert await asyncio.gather(*waiting) == [True, True]
 
@@ -27,6 +27,6 @@ async def test_the_loop_goes_on_and_the_queue_is_bounded(monkeypatch: pytest.Mon
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        await tracker.beside(fault)
-    assert await tracker.beside(lambda: 1) == 1  # what failed gave its place back
+        await tracker.run_query(fault)
+    assert await tracker.run_query(lambda: 1) == 1  # what failed gave its place back
     await tracker.stop()

@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_tracker.core import query_evaluation
-from heron_tracker.core.query_evaluation import MINUTE, Result, Series, evaluate, minutes_between
+from heron_tracker.core.query_evaluation import MINUTE, MetricSeries, QueryResult, evaluate, minutes_between
 from heron_tracker.core.query_language import (
     FOLDS,
     JOINS,
     MAX_DEPTH,
     MAX_LENGTH,
-    Default,
-    Fold,
-    Join,
-    Node,
-    Number,
+    ConstantQuery,
+    DefaultQuery,
+    FoldQuery,
+    JoinQuery,
     QueryError,
-    Rate,
+    QueryNode,
+    RateQuery,
     TimeSeries,
-    TopK,
+    TopKQuery,
     leaves,
     parse,
 )
@@ -42,52 +42,52 @@ points = st.dictionaries(st.sampled_from(range(START - 4 * MINUTE, END + 2 * MIN
 
 
 @st.composite
-def data(draw: st.DrawFn) -> dict[TimeSeries, tuple[Series, ...]]:
+def data(draw: st.DrawFn) -> dict[TimeSeries, tuple[MetricSeries, ...]]:
     everybody = draw(st.lists(st.sampled_from(INSTANCES), unique=True))
     labelled = [(i, label) for i in everybody for label in draw(st.sets(st.sampled_from(("a", "b"))))]
     return {
-        LEAVES[0]: tuple(Series(draw(points), i) for i in everybody),
-        LEAVES[1]: tuple(Series(draw(points), i, label) for i, label in labelled),
-        LEAVES[2]: tuple(Series(draw(points), INSTANCES[0]) for _ in range(draw(st.integers(0, 1)))),
+        LEAVES[0]: tuple(MetricSeries(draw(points), i) for i in everybody),
+        LEAVES[1]: tuple(MetricSeries(draw(points), i, label) for i, label in labelled),
+        LEAVES[2]: tuple(MetricSeries(draw(points), INSTANCES[0]) for _ in range(draw(st.integers(0, 1)))),
     }
 
 
-def operands(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[tuple[Node, ...]]:
+def operands(inner: st.SearchStrategy[QueryNode]) -> st.SearchStrategy[tuple[QueryNode, ...]]:
     return st.lists(inner, min_size=1, max_size=3).map(tuple)
 
 
 series_nodes = st.recursive(
     st.sampled_from(LEAVES),
     lambda inner: st.one_of(
-        st.builds(Default, numbers, inner),
-        st.builds(Fold, st.sampled_from(FOLDS), operands(inner | st.builds(Number, numbers))),
-        st.builds(Fold, st.just("PERCENTILE"), operands(inner), st.integers(0, 100).map(float)),
-        st.builds(Join, st.sampled_from(JOINS), inner, inner | st.builds(Number, numbers)),
-        st.builds(Rate, inner),
-        st.builds(TopK, st.integers(1, 3), inner),
+        st.builds(DefaultQuery, numbers, inner),
+        st.builds(FoldQuery, st.sampled_from(FOLDS), operands(inner | st.builds(ConstantQuery, numbers))),
+        st.builds(FoldQuery, st.just("PERCENTILE"), operands(inner), st.integers(0, 100).map(float)),
+        st.builds(JoinQuery, st.sampled_from(JOINS), inner, inner | st.builds(ConstantQuery, numbers)),
+        st.builds(RateQuery, inner),
+        st.builds(TopKQuery, st.integers(1, 3), inner),
     ),
     max_leaves=6,
 )  # fmt: skip
 
 
-def text_of(node: Node) -> str:
+def text_of(node: QueryNode) -> str:
     """A node as a query."""
     match node:
-        case Number(value):
+        case ConstantQuery(value):
             return f"{value!r}"
         case TimeSeries(component, instance, metric):
             return f"TS({component}, {instance}, {metric})"
-        case Default(value, operand):
+        case DefaultQuery(value, operand):
             return f"DEFAULT({value!r}, {text_of(operand)})"
-        case Fold("PERCENTILE", operands, q):
+        case FoldQuery("PERCENTILE", operands, q):
             return f"PERCENTILE({q!r}, {', '.join(map(text_of, operands))})"
-        case Fold(operator, operands):
+        case FoldQuery(operator, operands):
             return f"{operator}( {','.join(map(text_of, operands))} )"
-        case Join(operator, left, right):
+        case JoinQuery(operator, left, right):
             return f"{operator}({text_of(left)},{text_of(right)})"
-        case Rate(operand):
+        case RateQuery(operand):
             return f"RATE({text_of(operand)})"
-        case TopK(k, operand):
+        case TopKQuery(k, operand):
             return f"TOPK({k},{text_of(operand)})"
 
 
@@ -97,27 +97,27 @@ Named = dict[tuple[str, str], Callable[[int], float | None]]
 class Naive:
     """Every series is a function of the minute. Slow, obvious, and made without the code under test."""
 
-    def __init__(self, found: dict[TimeSeries, tuple[Series, ...]], first: int) -> None:
+    def __init__(self, found: dict[TimeSeries, tuple[MetricSeries, ...]], first: int) -> None:
         self.found = found
         self.first = first
 
-    def of(self, node: Node, first: int) -> tuple[list[tuple[str, str, Callable[[int], float | None]]], bool]:
-        if isinstance(node, Number):
+    def of(self, node: QueryNode, first: int) -> tuple[list[tuple[str, str, Callable[[int], float | None]]], bool]:
+        if isinstance(node, ConstantQuery):
             return [("", "", lambda t: node.value if t >= first else None)], False
         if isinstance(node, TimeSeries):
             return [(s.instance, s.label, self.point(s, first)) for s in self.found[node]], "*" in node.instance
-        if isinstance(node, Default):
+        if isinstance(node, DefaultQuery):
             inner, several = self.of(node.operand, first)
             if not inner:
                 return [("", "", lambda t: node.value if t >= first else None)], False
             return [(i, n, self.default(f, node.value, first)) for i, n, f in inner], several
-        if isinstance(node, Fold):
+        if isinstance(node, FoldQuery):
             inner = [f for o in node.operands for _, _, f in self.of(o, first)[0]]
             return [("", "", self.fold(node, inner, first))], False
-        if isinstance(node, Rate):
+        if isinstance(node, RateQuery):
             inner, several = self.of(node.operand, first)
             return [(i, n, self.rate(f)) for i, n, f in inner], several
-        if isinstance(node, TopK):
+        if isinstance(node, TopKQuery):
             inner, several = self.of(node.operand, first)
 
             def weight(item: tuple[str, str, Callable[[int], float | None]]) -> tuple[float, str, str]:
@@ -125,7 +125,7 @@ class Naive:
                 return (-math.fsum(present), *item[:2])
 
             return sorted(inner, key=weight)[: node.k], several
-        assert isinstance(node, Join)
+        assert isinstance(node, JoinQuery)
         left, several_left = self.of(node.left, first)
         right, several_right = self.of(node.right, first)
         joined = []
@@ -139,7 +139,7 @@ class Naive:
                 joined.append((named[0], label, self.join(node.operator, a[2], b[2])))
         return joined, several_left or several_right
 
-    def point(self, series: Series, first: int) -> Callable[[int], float | None]:
+    def point(self, series: MetricSeries, first: int) -> Callable[[int], float | None]:
         return lambda t: series.points.get(t) if first <= t <= END else None
 
     def default(self, f: Callable[[int], float | None], value: float, first: int) -> Callable[[int], float | None]:
@@ -152,7 +152,9 @@ class Naive:
 
         return change
 
-    def fold(self, node: Fold, inner: list[Callable[[int], float | None]], first: int) -> Callable[[int], float | None]:
+    def fold(
+        self, node: FoldQuery, inner: list[Callable[[int], float | None]], first: int
+    ) -> Callable[[int], float | None]:
         def value(t: int) -> float | None:
             values = sorted(v for f in inner if (v := f(t)) is not None)
             if t < first:
@@ -182,27 +184,29 @@ class Naive:
         return value
 
 
-def depth_of_rates(node: Node) -> int:
+def depth_of_rates(node: QueryNode) -> int:
     match node:
-        case Rate(operand):
+        case RateQuery(operand):
             return 1 + depth_of_rates(operand)
-        case Default(_, operand) | TopK(_, operand):
+        case DefaultQuery(_, operand) | TopKQuery(_, operand):
             return depth_of_rates(operand)
-        case Fold(_, operands):
+        case FoldQuery(_, operands):
             return max(map(depth_of_rates, operands))
-        case Join(_, left, right):
+        case JoinQuery(_, left, right):
             return max(depth_of_rates(left), depth_of_rates(right))
     return 0
 
 
 @given(series_nodes)
-def test_a_query_is_parsed_to_what_it_says(node: Node) -> None:
+def test_a_query_is_parsed_to_what_it_says(node: QueryNode) -> None:
     assert parse(text_of(node)) == node
     assert set(leaves(node)) <= set(LEAVES)
 
 
 @given(series_nodes, data())
-def test_every_point_is_what_the_naive_evaluator_says(node: Node, found: dict[TimeSeries, tuple[Series, ...]]) -> None:
+def test_every_point_is_what_the_naive_evaluator_says(
+    node: QueryNode, found: dict[TimeSeries, tuple[MetricSeries, ...]]
+) -> None:
     result = evaluate(node, found.__getitem__, START, END)
     first = START - MINUTE * depth_of_rates(node)
     expected, several = Naive(found, first).of(node, first)
@@ -215,7 +219,7 @@ def test_every_point_is_what_the_naive_evaluator_says(node: Node, found: dict[Ti
 
 @given(st.lists(points, min_size=1, max_size=5))
 def test_the_sum_of_a_sum_is_the_sum(all_points: list[dict[int, float]]) -> None:
-    series = [Series(p, i) for p, i in zip(all_points, INSTANCES * 2, strict=False)]
+    series = [MetricSeries(p, i) for p, i in zip(all_points, INSTANCES * 2, strict=False)]
     once = evaluate(parse("SUM(TS(a,*,b))"), lambda _: series, START, END)
     twice = evaluate(parse("SUM(SUM(TS(a,*,b)),0)"), lambda _: series, START, END)
     assert once == twice
@@ -223,9 +227,9 @@ def test_the_sum_of_a_sum_is_the_sum(all_points: list[dict[int, float]]) -> None
 
 
 def test_percentile_counts_numbers_and_takes_the_lower_neighbour() -> None:
-    series = [Series({START: 1.0}, "i"), Series({START: 3.0}, "j")]
+    series = [MetricSeries({START: 1.0}, "i"), MetricSeries({START: 3.0}, "j")]
     result = evaluate(parse("PERCENTILE(50, TS(a,*,b), 2)"), lambda _: series, START, START)
-    assert result == Result((Series({START: 2.0}),))
+    assert result == QueryResult((MetricSeries({START: 2.0}),))
 
 
 @pytest.mark.parametrize(
@@ -235,15 +239,15 @@ def test_percentile_counts_numbers_and_takes_the_lower_neighbour() -> None:
         ("5", "is a number"),
         ("SUM()", "an operand is missing"),
         ("sum(TS(a,b,c))", "did you mean SUM"),
-        ("FOO(TS(a,b,c))", "no operator"),
+        ("FOO(TS(a,b,c))", "not an operator"),
         ("TS(a,b)", "',' and one more"),
         ("TS(a,,c)", "a name or number is missing"),
         ("TS(a,b,c", "')' is missing"),
         ("TS(a,b,c) TS(a,b,c)", "follows the end"),
         ("DIVIDE(1,2,3)", "too many operands"),
         ("RATE(3)", "takes a series"),
-        ("TOPK(0,TS(a,b,c))", "no whole number"),
-        ("TOPK(1.5,TS(a,b,c))", "no whole number"),
+        ("TOPK(0,TS(a,b,c))", "not a whole number"),
+        ("TOPK(1.5,TS(a,b,c))", "not a whole number"),
         ("PERCENTILE(101,TS(a,b,c))", "between 0 and 100"),
         ("SUM(nan, TS(a,b,c))", "not finite"),
         ('TS(a,"b,c)', "not closed"),
@@ -258,7 +262,7 @@ def test_mistakes_are_told(query: str, why: str) -> None:
     assert why in str(caught.value)
 
 
-MANY = [Series(dict.fromkeys(range(0, 3 * 3600, MINUTE), 1.0), f"i{n}", f"l{n}") for n in range(1200)]
+MANY = [MetricSeries(dict.fromkeys(range(0, 3 * 3600, MINUTE), 1.0), f"i{n}", f"l{n}") for n in range(1200)]
 COSTLY = {
     "leaves": "SUM(" + ",".join(["TS(*,*,*)"] * 190) + ")",
     "joins": "MULTIPLY(TS(*,*,*),TS(*,*,*))",
@@ -272,7 +276,7 @@ COSTLY = {
 
 @pytest.mark.parametrize("what", COSTLY)
 def test_no_query_takes_more_work_than_the_bound(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    series = [Series(s.points) for s in MANY] if what == "joins" else MANY  # all of them belong to each other
+    series = [MetricSeries(s.points) for s in MANY] if what == "joins" else MANY  # all of them belong to each other
     monkeypatch.setattr(query_evaluation, "MAX_ANSWER_POINTS", 100_000)
     monkeypatch.setattr(query_evaluation, "MAX_POINTS", 1000 if what in ("numbers", "tops") else 1_000_000)
     with pytest.raises(QueryError, match="points"):
@@ -284,7 +288,7 @@ def test_a_whole_topology_is_no_more_than_the_bound() -> None:
     assert evaluate(parse("SUM(TS(*,*,*),TS(*,*,*))"), lambda _: MANY, 0, 0).series[0].points == {0: 2400.0}
 
 
-HUGE = (Series({0: 1e308, 60: 1.0}, "i"), Series({0: 1e308}, "j"))
+HUGE = (MetricSeries({0: 1e308, 60: 1.0}, "i"), MetricSeries({0: 1e308}, "j"))
 
 
 @pytest.mark.parametrize(

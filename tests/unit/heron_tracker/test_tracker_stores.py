@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from heron_runtime.state.local import StoreAddress
+from heron_tracker import server
 from heron_tracker.__main__ import app, main
-from heron_tracker.shell import server
-from heron_tracker.shell.server import Options, StartError, stores
+from heron_tracker.server import StartError, TrackerOptions, stores
 
 
 def test_clusters_and_credentials_are_joined_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[Options] = []
+    served: list[TrackerOptions] = []
     monkeypatch.setattr(server, "serve", served.append)
     clusters = ["--cluster", "a=zookeeper://zk:2181/a", "--cluster", "b=files:///b"]
     app([*clusters, "--store-credential", f"a={tmp_path}/reader"], standalone_mode=False)
@@ -25,11 +25,11 @@ def test_clusters_and_credentials_are_joined_by_name(tmp_path: Path, monkeypatch
 
 
 def test_without_clusters_it_follows_the_home_wherever_its_state_is(tmp_path: Path) -> None:
-    assert stores(Options(home=tmp_path)) == {"local": StoreAddress(f"files://{tmp_path}/state")}
+    assert stores(TrackerOptions(home=tmp_path)) == {"local": StoreAddress(f"files://{tmp_path}/state")}
     (tmp_path / "config.yaml").write_text(
         "local: {heron.state.url: 'zookeeper://zk:2181/x', heron.state.credential.file: zk}\n"
     )
-    assert stores(Options(home=tmp_path)) == {"local": StoreAddress("zookeeper://zk:2181/x", f"{tmp_path}/zk")}
+    assert stores(TrackerOptions(home=tmp_path)) == {"local": StoreAddress("zookeeper://zk:2181/x", f"{tmp_path}/zk")}
 
 
 def test_what_is_no_pair_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -37,17 +37,17 @@ def test_what_is_no_pair_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert "'files:///b' is no cluster. Write NAME=STORE_URL" in caplog.text
+    assert "'files:///b' is not a cluster. Write NAME=STORE_URL" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (Options(clusters=(("a", "memory://"), ("a", "memory://"))), "same name"),
-        (Options(clusters=(("a", "memory://"),), credentials=(("b", "/x"),)), "no such cluster"),
-        (Options(credentials=(("local", "/x"),)), "config.yaml"),
+        (TrackerOptions(clusters=(("a", "memory://"), ("a", "memory://"))), "same name"),
+        (TrackerOptions(clusters=(("a", "memory://"),), credentials=(("b", "/x"),)), "unknown cluster b"),
+        (TrackerOptions(credentials=(("local", "/x"),)), "config.yaml"),
     ],
 )
-def test_what_makes_no_sense_is_told(options: Options, why: str) -> None:
+def test_what_makes_no_sense_is_told(options: TrackerOptions, why: str) -> None:
     with pytest.raises(StartError, match=why):
         stores(options)

@@ -25,14 +25,19 @@ from heron_runtime.model.topology import (
 from heron_runtime.wire.master import MetricsReply, MetricValue, TimelineReply, TimelineSeries
 from heron_runtime.wire.sketch_codec import encode_sketch
 from heron_tracker.core import metrics_view
-from heron_tracker.core.envelope import entity_tag, envelope, tag_matches
-from heron_tracker.core.files import path_below_logs, whole_characters
-from heron_tracker.core.layout import NODE_HEIGHT, NODE_WIDTH, layout
-from heron_tracker.core.logical import depth_of, logical_plan
-from heron_tracker.core.paging import BadCursor, decode_cursor, encode_cursor, page
-from heron_tracker.core.physical import packing_plan
-from heron_tracker.core.plain import MAX_TEXT, plain, public_config
-from heron_tracker.core.timeline import heron_timeline, request_for, request_of, series_of, stars
+from heron_tracker.core.graph_layout import NODE_HEIGHT, NODE_WIDTH, layout_graph
+from heron_tracker.core.heron_plans import component_depths, logical_plan, packing_plan
+from heron_tracker.core.heron_records import decode_whole_characters, relative_log_path
+from heron_tracker.core.json_values import MAX_TEXT, json_value, redact_config
+from heron_tracker.core.metrics_view import (
+    heron_timeline,
+    match_wildcards,
+    matching_series,
+    time_series_request,
+    timeline_request,
+)
+from heron_tracker.core.paging import InvalidCursor, decode_cursor, encode_cursor, take_page
+from heron_tracker.responses import entity_tag, envelope, tag_matches
 
 from heron_tracker.core.query_language import TimeSeries  # isort: skip
 
@@ -54,8 +59,8 @@ def graphs(draw: st.DrawFn) -> TopologyDefinition:
 
 @given(graphs())
 def test_a_drawing_shows_everything_once_and_nothing_overlaps(definition: TopologyDefinition) -> None:
-    drawing = layout(definition)
-    assert drawing == layout(definition)
+    drawing = layout_graph(definition)
+    assert drawing == layout_graph(definition)
     assert sorted(n.name for n in drawing.nodes) == sorted(s.name for s in definition.components)
     boxes = {n.name: n for n in drawing.nodes}
     for a, b in ((a, b) for a in drawing.nodes for b in drawing.nodes if a.name < b.name):
@@ -77,7 +82,7 @@ def test_depth_is_the_longest_path(definition: TopologyDefinition) -> None:
         return max((1 + longest(i.component) for i in definition.component(name).inputs), default=0)
 
     expected = {spec.name: longest(spec.name) for spec in definition.components}
-    assert depth_of(definition) == expected
+    assert component_depths(definition) == expected
     assert logical_plan(definition)["stages"] == max(expected.values()) + 1
 
 
@@ -85,7 +90,7 @@ def test_a_circle_and_a_missing_source_are_survived() -> None:
     inputs = (InputSpec("b", "s", SHUFFLE), InputSpec("x", "s", SHUFFLE))
     a = ComponentSpec("a", ComponentKind.BOLT, "m:A", inputs=inputs)
     b = ComponentSpec("b", ComponentKind.BOLT, "m:B", inputs=(InputSpec("a", "s", SHUFFLE),))
-    assert len(layout(TopologyDefinition("t", "t-1", (a, b))).nodes) == 2
+    assert len(layout_graph(TopologyDefinition("t", "t-1", (a, b))).nodes) == 2
 
 
 def test_disk_is_disk_and_ram_is_ram() -> None:
@@ -98,12 +103,12 @@ def test_disk_is_disk_and_ram_is_ram() -> None:
 @pytest.mark.parametrize("key", ["db.password", "api_key", "AWS_SECRET_ACCESS_KEY", "oauth.token", "user.passwd"])
 def test_secrets_are_hidden_wherever_they_stand(key: str) -> None:
     for config in ({key: "hush"}, {"topology.environment": {key: "hush"}}, {"list": [{key: ["hush"]}]}):
-        assert "hush" not in json.dumps(public_config(config))
-    assert public_config({key: None, "topology.team.name": "authors"}) == {key: None, "topology.team.name": "authors"}
+        assert "hush" not in json.dumps(redact_config(config))
+    assert redact_config({key: None, "topology.team.name": "authors"}) == {key: None, "topology.team.name": "authors"}
 
 
 def test_the_password_in_a_url_is_hidden() -> None:
-    shown = public_config({"user.db": "postgresql://heron:hush@db:5432/words", "plain": "http://host/a@b"})
+    shown = redact_config({"user.db": "postgresql://heron:hush@db:5432/words", "plain": "http://host/a@b"})
     assert shown == {"user.db": f"postgresql://{HIDDEN}@db:5432/words", "plain": "http://host/a@b"}
 
 
@@ -116,8 +121,8 @@ values = st.recursive(
 
 @given(values)
 def test_plain_is_json(value: object) -> None:
-    json.dumps(plain(value), allow_nan=False)
-    json.dumps(public_config({"a": value}), allow_nan=False)
+    json.dumps(json_value(value), allow_nan=False)
+    json.dumps(redact_config({"a": value}), allow_nan=False)
 
 
 @given(st.sets(st.tuples(st.text(max_size=4), st.text(max_size=4))), st.integers(1, 5))
@@ -125,7 +130,7 @@ def test_pages_give_everything_once_in_order(keys: set[tuple[str, str]], limit: 
     items = [(key, key) for key in sorted(keys)]
     seen, cursor = [], None
     while True:
-        found = page(items, limit, cursor)
+        found = take_page(items, limit, cursor)
         assert found.total == len(keys)
         seen += found.items
         cursor = found.next
@@ -141,7 +146,7 @@ def test_cursors_come_back(key: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "!!!!", "bnVsbA", "eyJhIjoxfQ", "W1tb" * 900, "W1tb" * 9000, "\u00e4"])
 def test_foreign_cursors_are_refused(cursor: str) -> None:
-    with pytest.raises(BadCursor):
+    with pytest.raises(InvalidCursor):
         decode_cursor(cursor)
 
 
@@ -166,10 +171,10 @@ def test_percentiles_are_those_of_all_values_never_means_of_means(parts: list[li
     )
     shown = metrics_view.heron_metrics("c", -1, MetricsReply(1.0, reported), ())
     everything = sorted(v for p in parts for v in p)
-    together = shown["percentiles"]["__complete-latency/default"]["*"]
-    assert together["count"] == len(everything)
-    assert together["mean"] == pytest.approx(sum(everything) / len(everything), rel=0.011)
-    assert together["p50"] == pytest.approx(everything[int(0.5 * (len(everything) - 1))], rel=0.011)
+    merge_instances = shown["percentiles"]["__complete-latency/default"]["*"]
+    assert merge_instances["count"] == len(everything)
+    assert merge_instances["mean"] == pytest.approx(sum(everything) / len(everything), rel=0.011)
+    assert merge_instances["p50"] == pytest.approx(everything[int(0.5 * (len(everything) - 1))], rel=0.011)
 
 
 def test_flow_adds_streams_and_keeps_other_components_out() -> None:
@@ -180,8 +185,8 @@ def test_flow_adds_streams_and_keeps_other_components_out() -> None:
         MetricValue("b", "i3", "__emit-count/default", "counter", 600, 10.0),
         MetricValue("__stmgr__", "s", "__emit-count/default", "counter", 9e9, 9e9),
     ))  # fmt: skip
-    assert metrics_view.flows(reply, {"a": True, "b": False})["a"]["emitted"] == 180
-    whole = metrics_view.whole(reply, {"a": True, "b": False})
+    assert metrics_view.component_flows(reply, {"a": True, "b": False})["a"]["emitted"] == 180
+    whole = metrics_view.summarize_topology(reply, {"a": True, "b": False})
     assert (whole["emit_rate"], whole["spout_emit_rate"], whole["failed"]) == (13, 3, 3)
 
 
@@ -193,10 +198,10 @@ def test_time_lines_hold_the_minutes_asked_for() -> None:
     as_text = heron_timeline("c", 601, 601, reply, ("i",), as_text=True)
     assert as_text["timeline"] == {"__emit-count/default": {"i": {"600": "1"}}}
     assert heron_timeline("c", 0, 9999, reply, ("other",), as_text=False)["timeline"] == {}
-    assert request_for("c", (), 9_990, 10_000).interval_seconds >= 600  # never points of 5 s
+    assert timeline_request("c", (), 9_990, 10_000).interval_seconds >= 600  # never points of 5 s
     leaf = TimeSeries("*", "*", "__emit-count/*")
-    assert request_of(leaf, 0, 0).names == ("__emit-count",)
-    assert [(s.instance, s.label) for s in series_of(leaf, reply)] == [("i", "default")]
+    assert time_series_request(leaf, 0, 0).names == ("__emit-count",)
+    assert [(s.instance, s.label) for s in matching_series(leaf, reply)] == [("i", "default")]
 
 
 @given(st.text("ab*", max_size=8), st.text("ab", max_size=8))
@@ -204,7 +209,7 @@ def test_stars_match_as_a_regular_expression_would(pattern: str, text: str) -> N
     import re
 
     expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text)
-    found = stars(pattern, text)
+    found = match_wildcards(pattern, text)
     assert (found is not None) == (expected is not None)
     if found is not None:
         parts = pattern.split("*")
@@ -214,10 +219,10 @@ def test_stars_match_as_a_regular_expression_would(pattern: str, text: str) -> N
 @given(st.text(), st.integers(0, 40))
 def test_parts_of_a_log_join_to_the_whole(text: str, cut: int) -> None:
     data = text.encode(errors="replace")
-    first, taken = whole_characters(data[:cut], last=cut >= len(data))
+    first, taken = decode_whole_characters(data[:cut], last=cut >= len(data))
     assert taken > 0 or not data[:cut]
     if cut >= 4:  # a part shorter than a character cannot wait for its end
-        rest, _ = whole_characters(data[taken:], last=True)
+        rest, _ = decode_whole_characters(data[taken:], last=True)
         assert (first + rest).encode() == data
 
 
@@ -235,16 +240,16 @@ def test_hosts_are_read_strictly(header: str, host: str | None) -> None:
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a://" + ":" * 1_000_000, "a://" * 300_000, "a:@://" * 200_000])
 def test_a_long_text_of_a_configuration_is_shown_at_once_and_in_part(text: str) -> None:
-    assert len(public_config({"user.text": text})["user.text"]) <= MAX_TEXT + 1
+    assert len(redact_config({"user.text": text})["user.text"]) <= MAX_TEXT + 1
 
 
 @pytest.mark.parametrize("user", ["heron:hush", "heron:hush@hush", ":hush", "he:ro:hush"])
 def test_passwords_of_all_urls_in_a_value_are_hidden(user: str) -> None:
-    shown = public_config({"user.list": f"redis://{user}@one/0,redis://{user}@two/1 and ftp://plain@host"})
+    shown = redact_config({"user.list": f"redis://{user}@one/0,redis://{user}@two/1 and ftp://plain@host"})
     assert shown == {"user.list": f"redis://{HIDDEN}@one/0,redis://{HIDDEN}@two/1 and ftp://{HIDDEN}@host"}
 
 
 @pytest.mark.parametrize("path", ["", ".", "./", "./log-files", "log-files", "./log-files/", "log-files/"])
 def test_the_log_folder_has_the_names_that_herons_scripts_use(path: str) -> None:
-    assert path_below_logs(path) == ""
-    assert path_below_logs("./log-files/a.log") == path_below_logs("a.log") == "a.log"
+    assert relative_log_path(path) == ""
+    assert relative_log_path("./log-files/a.log") == relative_log_path("a.log") == "a.log"

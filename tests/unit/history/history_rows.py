@@ -15,7 +15,7 @@ from heron_runtime.model.history import (
     RAW,
     SUFFIX,
     TAKEN,
-    Row,
+    MetricRow,
     date_of,
     day_folder,
     file_name,
@@ -24,7 +24,7 @@ from heron_runtime.model.history import (
 from metrics_manager.sinks.history import row_table
 
 
-def write_raw(folder: Path, number: int, rows: list[Row]) -> str:
+def write_raw(folder: Path, number: int, rows: list[MetricRow]) -> str:
     """A file of container 1; its name."""
     day = folder / METRICS / RAW / day_folder(date_of(max(row.start_ms for row in rows)))
     day.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write_raw(folder: Path, number: int, rows: list[Row]) -> str:
     return file_name(1, number)
 
 
-def write_rolled(folder: Path, level: str, rows: list[Row], taken: Iterable[str]) -> None:
+def write_rolled(folder: Path, level: str, rows: list[MetricRow], taken: Iterable[str]) -> None:
     """The day of a level that holds these raw files."""
     day = folder / METRICS / level / day_folder(date_of(rows[0].start_ms))
     day.mkdir(parents=True, exist_ok=True)

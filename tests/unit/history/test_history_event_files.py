@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 
 from data_pipeline.shell import audit
 from data_pipeline.shell.history_rows import joined
-from heron_cli.history_events import time_of
+from heron_cli.options import parse_past_instant
 from heron_control.history.reading import Events, History, find
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.model.history import (
     ABOUT,
     EVENTS,
-    About,
-    Event,
+    HistoryEvent,
+    TopologySummary,
     compacted_name,
     date_of,
     day_folder,
@@ -36,19 +36,21 @@ START = 1_764_028_800_000
 PLACE = "local/me/default/words/words-1"
 
 
-def happened(number: int) -> Event:
+def happened(number: int) -> HistoryEvent:
     kind = ("pressure", "checkpoint", "exception")[number % 3]
-    return Event(START + number * 1000, kind, 1, "words", "stream_manager-1", number % 4 + 1, f"event {number}", "{}")
+    return HistoryEvent(
+        START + number * 1000, kind, 1, "words", "stream_manager-1", number % 4 + 1, f"event {number}", "{}"
+    )
 
 
-def write(folder: Path, number: int, events: list[Event]) -> Path:
+def write(folder: Path, number: int, events: list[HistoryEvent]) -> Path:
     day = folder / EVENTS / day_folder(date_of(START))
     day.mkdir(parents=True, exist_ok=True)
     pq.write_table(event_table(pa, events), day / file_name(1, number), store_schema=False)
     return day / file_name(1, number)
 
 
-def numbers(found: Iterable[Event]) -> list[int]:
+def numbers(found: Iterable[HistoryEvent]) -> list[int]:
     return [int(event.text.split()[1]) for event in found]
 
 
@@ -79,7 +81,7 @@ def test_the_record_of_the_api_server_is_among_them(tmp_path: Path) -> None:
     for name, at in (("words-1", START / 1000), ("words-2", START / 1000 + 3600)):
         folder = tmp_path / "local/me/default/words" / name
         folder.mkdir(parents=True)
-        (folder / ABOUT).write_text(About(at, "1.1", 1, ()).to_json())
+        (folder / ABOUT).write_text(TopologySummary(at, "1.1", 1, ()).to_json())
     write(tmp_path / PLACE, 1, [happened(4)])
     record = tmp_path / "api" / "audit.jsonl"
     record.parent.mkdir()
@@ -108,10 +110,10 @@ def test_the_record_of_the_api_server_is_among_them(tmp_path: Path) -> None:
 
 
 def test_times_as_people_write_them() -> None:
-    assert time_of("", 0.0) is None
-    assert time_of("2025-11-25", 0.0) == START
-    assert time_of("2025-11-25T01:00+01:00", 0.0) == START
-    assert [time_of(text, 1000.0) for text in ("90s", "1.5m", "9d")] == [910_000, 910_000, 0]
+    assert parse_past_instant("", 0.0) is None
+    assert parse_past_instant("2025-11-25", 0.0) == START
+    assert parse_past_instant("2025-11-25T01:00+01:00", 0.0) == START
+    assert [parse_past_instant(text, 1000.0) for text in ("90s", "1.5m", "9d")] == [910_000, 910_000, 0]
     for text in ("yesterday", "9x", "m", "25:00"):
-        with pytest.raises(UsageError, match="is no time"):
-            time_of(text, 0.0)
+        with pytest.raises(UsageError, match="invalid time"):
+            parse_past_instant(text, 0.0)

@@ -18,18 +18,18 @@ from history_rows import write_raw, write_rolled
 from heron_control.history.loads import loads
 from heron_control.history.reading import History, Question, find, level_for
 from heron_runtime.failures import NotFound, Unavailable, UsageError
-from heron_runtime.model.history import ABOUT, LEVEL_MS, About, Part, Row, bucket
+from heron_runtime.model.history import ABOUT, LEVEL_MS, ComponentSummary, MetricRow, TopologySummary, bucket
 from heron_runtime.model.sketch import Sketch
 
 START = bucket(1_764_028_800_000, "1d")
 PLACE = "local/me/default/words/words-1"
 
 
-def rows_of(numbers: list[tuple[int, int]]) -> list[Row]:
+def rows_of(numbers: list[tuple[int, int]]) -> list[MetricRow]:
     found = []
     for at, value in numbers:
         kind = ("counter", "gauge", "latency")[value % 3]
-        row = Row(START + at * 10_000, 1, "word", f"container_1_word_{at % 2}", f"__{kind}/x", kind, 1.0)
+        row = MetricRow(START + at * 10_000, 1, "word", f"container_1_word_{at % 2}", f"__{kind}/x", kind, 1.0)
         if kind == "latency":
             row.bins = dict(Sketch.of([value + 1.0]).bins)
         else:
@@ -84,7 +84,7 @@ def test_steps() -> None:
 def test_which_submission_is_meant(tmp_path: Path) -> None:
     for place, at in ((PLACE, 2.0), (PLACE.replace("-1", "-2"), 1.0), ("local/you/default/words/words-3", 9.0)):
         (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / ABOUT).write_text(About(at, "1.1", 1, ()).to_json())
+        (tmp_path / place / ABOUT).write_text(TopologySummary(at, "1.1", 1, ()).to_json())
     assert find(tmp_path, "local/me/default/words").id == "words-1"
     with pytest.raises(UsageError, match="at 'local/me/default', 'local/you/default'"):
         find(tmp_path, "words")
@@ -103,8 +103,8 @@ def test_without_duckdb_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_loads_are_what_was_counted(tmp_path: Path) -> None:
-    def row(second: int, component: str, instance: str, metric: str, total: float) -> Row:
-        return Row(START + second * 1000, 1, component, instance, metric, "counter", 1.0, total)
+    def row(second: int, component: str, instance: str, metric: str, total: float) -> MetricRow:
+        return MetricRow(START + second * 1000, 1, component, instance, metric, "counter", 1.0, total)
 
     one, two = "container_1_count_2", "container_1_count_3"
     rows = [
@@ -117,7 +117,9 @@ def test_loads_are_what_was_counted(tmp_path: Path) -> None:
         row(60, "__stmgr__", "stream_manager-1", f"__time_spent_back_pressure_by_compid/{two}", 4000.0),
     ]
     write_raw(tmp_path / PLACE, 1, rows)
-    about = About(1.0, "1.1", 1, (Part("word", True, 1), Part("count", False, 2, (("word", "default"),))))
+    about = TopologySummary(
+        1.0, "1.1", 1, (ComponentSummary("word", True, 1), ComponentSummary("count", False, 2, (("word", "default"),)))
+    )
     word, count = loads(History(tmp_path / PLACE), about, START, START + 120_000)
     assert (word.tuples, word.held, word.rates) == (90, 1.0, (1.5,))
     assert (count.tuples, count.edges, count.rates) == (180, {"word": 180}, (1.0, 2.0))
@@ -131,6 +133,6 @@ def test_loads_are_what_was_counted(tmp_path: Path) -> None:
 )
 def test_a_part_of_a_name_finds_no_submission(tmp_path: Path, name: str) -> None:
     (tmp_path / PLACE).mkdir(parents=True)
-    (tmp_path / PLACE / ABOUT).write_text(About(2.0, "1.1", 1, ()).to_json())
+    (tmp_path / PLACE / ABOUT).write_text(TopologySummary(2.0, "1.1", 1, ()).to_json())
     with pytest.raises(NotFound):
         find(tmp_path, name)

@@ -13,21 +13,20 @@ from heron_control.inspection.checkpoints import complete_ones, details, read_ma
 from heron_control.inspection.remote_checkpoints import RemoteCheckpoints, reachable_storage
 from heron_control.inspection.whole_files import damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
-from heron_instance.core.state.part_file import Snapshot
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.snapshot import KeyGroupRows, TaskSnapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, NotFound, Unavailable, UsageError
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import (
     CheckpointRecord,
+    CommitToken,
     Manifest,
-    Part,
-    Token,
+    StatePart,
     full_groups,
     groups_of,
     initial_manifest,
-    members,
+    iterate_groups,
     next_manifest,
 )
 from heron_runtime.model.key_groups import initial_table
@@ -45,10 +44,10 @@ def take(folder: CheckpointFolder, base: Manifest, number: int) -> Manifest:
     parts = []
     for task in (2, 3):
         groups = groups_of(TABLE, task)
-        token = (Token(number, f"file-{number}-{task}"),)
-        draft = Part("count", task, 7, 1, number, base.turn + 1, 0, "", groups, token)
-        full = [GroupRows(g, True, [(f"k{g}", number)]) for g in members(groups & full_groups(base.turn + 1))]
-        part, pieces = Snapshot(draft, [("own", task)], full, ValuesCodec("auto")).encode()
+        token = (CommitToken(number, f"file-{number}-{task}"),)
+        draft = StatePart("count", task, 7, 1, number, base.turn + 1, 0, "", groups, token)
+        full = [KeyGroupRows(g, True, [(f"k{g}", number)]) for g in iterate_groups(groups & full_groups(base.turn + 1))]
+        part, pieces = TaskSnapshot(draft, [("own", task)], full, ValuesCodec("auto")).encode()
         folder.write_part(part.name, pieces)
         parts.append(part)
     made = next_manifest(base, parts, PlanVersion(1, 2), {"count": TABLE}, "digest")

@@ -25,7 +25,7 @@ from heron_runtime.model.plan import PhysicalPlan, PlanVersion
 from heron_runtime.model.records import ContainerLocation, SchedulerLocation, TopologyRecord
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, SchedulerStatus
-from heron_runtime.wire.master import Flow, Holder, MasterStatus, StateStatus, StreamManagerStatus
+from heron_runtime.wire.master import Bottleneck, CheckpointStatus, FlowStatus, MasterStatus, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport
 
 RUNNING, PAUSED, KILLED = TopologyState.RUNNING, TopologyState.PAUSED, TopologyState.KILLED
@@ -165,19 +165,27 @@ def test_causes_of_all_stream_managers_are_joined() -> None:
     assert topology_status(record(), told, NOW).causes == (cause,)
 
 
-SLOW = Holder("count", 2, 4.0)
+SLOW = Bottleneck("count", 2, 4.0)
 
 
 @pytest.mark.parametrize(
     ("flows", "state", "says"),
     [
-        ([Flow(5), Flow()], "running", ""),
-        ([Flow(5, 31_000, SLOW), Flow(2)], "running", ""),  # others get through
-        ([Flow(5, 31_000, Holder("split", 1, 1.0)), Flow(0, 0, SLOW)], "failing", f"most waits for {SLOW}"),
-        ([Flow(5, 31_000), Flow(2, 40_000)], "failing", "acked for 31 s although tuples are in flight; no stream"),
+        ([FlowStatus(5), FlowStatus()], "running", ""),
+        ([FlowStatus(5, 31_000, SLOW), FlowStatus(2)], "running", ""),  # others get through
+        (
+            [FlowStatus(5, 31_000, Bottleneck("split", 1, 1.0)), FlowStatus(0, 0, SLOW)],
+            "failing",
+            f"most waits for {SLOW}",
+        ),
+        (
+            [FlowStatus(5, 31_000), FlowStatus(2, 40_000)],
+            "failing",
+            "acked for 31 s although tuples are in flight; no stream",
+        ),
     ],
 )
-def test_a_topology_through_which_nothing_gets_is_failing(flows: list[Flow], state: str, says: str) -> None:
+def test_a_topology_through_which_nothing_gets_is_failing(flows: list[FlowStatus], state: str, says: str) -> None:
     managers = tuple(StreamManagerStatus(n, True, flow=flow) for n, flow in enumerate(flows, 1))
     told = replace(answers(0, 1, 2), master=MasterStatus(1, RUNNING, PlanVersion(1, 1), managers))
     status = topology_status(record(), told, NOW)
@@ -190,16 +198,16 @@ def test_a_topology_through_which_nothing_gets_is_failing(flows: list[Flow], sta
 @pytest.mark.parametrize(
     ("at_end", "flow", "unconfirmed", "paused", "state"),
     [
-        (True, Flow(), (), False, "finished"),
-        (False, Flow(), (), False, "running"),
-        (True, Flow(1), (), False, "running"),
-        (True, Flow(0, 0, SLOW), (), False, "running"),
-        (True, Flow(), (2,), False, "running"),
-        (True, Flow(), (), True, "paused"),
+        (True, FlowStatus(), (), False, "finished"),
+        (False, FlowStatus(), (), False, "running"),
+        (True, FlowStatus(1), (), False, "running"),
+        (True, FlowStatus(0, 0, SLOW), (), False, "running"),
+        (True, FlowStatus(), (2,), False, "running"),
+        (True, FlowStatus(), (), True, "paused"),
     ],
 )
 def test_a_topology_whose_spouts_are_at_their_end_has_finished(
-    at_end: bool, flow: Flow, unconfirmed: tuple[int, ...], paused: bool, state: str
+    at_end: bool, flow: FlowStatus, unconfirmed: tuple[int, ...], paused: bool, state: str
 ) -> None:
     found = record()
     found = replace(found, execution=replace(found.execution, state=PAUSED if paused else RUNNING))
@@ -213,7 +221,9 @@ def test_a_topology_whose_spouts_are_at_their_end_has_finished(
             processes.append(replace(each, doing=doing))
         told.containers[number] = replace(container, processes=tuple(processes))  # type: ignore[index]
     manager = StreamManagerStatus(1, True, flow=flow)
-    master = MasterStatus(1, RUNNING, PlanVersion(1, 1), (manager,), tasks_state=StateStatus(unconfirmed=unconfirmed))
+    master = MasterStatus(
+        1, RUNNING, PlanVersion(1, 1), (manager,), tasks_state=CheckpointStatus(unconfirmed=unconfirmed)
+    )
     assert topology_status(found, replace(told, master=master), NOW).state == state
     assert topology_status(found, told, NOW).state == ("paused" if paused else "running"), "the master has not answered"
 
@@ -305,7 +315,7 @@ def counting(**of_count: float) -> Answers:
 
 
 def test_a_bolt_of_which_no_tuple_gets_through_is_the_first_diagnosis() -> None:
-    flow = Flow(in_flight=5, stalled_ms=40_000)
+    flow = FlowStatus(in_flight=5, stalled_ms=40_000)
     master = MasterStatus(1, RUNNING, PlanVersion(1, 1), (StreamManagerStatus(1, True, flow=flow),))
     told = replace(counting(execute=40, exception=40, fail=40), master=master)
     status = topology_status(record(), told, NOW)
@@ -346,6 +356,6 @@ def test_an_instance_that_its_own_code_ends_again_and_again_is_failing_while_it_
 def test_guarantee_and_records_put_aside_are_shown() -> None:
     told = replace(answers(0, 1, 2), counts={"count": {"failed-record-count": 7.0}})
     status = topology_status(record(), told, NOW)
-    assert (as_json(status)["mode"], as_json(status)["put_aside"]) == ("ATMOST_ONCE", 7)
+    assert (as_json(status)["mode"], as_json(status)["record_dead_letter"]) == ("ATMOST_ONCE", 7)
     shown = from_document(to_document(status))
-    assert (shown.mode, shown.put_aside) == ("ATMOST_ONCE", 7)
+    assert (shown.mode, shown.record_dead_letter) == ("ATMOST_ONCE", 7)

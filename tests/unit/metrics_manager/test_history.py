@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.model.history import LEVEL_MS, Row, bucket, date_of, exact, file_name, number_of, roll_up
+from heron_runtime.model.history import LEVEL_MS, MetricRow, bucket, date_of, exact, file_name, number_of, roll_up
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.wire.metrics import ExceptionReport, Happening, ProcessMetrics
+from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics, TopologyEvent
 from heron_runtime.wire.sketch_codec import encode_sketch
 from metrics_manager.sinks.history_rows import Files, Growing, beyond
 
@@ -51,7 +51,9 @@ class Told:
             {"__busy-time-ms": self.totals[task, incarnation], "__emit-count/default": float(len(values))},
             {"__pending-acked-count": values[-1]},
             {"__complete-latency/default": encode_sketch(Sketch.of(values))}, (error,), float(incarnation),
-            tuple(Happening(self.now, "pressure", "", 1, f"{task}/{incarnation}/{n}", "") for n in range(len(values))),
+            tuple(
+                TopologyEvent(self.now, "pressure", "", 1, f"{task}/{incarnation}/{n}", "") for n in range(len(values))
+            ),
             len(values),
         )  # fmt: skip
 
@@ -100,7 +102,7 @@ def test_sums_of_rows_are_totals_whatever_dies(steps: list[tuple[str, int, float
 
 
 ROWS = st.builds(
-    Row, st.integers(0, 40).map(lambda n: 1_764_000_000_000 + n * 10_000), st.just(1), st.just("word"),
+    MetricRow, st.integers(0, 40).map(lambda n: 1_764_000_000_000 + n * 10_000), st.just(1), st.just("word"),
     st.sampled_from(["a", "b"]), st.just("m"), st.just("gauge"), st.integers(1, 5).map(float),
     st.floats(0, 1e6).map(exact), st.floats(0, 9), st.floats(0, 9), st.floats(0, 9), st.integers(0, 9),
     st.dictionaries(st.integers(-5, 5), st.integers(1, 9).map(float)),
@@ -108,8 +110,8 @@ ROWS = st.builds(
 
 
 @given(st.lists(ROWS, max_size=12), st.integers(0, 12), st.randoms())
-def test_levels_are_the_same_whatever_was_added_first(rows: list[Row], cut: int, random: object) -> None:
-    def of(chosen: list[Row], level: str) -> list[Row]:
+def test_levels_are_the_same_whatever_was_added_first(rows: list[MetricRow], cut: int, random: object) -> None:
+    def of(chosen: list[MetricRow], level: str) -> list[MetricRow]:
         return roll_up([dataclasses.replace(row, bins=dict(row.bins)) for row in chosen], level)
 
     once = of(rows, "1h")
@@ -122,7 +124,7 @@ def test_levels_are_the_same_whatever_was_added_first(rows: list[Row], cut: int,
 @given(st.lists(st.floats(0.001, 1e4), min_size=1, max_size=60), st.integers(1, 6))
 def test_percentiles_of_merged_sketches_are_those_of_all_values(values: list[float], parts: int) -> None:
     rows = [
-        Row(0, 1, "word", "a", "m", "latency", bins=dict(Sketch.of(values[n::parts]).bins)) for n in range(parts)
+        MetricRow(0, 1, "word", "a", "m", "latency", bins=dict(Sketch.of(values[n::parts]).bins)) for n in range(parts)
     ]  # fmt: skip
     (merged,) = roll_up(rows, "1d")
     ordered = sorted(values)

@@ -24,7 +24,7 @@ from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.sketch import Sketch
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
 from heron_runtime.state import open_store, topologies
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from heron_runtime.wire.sketch_codec import encode_sketch
 from metrics_manager.collection import Collection

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import ProcessMetrics
 from heron_runtime.wire.sketch_codec import encode_sketch
 from metrics_manager.collection import Collection

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from heron_runtime.launch import Launch
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from heron_runtime.wire.sketch_codec import encode_sketch
 from metrics_manager import runner

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from heron_runtime.model.adoption import Kept, adopt, kept_in, without_place
 from heron_runtime.model.checkpoints import (
     ALL_GROUPS,
-    Adopted,
+    AdoptionMode,
+    CommitToken,
     Manifest,
-    Part,
-    Token,
+    StatePart,
     groups_of,
     initial_manifest,
     next_manifest,
@@ -59,7 +59,9 @@ def histories(draw: st.DrawFn) -> Manifest:
             table, fresh = tuple(rebalance(table, tasks)), fresh + 1
         whose = [("words", 1, 0), ("out", 4, 0), *(("count", task, groups_of(table, task)) for task in set(table))]
         parts = [
-            Part(c, task, 7, 2, number, last.turn + 1, 1, "x", groups, (Token(number, f"2-{number}-{task}-7"),))
+            StatePart(
+                c, task, 7, 2, number, last.turn + 1, 1, "x", groups, (CommitToken(number, f"2-{number}-{task}-7"),)
+            )
             for c, task, groups in whose
         ]
         last = next_manifest(last, parts, NO_PLAN, {"count": table}, "", SHAPES)
@@ -72,7 +74,7 @@ def test_every_file_and_group_is_where_it_was_under_its_new_name(
 ) -> None:
     tasks = {"words": [ids[0]], "out": [ids[1]], "count": sorted(ids[2 : 2 + count])}
     found, files = adopt(manifest, "t-2", tasks)
-    assert (found.topology_id, found.adopted, found.turn) == ("t-2", Adopted.WHOLE, manifest.turn)
+    assert (found.topology_id, found.adopted, found.turn) == ("t-2", AdoptionMode.WHOLE, manifest.turn)
     assert found.files == set(files), "every file has one name, and every name is of one file"
     assert {part.name for part in files.values()} == manifest.files
     assert found.tokens == manifest.tokens, "tokens are names in the outside system and stay"
@@ -113,15 +115,15 @@ def test_what_has_no_place_is_found(component: str, kept: Kept, definition: Topo
 
 
 def test_what_is_dropped_is_not_read() -> None:
-    part = Part("count", 2, 7, 2, 1, 0, 1, "x", ALL_GROUPS)
-    own = Part("words", 1, 7, 2, 1, 0, 1, "x", 0)
+    part = StatePart("count", 2, 7, 2, 1, 0, 1, "x", ALL_GROUPS)
+    own = StatePart("words", 1, 7, 2, 1, 0, 1, "x", 0)
     table = {"count": (2,) * 1024}
     manifest = next_manifest(initial_manifest("t-1"), [part, own], NO_PLAN, table, "", SHAPES)
     assert kept_in(manifest, {own.name}, {part.name}) == {"words": Kept(own=True), "count": Kept(keyed=True)}
     other = replace(SAME, components=(WORDS, bolt("count", "a", "b")))
     lost = without_place(manifest, kept_in(manifest, set(), {part.name}), other)
     found, files = adopt(manifest, "t-2", {"words": [1], "count": [2]}, lost)
-    assert (found.adopted, found.layers, found.tables) == (Adopted.IN_PART, {}, {})
+    assert (found.adopted, found.layers, found.tables) == (AdoptionMode.IN_PART, {}, {})
     assert sorted(part.component for part in files.values()) == ["count", "words"], "its state of its own stays"
     found, files = adopt(manifest, "t-2", {"words": [1]}, [])
     assert [part.component for part in files.values()] == ["words"]

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from heron_runtime.model.checkpoints import (
     ALL_GROUPS,
     FULL_EVERY,
+    CommitToken,
     Manifest,
-    Part,
-    Token,
+    StatePart,
     full_groups,
     groups_of,
     initial_manifest,
-    members,
+    iterate_groups,
     needed_layers,
     next_manifest,
     reading_plan,
@@ -28,9 +28,9 @@ from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import NO_PLAN
 
 
-def part(task: int, checkpoint: int, turn: int, groups: int, component: str = "count", tokens: str = "") -> Part:
-    names = tuple(Token(checkpoint, name) for name in tokens.split())
-    return Part(component, task, 7, 1, checkpoint, turn, 100, "sum", groups, names)
+def part(task: int, checkpoint: int, turn: int, groups: int, component: str = "count", tokens: str = "") -> StatePart:
+    names = tuple(CommitToken(checkpoint, name) for name in tokens.split())
+    return StatePart(component, task, 7, 1, checkpoint, turn, 100, "sum", groups, names)
 
 
 def history(seed: int, length: int) -> list[Manifest]:
@@ -52,7 +52,7 @@ def history(seed: int, length: int) -> list[Manifest]:
 
 @given(st.sets(st.integers(0, KEY_GROUPS - 1)))
 def test_a_set_of_groups_is_an_integer(groups: set[int]) -> None:
-    assert list(members(sum(1 << group for group in groups))) == sorted(groups)
+    assert list(iterate_groups(sum(1 << group for group in groups))) == sorted(groups)
 
 
 def test_among_eight_turns_each_group_is_full_once() -> None:

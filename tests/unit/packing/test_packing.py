@@ -13,7 +13,7 @@ from distributions import write_distribution
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heron_control.packing import PackingError, describe, pack, round_robin
+from heron_control.packing import PackingError, algorithms, describe, pack
 from heron_control.packing.demand import Demand, demand_of, part
 from heron_runtime.extensions import PACKING
 from heron_runtime.model.plan import InstancePlan, PackingPlan, Resources
@@ -219,7 +219,7 @@ def test_no_tasks_and_an_unknown_algorithm() -> None:
 
 OWN = """
 from dataclasses import replace
-from heron_control.packing.round_robin import pack_round_robin
+from heron_control.packing.algorithms import pack_round_robin
 
 def lossless(definition):
     return pack_round_robin(definition)
@@ -270,13 +270,13 @@ def test_the_description_is_plain_data() -> None:
 def test_thousands_of_tasks_are_packed_or_refused_without_trying_each_deal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no number of containers will do, few of the 4 096 are dealt out task by task."""
     dealt: list[int] = []
-    deal = round_robin._deal
+    deal = algorithms._deal
 
     def counted(demand: Demand, containers: int) -> list[tuple[InstancePlan, ...]]:
         dealt.append(containers)
         return deal(demand, containers)
 
-    monkeypatch.setattr(round_robin, "_deal", counted)
+    monkeypatch.setattr(algorithms, "_deal", counted)
     config = {"packing": "round_robin", "container__ram": GiB, "container__ram__padding": 0}
     config |= {"container__padding__percentage": 0, "component__rammap": {"a": 60 * MiB, "b": 1000 * MiB}}
     with pytest.raises(PackingError, match="GiB of memory"):
@@ -296,7 +296,7 @@ def test_the_quick_look_at_a_deal_says_what_dealing_says(definition: TopologyDef
     runs = [list(same) for _, same in itertools.groupby(demand.instances, key=lambda each: each.component)]
     alike = [(len(run), run[0].resources) for run in runs]
     for containers in range(1, len(demand.instances) + 1):
-        dealt = round_robin._deal(demand, containers)
+        dealt = algorithms._deal(demand, containers)
         for resource in ("cpu", "ram", "disk"):
             most = max(sum(part(each.resources, resource) for each in group) for group in dealt)
-            assert round_robin._neediest(alike, containers, resource) == pytest.approx(most)
+            assert algorithms._largest_need(alike, containers, resource) == pytest.approx(most)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_packing import topology
 
 from heron_control.packing import PackingError, pack
-from heron_control.packing.repack import Changes, changes, repack
+from heron_control.packing.repack import PackingDiff, diff_plans, repack
 from heron_runtime.model.ids import FIRST_STANDBY
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heron_runtime.model.settings import GiB, MiB
@@ -33,7 +33,7 @@ def test_no_container_gets_the_number_of_a_standby() -> None:
     definition = topology({"a": 2})
     last = PackingPlan("t", (replace(pack(definition).containers[0], container=FIRST_STANDBY - 1),))
     assert [plan.container for plan in repack(definition, last, 3).containers] == [FIRST_STANDBY - 1]
-    with pytest.raises(PackingError, match="numbers of containers are used up"):
+    with pytest.raises(PackingError, match="used up the container numbers"):
         repack(definition, last, 3, move=FIRST_STANDBY - 1)
 
 
@@ -51,7 +51,7 @@ def test_every_task_is_packed_once_and_keeps_its_id(
     new = repack(definition, old, 100, containers)
     packed = Counter((i.component, i.component_index) for i in new.instances())
     assert packed == Counter((name, index) for name, size in wanted.items() for index in range(size))
-    done = changes(old, new)
+    done = diff_plans(old, new)
     kept = {(i.component, i.component_index): i.task for i in old.instances()}
     for instance in new.instances():
         assert instance.task == kept.get((instance.component, instance.component_index), instance.task)
@@ -81,7 +81,7 @@ def test_of_all_even_plans_it_has_the_fewest_moves(held: list[int], new: int, co
             for number, count in enumerate(held, 1)
         ),
     )
-    done = changes(old, repack(topology({"a": total + new}), old, 100, containers))
+    done = diff_plans(old, repack(topology({"a": total + new}), old, 100, containers))
     assert len(done.move) == _fewest(held, total + new, containers)
 
 
@@ -105,7 +105,7 @@ def test_new_tasks_go_where_there_is_room() -> None:
     old = pack(topology({"a": 3}, stmgrs=2, **config))
     new = repack(topology({"a": 6}, **config), old, 4)
     assert [[i.task for i in each.instances] for each in new.containers] == [[1, 3], [2, 4], [5, 6]]
-    assert changes(old, new) == Changes((4, 5, 6), (), (), (3,), ())
+    assert diff_plans(old, new) == PackingDiff((4, 5, 6), (), (), (3,), ())
     with pytest.raises(PackingError, match=r"container 1 would have 3 tasks.*topology\.container\.ram"):
         repack(topology({"a": 6}, **config), old, 4, containers=2)
 
@@ -115,7 +115,7 @@ def test_a_container_without_tasks_goes_and_the_others_keep_their_numbers() -> N
     new = repack(topology({"a": 1, "b": 1}), old, 4)
     assert [each.container for each in new.containers] == [1, 2]
     fewer = repack(topology({"a": 1, "b": 2}), old, 4, containers=2)
-    assert changes(old, fewer) == Changes((), (), ((3, 3, 1),), (), (3,))
+    assert diff_plans(old, fewer) == PackingDiff((), (), ((3, 3, 1),), (), (3,))
     later = repack(topology({"a": 2, "b": 2}), fewer, 9, containers=4)
-    assert changes(fewer, later).come == (9,)
-    assert changes(fewer, later).new_containers == (3, 4)
+    assert diff_plans(fewer, later).come == (9,)
+    assert diff_plans(fewer, later).new_containers == (3, 4)

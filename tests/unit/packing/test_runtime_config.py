@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_update import topology
 
 from heron_control.packing import pack
-from heron_control.packing.runtime_config import MAY_CHANGE, RuntimeSetting, read_settings
+from heron_control.packing.runtime_settings import MAY_CHANGE, RuntimeSetting, read_settings
 from heron_control.packing.update import UpdateRequest, plan_update
 from heron_runtime.failures import InvalidTopology, UsageError
 from heron_runtime.model.settings import ALL_SETTINGS
@@ -62,15 +62,15 @@ def test_only_what_is_asked_for_changes_and_no_task_moves() -> None:
         {"component": None, "key": "topology.debug", "from": None, "to": True},
         {"component": "b", "key": "user.limit", "from": 1, "to": 7},
     ]
-    assert planned.begun_anew == ("a", "b", "c"), "what holds for all concerns all"
+    assert planned.restarted == ("a", "b", "c"), "what holds for all concerns all"
     _, _, note = planned.notes
-    assert "processes of a, b, c begin anew" in note
-    assert plan_update(definition, packing, UpdateRequest(settings=read_settings(["b:user.limit:7"]))).begun_anew == (
+    assert "processes of a, b, c restart" in note
+    assert plan_update(definition, packing, UpdateRequest(settings=read_settings(["b:user.limit:7"]))).restarted == (
         "b",
     )
     kept = replace(definition, config={**definition.config, **STATE})
     planned = plan_update(kept, packing, UpdateRequest(settings=read_settings(["b:user.limit:7"])))
-    assert (planned.begun_anew, len(planned.notes)) == ((), 1), "all restore, and begin with their settings there"
+    assert (planned.restarted, len(planned.notes)) == ((), 1), "all restore, and begin with their settings there"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_more_that_is_refused() -> None:
             update(definition, text)
     with pytest.raises(InvalidTopology, match="holds for the whole topology"):
         update(replace(definition, config=STATE), "b:topology.stateful.checkpoint.keep:4")
-    with pytest.raises(UsageError, match="nothing would change"):
+    with pytest.raises(UsageError, match="the update changes nothing"):
         update(made(x=1), "b:user.x:1")
 
 

@@ -79,8 +79,8 @@ def test_what_it_says_of_itself() -> None:
     [
         (UpdateRequest(), UsageError, "nothing to update"),
         (UpdateRequest({"bb": 1}), UsageError, "no component 'bb'"),
-        (UpdateRequest({"b": 0}), UsageError, "one task at least"),
-        (UpdateRequest({"b": 2}), UsageError, "nothing would change"),
+        (UpdateRequest({"b": 0}), UsageError, "at least one task"),
+        (UpdateRequest({"b": 2}), UsageError, "the update changes nothing"),
         (UpdateRequest({}, 99), PackingError, "99 containers for 3 tasks"),
         (UpdateRequest(move=7), UsageError, "has no container 7 with tasks"),
         (UpdateRequest({"b": 5000}), InvalidTopology, "cannot be updated"),

@@ -14,8 +14,13 @@ from typing import Any
 
 import pytest
 
-from heron_cli.diagnosis.judge_k8s import OPERATOR_RIGHTS, SCHEDULER_RIGHTS, cluster, k8s_findings
-from heron_cli.diagnosis.look_k8s import look
+from heron_cli.diagnosis.kubernetes import (
+    OPERATOR_RIGHTS,
+    SCHEDULER_RIGHTS,
+    collect_kubernetes_facts,
+    judge_cluster,
+    judge_kubernetes,
+)
 from heron_control.schedulers.engine import EngineError
 from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refused
 
@@ -189,7 +194,7 @@ def use(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str) -> None:
 
 def brief() -> tuple[str, str]:
     """Health and words of what ``heron doctor`` finds."""
-    found = cluster(look(whole=False))
+    found = judge_cluster(collect_kubernetes_facts(complete=False))
     return found.verdict.value, f"{found.found} {found.cure}"
 
 
@@ -208,7 +213,7 @@ def test_the_doctor_looks_at_the_cluster(
     use(monkeypatch, tmp_path, "http://127.0.0.1:9")
     assert "nobody listens there" in brief()[1]
     (tmp_path / "config").unlink()
-    assert "no cluster is known here" in brief()[1]
+    assert "no cluster is configured here" in brief()[1]
 
 
 def test_the_doctor_asks_for_each_right_and_for_what_is_shared(
@@ -224,7 +229,7 @@ def test_the_doctor_asks_for_each_right_and_for_what_is_shared(
         denied, *[allowed for _ in wanted[1:]],
         (403, FORBIDDEN, {}), (200, {"spec": {"accessModes": ["ReadWriteMany"]}}, {}),
     ]  # fmt: skip
-    found = {one.check: one for one in k8s_findings(look())}
+    found = {one.check: one for one in judge_kubernetes(collect_kubernetes_facts())}
     assert found["rights of the scheduler"].found == "in heronry this account may not get pods"
     assert found["rights to set up"].verdict.value == "good"
     assert found["shared storage"].verdict.value == "good"

@@ -11,8 +11,7 @@ from typing import Protocol
 
 from heron_runtime.state.files import FilesStore
 from heron_runtime.state.memory import MemoryStore, MemoryTree
-from heron_runtime.state.store import StateStore
-from heron_runtime.state.validation import MAX_VALUE_BYTES
+from heron_runtime.state.store import MAX_VALUE_BYTES, StateStore
 
 
 class World(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from heron_runtime.state import database
+from heron_runtime.state import files_database
 
 
 def test_a_store_that_is_made_while_another_process_looks_at_it_is_a_store(
@@ -27,12 +27,12 @@ def test_a_store_that_is_made_while_another_process_looks_at_it_is_a_store(
             if statement == "PRAGMA user_version" and not looks:
                 looks.append(1)
                 version = found.fetchall()
-                database._set_up(other, path)
+                files_database._set_up(other, path)
                 return SimpleNamespace(fetchone=lambda: version[0])
             return found
 
-    database._set_up(Slow(), path)  # type: ignore[arg-type]
+    files_database._set_up(Slow(), path)  # type: ignore[arg-type]
     assert looks
-    assert database._schema_version(one, path) == database.SCHEMA_VERSION
+    assert files_database._schema_version(one, path) == files_database.SCHEMA_VERSION
     one.close()
     other.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.state.glance import SETTLED_SECS, SURE_EVERY_SECS, Glance, Trace, traces_of
+from heron_runtime.state.files import SETTLED_SECS, SURE_EVERY_SECS, FileChangeDetector, Trace, traces_of
 
 OLD = 1_000_000.0  # seconds since 1970
 
@@ -18,11 +18,11 @@ def trace(written: float, size: int = 1, inode: int = 7) -> Trace:
 
 
 def test_the_first_glance_reads() -> None:
-    assert Glance().needed(0.0, (trace(OLD), None))
+    assert FileChangeDetector().needed(0.0, (trace(OLD), None))
 
 
 def test_files_that_stand_still_are_not_read_again_until_it_is_time_to_be_sure() -> None:
-    glance, traces = Glance(), (trace(OLD), trace(OLD))
+    glance, traces = FileChangeDetector(), (trace(OLD), trace(OLD))
     glance.has_read(10.0, OLD + SETTLED_SECS, traces)
     assert not glance.needed(10.0 + SURE_EVERY_SECS - 0.01, traces)
     assert glance.needed(10.0 + SURE_EVERY_SECS, traces)
@@ -30,25 +30,25 @@ def test_files_that_stand_still_are_not_read_again_until_it_is_time_to_be_sure()
 
 def test_what_was_written_a_moment_ago_is_read_again() -> None:
     """The rest of that very commit may not be readable yet."""
-    glance, traces = Glance(), (trace(OLD), trace(OLD + 100))
+    glance, traces = FileChangeDetector(), (trace(OLD), trace(OLD + 100))
     glance.has_read(10.0, OLD + 100 + SETTLED_SECS - 0.01, traces)
     assert glance.needed(10.0, traces)
 
 
 def test_a_time_in_the_future_is_not_trusted() -> None:
-    glance, traces = Glance(), (trace(OLD + 3600),)
+    glance, traces = FileChangeDetector(), (trace(OLD + 3600),)
     glance.has_read(10.0, OLD, traces)
     assert glance.needed(10.0, traces)
 
 
 def test_a_missing_file_alone_is_not_trusted() -> None:
-    glance = Glance()
+    glance = FileChangeDetector()
     glance.has_read(10.0, OLD, (None, None))
     assert glance.needed(10.0, (None, None))
 
 
 def test_after_an_error_it_is_read() -> None:
-    glance, traces = Glance(), (trace(OLD),)
+    glance, traces = FileChangeDetector(), (trace(OLD),)
     glance.has_read(10.0, OLD + 60, traces)
     glance.forget()
     assert glance.needed(10.0, traces)
@@ -60,7 +60,7 @@ MOVES = st.lists(st.tuples(st.floats(0.001, 8.0), st.booleans()), max_size=60)
 @given(MOVES, st.floats(0.0, SETTLED_SECS - 0.1))
 def test_no_commit_stays_unread(moves: list[tuple[float, bool]], sync: float) -> None:
     """Time passes; sometimes a commit is logged, to be readable ``sync`` seconds later (SQLite's own delay)."""
-    glance, now = Glance(), 100.0
+    glance, now = FileChangeDetector(), 100.0
     logged, size = now, 0
     readable_at: list[float] = []
     read = 0

@@ -9,7 +9,7 @@ import pytest
 from heron_runtime.failures import Failure
 from heron_runtime.state.local import StoreAddress, local_store
 from heron_runtime.state.store import StoreError
-from heron_runtime.user_config import MAX_CHARACTERS, read_config
+from heron_runtime.user_home import MAX_CHARACTERS, read_config
 
 
 def test_by_default_it_is_in_the_home(tmp_path: Path) -> None:

@@ -10,16 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heron_runtime.state.memory import MemoryStore, MemoryTree
-from heron_runtime.state.remembering import SURE_SECS, RememberingStore
 from heron_runtime.state.store import Create, Delete, Node, SessionState, Set, StateStore, StoreError, StoreUnavailable
-from heron_runtime.state.wrapped import WrappedStore
+from heron_runtime.state.wrappers import SURE_SECS, CachedStore, StoreWrapper
 
 PATHS = ("/executionstate/t", "/containers/t/1", "/packingplans/t")
 ONE = settings(report_multiple_bugs=False)
 Nodes = list[Node | None]
 
 
-class LateStore(WrappedStore):
+class LateStore(StoreWrapper):
     """Its watches fire when ``deliver`` is called. ``meanwhile`` is done during the next of its ``readings``."""
 
     def __init__(self, store: StateStore) -> None:
@@ -53,7 +52,7 @@ class Trial:
         self.clock = 0.0
         self.memory, self.other = MemoryStore(tree), MemoryStore(tree)
         self.late = LateStore(self.memory)
-        self.store = RememberingStore(self.late, PATHS, clock=lambda: self.clock)
+        self.store = CachedStore(self.late, PATHS, clock=lambda: self.clock)
         self.other.open()
         self.store.open()
         self.written = 0
@@ -164,7 +163,7 @@ def test_at_rest_nobody_is_asked(waits: list[float]) -> None:
 def test_who_is_called_and_looks_finds_the_change() -> None:
     """Whichever of the watches of one path is called first."""
     tree = MemoryTree()
-    store, other = RememberingStore(MemoryStore(tree), PATHS), MemoryStore(tree)
+    store, other = CachedStore(MemoryStore(tree), PATHS), MemoryStore(tree)
     seen: list[Node | None] = []
     store._store.open()
     store.watch(PATHS[0], lambda path: seen.append(store.get(path)))  # before its own
@@ -179,7 +178,7 @@ def test_other_nodes_are_read_each_time_and_after_the_end_all_are() -> None:
     tree = MemoryTree()
     memory, other = MemoryStore(tree), MemoryStore(tree)
     late = LateStore(memory)
-    store = RememberingStore(late, PATHS)
+    store = CachedStore(late, PATHS)
     other.open()
     store.open()
     assert store.get_all([PATHS[0], "/pplans/t/newest"]) == [None, None]
@@ -203,6 +202,6 @@ def test_a_store_that_cannot_be_watched_is_not_left_open() -> None:
 
     memory = Unwatched()
     with pytest.raises(StoreError, match="not allowed"):
-        RememberingStore(memory, PATHS).open()
+        CachedStore(memory, PATHS).open()
     assert not memory._opened
     assert not memory._table.watches()

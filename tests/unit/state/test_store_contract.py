@@ -13,6 +13,7 @@ from heron_runtime.state.store import (
     CheckOwner,
     Create,
     Delete,
+    InvalidPath,
     Node,
     NodeExists,
     NoNode,
@@ -23,7 +24,6 @@ from heron_runtime.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
-from heron_runtime.state.validation import InvalidPath
 from tests.support.waiting import wait_until
 
 

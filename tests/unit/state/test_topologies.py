@@ -15,7 +15,6 @@ from heron_runtime.model.records import ContainerLocation, ExecutionState, Maste
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.memory import MemoryStore
-from heron_runtime.state.readings import DamagedNode
 from heron_runtime.state.store import (
     Create,
     Delete,
@@ -26,7 +25,7 @@ from heron_runtime.state.store import (
     StoreForbidden,
     StoreUnavailable,
 )
-from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology, OlderLayout
+from heron_runtime.state.topologies import AlreadyExists, DamagedNode, NoSuchTopology, OlderLayout
 from heron_runtime.wire import message_codecs
 from topology_master.shell.store import read_stored
 

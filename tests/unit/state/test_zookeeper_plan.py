@@ -1,7 +1,7 @@
 """Transactions as ZooKeeper's: a tree that acts as a server's, and races between the look and the transaction.
 
 The tree is changed by somebody else between the look and the transaction; whatever happens, what the store answers is
-what the pure rules of ``heron_runtime.state.transaction`` answer on the tree as it is then.
+what the pure rules of ``heron_runtime.state.store_base`` answer on the tree as it is then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.state import zookeeper_plan as plan
+from heron_runtime.state import zookeeper_transactions as plan
 from heron_runtime.state.store import (
     Check,
     CheckOwner,
@@ -23,8 +23,8 @@ from heron_runtime.state.store import (
     StoreError,
     TransactionFailed,
 )
-from heron_runtime.state.transaction import Record, evaluate
-from heron_runtime.state.zookeeper_plan import Action, LookAgain, Op, Reply, Seen
+from heron_runtime.state.store_base import Record, evaluate
+from heron_runtime.state.zookeeper_transactions import Action, NodeSnapshot, Op, OpOutcome, RetryAfterRead
 
 ME, OTHER = "me", "other"
 PATHS = ("/a/x", "/a/y", "/b/x")
@@ -37,22 +37,24 @@ class Tree:
     nodes: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=lambda: {"/a": 0, "/b": 0})
 
-    def multi(self, ops: list[Op], session: str) -> list[int | Reply]:
+    def multi(self, ops: list[Op], session: str) -> list[int | OpOutcome]:
         """All ops or none."""
         nodes, folders = dict(self.nodes), dict(self.folders)
-        replies: list[int | Reply] = []
+        replies: list[int | OpOutcome] = []
         for number, op in enumerate(ops):
             reply = _do(nodes, folders, op, session)
-            if isinstance(reply, Reply):
-                return [Reply.NOT_DONE] * number + [reply] + [Reply.NOT_DONE] * (len(ops) - number - 1)
+            if isinstance(reply, OpOutcome):
+                return [OpOutcome.NOT_DONE] * number + [reply] + [OpOutcome.NOT_DONE] * (len(ops) - number - 1)
             replies.append(reply)
         self.nodes, self.folders = nodes, folders
         return replies
 
-    def look(self, path: str) -> Seen:
+    def look(self, path: str) -> NodeSnapshot:
         """As the store looks."""
         found = self.nodes.get(path)
-        return Seen(self.folders["/" + path.split("/")[1]], found[0] if found else None, bool(found and found[1] == ME))
+        return NodeSnapshot(
+            self.folders["/" + path.split("/")[1]], found[0] if found else None, bool(found and found[1] == ME)
+        )
 
     def records(self) -> dict[str, Record]:
         """For the pure rules."""
@@ -63,24 +65,24 @@ class Tree:
         self.nodes = {path: node for path, node in self.nodes.items() if node[1] != session}
 
 
-def _do(nodes: dict[str, tuple[int, str | None]], folders: dict[str, int], op: Op, session: str) -> int | Reply:
+def _do(nodes: dict[str, tuple[int, str | None]], folders: dict[str, int], op: Op, session: str) -> int | OpOutcome:
     if op.path in folders:
         wrong = op.version not in (plan.ANY_VERSION, folders[op.path])
         if wrong:
-            return Reply.BAD_VERSION
+            return OpOutcome.BAD_VERSION
         if op.action is Action.SET:
             folders[op.path] += 1
         return folders[op.path]
     found = nodes.get(op.path)
     if op.action is Action.CREATE:
         if found:
-            return Reply.EXISTS
+            return OpOutcome.EXISTS
         nodes[op.path] = (0, session if op.ephemeral else None)
         return 0
     if found is None:
-        return Reply.NO_NODE
+        return OpOutcome.NO_NODE
     if op.version not in (plan.ANY_VERSION, found[0]):
-        return Reply.BAD_VERSION
+        return OpOutcome.BAD_VERSION
     if op.action is Action.DELETE:
         del nodes[op.path]
     elif op.action is Action.SET:
@@ -134,7 +136,7 @@ def test_the_answer_is_that_of_the_tree_at_the_transaction(
                 change(tree, what)
         records = tree.records()
         outcome = plan.read_replies(asked, ops, tree.multi(ops, ME))
-        if isinstance(outcome, LookAgain):
+        if isinstance(outcome, RetryAfterRead):
             assert tree.records() == records
             assert attempt == 0, "nothing changed since the second look"
             continue
@@ -155,7 +157,7 @@ def test_an_owner_that_was_replaced_between_look_and_transaction_is_refused() ->
     ops = plan.ops(asked, {"/a/x": tree.look("/a/x")})
     change(tree, [Delete("/a/x"), Create("/a/x", b"", True)])
     assert tree.nodes == {"/a/x": (0, OTHER)}
-    assert isinstance(plan.read_replies(asked, ops, tree.multi(ops, ME)), LookAgain)
+    assert isinstance(plan.read_replies(asked, ops, tree.multi(ops, ME)), RetryAfterRead)
     assert "/b/x" not in tree.nodes
 
 
@@ -166,7 +168,7 @@ def test_an_owner_whose_session_ended_is_refused() -> None:
     ops = plan.ops(asked, {"/a/x": tree.look("/a/x")})
     tree.expire(ME)
     change(tree, [Create("/a/x", b"", True)])
-    assert isinstance(plan.read_replies(asked, ops, tree.multi(ops, ME)), LookAgain)
+    assert isinstance(plan.read_replies(asked, ops, tree.multi(ops, ME)), RetryAfterRead)
     assert "/b/x" not in tree.nodes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from heron_runtime.state.store import SessionState, StoreUnavailable
-from heron_runtime.state.zookeeper_watches import Trigger, WatchThread
+from heron_runtime.state.zookeeper import Trigger, WatchThread
 
 BOUND_SECONDS = 60.0
 

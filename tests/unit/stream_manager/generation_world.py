@@ -14,13 +14,20 @@ from typing import Any
 
 from sm_world import PLACES, TOPOLOGY_ID, frame, make_plan
 
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.ids import PROTOCOL_VERSION
-from heron_runtime.model.plan import Generation, Member, Phase, PhysicalPlan, stream_manager_of, task_place
-from heron_runtime.wire.control import CheckpointWish as Wish
+from heron_runtime.model.plan import (
+    Generation,
+    GenerationMember,
+    GenerationPhase,
+    PhysicalPlan,
+    stream_manager_of,
+    task_participant,
+)
+from heron_runtime.wire.control import CheckpointCommand as Wish
 from heron_runtime.wire.control import Credit, InstanceHello, PeerHello, PlanUpdate
 from heron_runtime.wire.data import Packet
-from heron_runtime.wire.master import Heartbeat, HeartbeatReply, PlaceReport
+from heron_runtime.wire.master import Heartbeat, HeartbeatReply, ParticipantReport
 from stream_manager.core import events as e
 from stream_manager.core.stream_manager import StreamManager
 
@@ -72,11 +79,11 @@ class GenerationWorld:
         self.lives = dict.fromkeys(CONTAINERS, 0)
         self.calls: list[tuple[int, int, PeerHello]] = []
         self.answers: list[tuple[End, int, PeerHello, PeerHello]] = []
-        self.generation = Generation(1, Phase.RESTORING)
+        self.generation = Generation(1, GenerationPhase.RESTORING)
         self.plans: list[PhysicalPlan] = []
         self.heard = dict.fromkeys(CONTAINERS, -1)  # index of the last plan
         self.master: dict[int, bool] = dict.fromkeys(CONTAINERS, False)
-        self.told: dict[int, tuple[PlaceReport, ...]] = {}
+        self.told: dict[int, tuple[ParticipantReport, ...]] = {}
         self.wishes: dict[int, Wish | None] = dict.fromkeys(CONTAINERS)
         self.wish = Wish(1)
         self.was_open: dict[int, set[int]] = {c: set() for c in CONTAINERS}
@@ -107,15 +114,15 @@ class GenerationWorld:
         self.plans.append(replace(plan, generation=self.generation))
 
     def next_generation(self) -> None:
-        self.generation = Generation(self.generation.number + 1, Phase.RESTORING)
+        self.generation = Generation(self.generation.number + 1, GenerationPhase.RESTORING)
         self.publish()
 
     def run_generation(self) -> None:
         """If everybody says so, it runs, and names them."""
-        if self.generation.phase is Phase.RESTORING and all(self.says_restored(c) for c in CONTAINERS):
-            members = [Member(stream_manager_of(c), self.incarnation(c)) for c in CONTAINERS]
-            members += [Member(task_place(task), 1) for task in TASKS]
-            self.generation = replace(self.generation, phase=Phase.RUNNING, members=tuple(members))
+        if self.generation.phase is GenerationPhase.RESTORING and all(self.says_restored(c) for c in CONTAINERS):
+            members = [GenerationMember(stream_manager_of(c), self.incarnation(c)) for c in CONTAINERS]
+            members += [GenerationMember(task_participant(task), 1) for task in TASKS]
+            self.generation = replace(self.generation, phase=GenerationPhase.RUNNING, members=tuple(members))
             self.publish()
 
     def says_restored(self, container: int) -> bool:
@@ -237,7 +244,7 @@ class GenerationWorld:
             end.limit = message.limit_bytes
         elif isinstance(message, PlanUpdate):
             end.has_plan = True
-        elif isinstance(message, CheckpointWish):
+        elif isinstance(message, CheckpointCommand):
             end.wish = message
 
     def report(self, end: End, report: TaskReport) -> None:

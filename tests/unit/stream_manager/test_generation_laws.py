@@ -10,8 +10,15 @@ from types import SimpleNamespace
 import pytest
 from generation_world import CONTAINERS, TASKS, GenerationWorld
 
-from heron_runtime.model.checkpoints import CheckpointWish, TaskReport
-from heron_runtime.model.plan import NO_GENERATION, Generation, Member, Phase, PlaceKind, stream_manager_of
+from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
+from heron_runtime.model.plan import (
+    NO_GENERATION,
+    Generation,
+    GenerationMember,
+    GenerationPhase,
+    ParticipantKind,
+    stream_manager_of,
+)
 from stream_manager.core import events as e
 from stream_manager.core.connections import ConnectionTable
 from stream_manager.core.plan import NONE_CARRIED, GenerationState
@@ -128,7 +135,7 @@ class Schedule:
         self.settle()
         assert all(world.says_restored(c) for c in CONTAINERS), "all are restored"
         world.run_generation()
-        assert world.generation.phase is Phase.RUNNING
+        assert world.generation.phase is GenerationPhase.RUNNING
         for container in CONTAINERS:
             world.hear_plan(container, len(world.plans) - 1)
         before = world.accepted, world.delivered
@@ -190,7 +197,7 @@ def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> N
     world = GenerationWorld(0)
     world.generation = NO_GENERATION
     world.publish()
-    world.wish = CheckpointWish(0)
+    world.wish = CheckpointCommand(0)
     schedule = Schedule.__new__(Schedule)
     schedule.world, schedule.rng = world, world.rng
     for container in CONTAINERS:
@@ -214,7 +221,7 @@ def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> N
         world.tick(1000)
     assert world.delivered == world.accepted > 0
     told = [report for reports in world.told.values() for report in reports]
-    assert {report.place.kind for report in told} == {PlaceKind.TASK}, "nobody has a word of his own to say"
+    assert {report.place.kind for report in told} == {ParticipantKind.TASK}, "nobody has a word of his own to say"
     assert all(core.forwarder.stale == {} and not core.generation.loss_reason for core in world.cores.values())
     assert all(core.peer_hello().generation == 0 for core in world.cores.values())
 
@@ -224,8 +231,8 @@ def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> N
 
 @pytest.mark.parametrize(("member", "runs"), [(7, True), (6, False), (8, False), (None, False)])
 def test_a_generation_runs_with_the_very_process_that_it_names(member: int | None, runs: bool) -> None:
-    members = () if member is None else (Member(stream_manager_of(1), member),)
-    plan = SimpleNamespace(generation=Generation(3, Phase.RUNNING, members=members))
+    members = () if member is None else (GenerationMember(stream_manager_of(1), member),)
+    plan = SimpleNamespace(generation=Generation(3, GenerationPhase.RUNNING, members=members))
     force = GenerationState(SimpleNamespace(container=1, incarnation=7), ConnectionTable)  # type: ignore[arg-type]
     force.apply_plan(SimpleNamespace(plan=plan, peers=()))  # type: ignore[arg-type]
     assert (force.carried_generation, bool(force.loss_reason)) == (3 if runs else NONE_CARRIED, not runs)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sm_world import World, frame, make_plan
 
+from heron_instance.core.flow_control import UploadQueue
 from heron_instance.core.outbox import Flush
-from heron_instance.core.outgoing import Outgoing
 from heron_runtime.wire.control import Credit, PeerCredit
 from stream_manager.core.credit import CreditGrant
 from stream_manager.core.links import Link
@@ -24,7 +24,7 @@ class Sender:
 
     def __init__(self, of_gateway: bool) -> None:
         self.link = None if of_gateway else Link(container=2)
-        self.gateway = Outgoing()
+        self.gateway = UploadQueue()
 
     def open(self) -> None:
         if self.link is None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sm_world import World, frame, make_plan
 
-from heron_runtime.model.checkpoints import CheckpointWish
+from heron_runtime.model.checkpoints import CheckpointCommand
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.wire.control import CauseChange, CauseSet, Pause, PlanUpdate, TaskWeight, TaskWeights
 from stream_manager.core.backpressure import BackpressureCauses, is_slow
@@ -357,7 +357,7 @@ def test_control_messages_are_coalesced() -> None:
 
 def test_a_checkpoint_command_that_replaces_an_older_one_does_not_overtake_the_plan() -> None:
     outbox = ControlOutbox()
-    weights, plan, wish = TaskWeights((TaskWeight(1, 5),)), PlanUpdate(make_plan(), 2), CheckpointWish(2, under=7)
-    for message in (CheckpointWish(1, under=6), PlanUpdate(make_plan(), 1), weights, plan, wish):
+    weights, plan, wish = TaskWeights((TaskWeight(1, 5),)), PlanUpdate(make_plan(), 2), CheckpointCommand(2, under=7)
+    for message in (CheckpointCommand(1, under=6), PlanUpdate(make_plan(), 1), weights, plan, wish):
         outbox.put(message)
     assert [outbox.take(), outbox.take(), outbox.take(), outbox.take()] == [weights, plan, wish, None]

@@ -6,9 +6,9 @@ import pytest
 from sm_world import World, column, frame, make_plan
 
 from heron_runtime.model.dataflow import SECOND_BYTES, FailKind
-from heron_runtime.wire.control import Credit, InCall
+from heron_runtime.wire.control import CallDuration, Credit
 from heron_runtime.wire.data import Ack, Reason
-from heron_runtime.wire.master import NOBODY, Flow, Heartbeat, HeartbeatReply, Holder
+from heron_runtime.wire.master import NOBODY, Bottleneck, FlowStatus, Heartbeat, HeartbeatReply
 from stream_manager.core.events import ControlReceived, MasterConnected, MasterDisconnected, MasterMessage
 
 TIMEOUT_SECONDS = 3
@@ -22,7 +22,7 @@ def world() -> World:
     return made
 
 
-def flow(world: World) -> Flow:
+def flow(world: World) -> FlowStatus:
     """What the next heartbeat of container 1 says."""
     world.to_master.clear()
     for _ in range(2):
@@ -36,7 +36,7 @@ def test_what_is_acked_is_not_stalled(world: World) -> None:
     for _ in range(3 * TIMEOUT_SECONDS):
         root = world.open_root(1, [11])
         world.send(2, acks=[Ack(1, column([before]), column([11]))])
-        assert flow(world) == Flow(1)  # there is always one in flight
+        assert flow(world) == FlowStatus(1)  # there is always one in flight
         before = root
 
 
@@ -74,7 +74,7 @@ def busy(world: World, task: int, milliseconds: int) -> None:
     """The task says that its user code has been in one call for so long."""
     connection = world.instances[task].connection
     assert connection is not None
-    world.tell(world.plan.container_of(task), ControlReceived(connection, InCall(milliseconds)))
+    world.tell(world.plan.container_of(task), ControlReceived(connection, CallDuration(milliseconds)))
 
 
 def slow_queue(world: World) -> None:
@@ -89,7 +89,7 @@ def slow_queue(world: World) -> None:
 def test_the_deepest_queue_is_named_in_seconds(world: World) -> None:
     assert flow(world).holder == NOBODY
     slow_queue(world)
-    assert flow(world).holder == Holder("split", 2, 2.0)
+    assert flow(world).holder == Bottleneck("split", 2, 2.0)
 
 
 def test_a_call_that_lasts_longer_than_any_queue_is_named(world: World) -> None:
@@ -98,7 +98,7 @@ def test_a_call_that_lasts_longer_than_any_queue_is_named(world: World) -> None:
     assert flow(world).holder.task == 2
     busy(world, 3, 41_000)
     told = flow(world).holder
-    assert told == Holder("sink", 3, 41.0, in_call=True)
+    assert told == Bottleneck("sink", 3, 41.0, in_call=True)
     assert str(told) == "sink task 3 (in one call for 41 s)"
     busy(world, 3, 0)
     assert flow(world).holder.task == 2
@@ -114,7 +114,7 @@ def test_who_is_gone_holds_nothing(world: World) -> None:
 
 
 def test_a_timeout_says_who_held_the_tuple(world: World) -> None:
-    world.tell(1, MasterMessage(HeartbeatReply(1, Holder("count", 8, 12.0))))
+    world.tell(1, MasterMessage(HeartbeatReply(1, Bottleneck("count", 8, 12.0))))
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):
         world.tick(500)

@@ -19,26 +19,32 @@ import numpy as np
 from instance_world import Clock, Counts, World  # beside the tests of executors
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.state.kept import key_widths
-from heron_instance.core.state.part_file import Snapshot
-from heron_instance.core.state.stateful import StateSetup
+from heron_instance.core.state.snapshot import TaskSnapshot
+from heron_instance.core.state.task_state import StateSetup, key_widths
+from heron_instance.core.task import ExecutorSetup
 from heron_instance.core.values_codec import ValuesCodec
-from heron_instance.shell.restore import restored_from
-from heron_runtime.model.checkpoints import CheckpointWish, Manifest, Part, initial_manifest, keeps_state, next_manifest
+from heron_instance.shell.checkpoint_io import load_restored_state
+from heron_runtime.model.checkpoints import (
+    CheckpointCommand,
+    Manifest,
+    StatePart,
+    initial_manifest,
+    keeps_state,
+    next_manifest,
+)
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import (
     ContainerPlan,
     Generation,
+    GenerationMember,
+    GenerationPhase,
     InstancePlan,
     KeyGroupTable,
-    Member,
     PackingPlan,
-    Phase,
     PhysicalPlan,
     PlanVersion,
-    task_place,
+    task_participant,
 )
 from heron_runtime.model.topology import GroupingKind, TopologyDefinition, TopologyState
 from heronry.streamlet import Builder
@@ -129,15 +135,15 @@ class OnlineWorld(World):
         self.wires, self.flushes, self.tracker = defaultdict(list), [], {}
         self.failed, self.completed, self.late = {}, [], []
         self.telemetry = {}
-        self.wish = CheckpointWish(self.generation, over=self.number, complete=self.last.checkpoint)
-        self._parts: dict[int, Part] | None = None  # of the checkpoint under way
+        self.wish = CheckpointCommand(self.generation, over=self.number, complete=self.last.checkpoint)
+        self._parts: dict[int, StatePart] | None = None  # of the checkpoint under way
         self._resumed = False
         self._checked_at = self.clock.now
         members, first = [], self.births
         for place, task in enumerate(self.plan.tasks(), 1):
-            members.append(Member(task_place(task), first + place))
+            members.append(GenerationMember(task_participant(task), first + place))
         if self.keeps:
-            running = Generation(self.generation, Phase.RUNNING, self.last.checkpoint, tuple(members))
+            running = Generation(self.generation, GenerationPhase.RUNNING, self.last.checkpoint, tuple(members))
             self.plan = replace(self.plan, generation=running)
         for task in self.plan.tasks():
             self.add(task, self.generation)
@@ -153,9 +159,9 @@ class OnlineWorld(World):
         self.telemetry[task] = Counts()
         state = None
         if self.keeps:
-            restored = restored_from(self.storage, self.plan, task, CODEC)  # type: ignore[arg-type]
+            restored = load_restored_state(self.storage, self.plan, task, CODEC)  # type: ignore[arg-type]
             state = StateSetup(self._writer(task), 60_000.0, restored)
-        setup = Setup(
+        setup = ExecutorSetup(
             component=component, plan=self.plan, task=task, incarnation=self.births,
             rng=np.random.default_rng(seed * 1000 + self.births), telemetry=self.telemetry[task], clock=self.clock,
             wall=lambda: 0.0, state=state,
@@ -165,9 +171,9 @@ class OnlineWorld(World):
         assert STAGE in executor.task.config
         executor.start()
         executor.on_stream_manager(self.clock.ms, 7)
-        if executor.stateful is not None:
-            executor.stateful.linked()
-            executor.stateful.follow(self.plan)
+        if executor.checkpointer is not None:
+            executor.checkpointer.linked()
+            executor.checkpointer.follow(self.plan)
 
     def end(self, dead: int | None = None) -> None:
         """The executors of this generation end; the one of a dead task without a word."""
@@ -215,11 +221,11 @@ class OnlineWorld(World):
 
     # Checkpoints, as the master takes them.
 
-    def _writer(self, task: int) -> Callable[[Snapshot], None]:
-        def write(snapshot: Snapshot) -> None:
+    def _writer(self, task: int) -> Callable[[TaskSnapshot], None]:
+        def write(snapshot: TaskSnapshot) -> None:
             part, pieces = snapshot.encode()
             self.storage.files[part.name] = b"".join(pieces)
-            self.executors[task].stateful.on_part(part)  # type: ignore[union-attr]
+            self.executors[task].checkpointer.on_part(part)  # type: ignore[union-attr]
 
         return write
 
@@ -265,10 +271,10 @@ class OnlineWorld(World):
         executor = self.executors.get(task)
         if executor is None:
             return None
-        if executor.stateful is not None:
-            executor.stateful.hear(self.wish)
+        if executor.checkpointer is not None:
+            executor.checkpointer.apply_command(self.wish)
             executor.on_wake(self.clock.ms)
-            executor.stateful.check()
+            executor.checkpointer.check()
         return super().step(task)
 
     def run_on(self, seconds: float) -> None:

@@ -121,7 +121,7 @@ def streams() -> tuple[Any, Any]:
         (lambda a, b: a.key_by().join(b.key_by()), "and a window"),
         (lambda a, b: a.key_by().distinct(name="d"), "step 'd': distinct needs a window"),
         (lambda a, b: a.window(tumbling(1)).distinct(name="d"), "step 'd' .*no key"),
-        (lambda a, b: a.key_by().window(tumbling(1)).join(3, name="j"), "step 'j': 3 is no streamlet"),
+        (lambda a, b: a.key_by().window(tumbling(1)).join(3, name="j"), "step 'j': 3 is not a streamlet"),
         (
             lambda a, b: a.key_by().window(tumbling(1)).join(b.key_by().window(tumbling(2))),
             "different windows",
@@ -150,5 +150,5 @@ def test_parts_of_a_join_are_named_after_it_and_late_ones_have_a_stream() -> Non
     pairs = a.key_by().window(tumbling(1)).join(b.key_by(), name="j")
     pairs.log()
     pairs.late().log()
-    names = [step.name for step in a._builder.build().steps]
+    names = [step.name for step in a._draft.to_program().steps]
     assert names == ["a", "b", "j-left", "j-right", "j-both", "j", "j-pairs", "log", "j-late", "log_2"]

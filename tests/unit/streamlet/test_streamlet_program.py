@@ -16,6 +16,7 @@ from heronry import TopologyError
 from heronry.streamlet import (
     Builder,
     KeyValue,
+    Streamlet,
     Windowed,
     archive,
     collect,
@@ -52,12 +53,21 @@ def timed() -> Any:
     return Builder("p").source(SEQUENCE, event_time=lambda n: n, name="numbers")
 
 
+def two_views(folder: str) -> Any:
+    builder = Builder("p")
+    for reducer, step, name in (("a", "s", "v"), ("b", "t", "w")):
+        source = builder.source(SEQUENCE, event_time=lambda n: n)
+        views = source.count_by_key(key=0, name=reducer).sink(view(name, folder), name=step)
+    return views
+
+
 def later(make: Callable[[], Any]) -> Callable[[], Any]:
     """Wrong only as a whole: build it."""
 
     def build() -> Any:
         made = make()
-        return made._builder.build()
+        draft = made._draft if isinstance(made, Streamlet) else made._reducer.draft
+        return draft.to_program()
 
     return build
 
@@ -67,19 +77,19 @@ async def awaitable(record: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
-    "no key": (lambda: stream().count_by_key(name="c"), "step 'c' (behind 'numbers'): no key; put key_by"),
+    "no key": (lambda: stream().count_by_key(name="c"), "step 'c' (after 'numbers'): no key; put key_by"),
     "two keys": (lambda: stream().key_by(name="a").key_by(name="b"), "step 'b': 'a' has set the key already"),
     "key twice": (lambda: stream().key_by(name="a").count_by_key(key=0), "key= and key_by('a') both set the key"),
     "two windows": (
         lambda: stream().window(tumbling(1), name="a").window(tumbling(1), name="b"),
         "step 'b': 'a' has set the window",
     ),
-    "map behind key_by": (lambda: stream().key_by(name="k").map(abs), "map stands behind key_by 'k'"),
-    "sink behind window": (lambda: stream().window(tumbling(1)).sink(collect()), "stands behind window 'window_1'"),
-    "union behind key_by": (lambda: stream().key_by(name="k").union(), "union stands behind key_by 'k'"),
-    "union of programs": (lambda: stream().union(stream(), name="u"), "step 'u': Streamlet('numbers') is no streamlet"),
-    "no window": (lambda: stream().window(60, name="w"), "step 'w': 60 is no window"),
-    "no monoid": (lambda: stream().reduce_by_key(3, key=0, name="r"), "step 'r': 3 is no monoid"),
+    "map behind key_by": (lambda: stream().key_by(name="k").map(abs), "map cannot follow key_by 'k'"),
+    "sink behind window": (lambda: stream().window(tumbling(1)).sink(collect()), "sink cannot follow window 'w"),
+    "union behind key_by": (lambda: stream().key_by(name="k").union(), "union cannot follow key_by 'k'"),
+    "union of programs": (lambda: stream().union(stream(), name="u"), "Streamlet('numbers') is not a streamlet"),
+    "no window": (lambda: stream().window(60, name="w"), "step 'w': 60 is not a window"),
+    "no monoid": (lambda: stream().reduce_by_key(3, key=0, name="r"), "step 'r': 3 is not a monoid"),
     "late of a map": (lambda: stream().map(abs).late(), "step 'abs' has no late data"),
     "sliding too far": (lambda: sliding(10, 20), "would leave records out"),
     "window of nothing": (lambda: tumbling(0), "at least 1 ms"),
@@ -127,10 +137,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "archive without time": (later(lambda: stream().sink(archive("/a"), name="s")), "the archive has no event time"),
     "two views in one folder": (
-        later(
-            lambda: timed().count_by_key(key=0, name="a").sink(view("v", "/f"), name="s")
-            ._builder.source(SEQUENCE, 0).count_by_key(key=0, name="b").sink(view("w", "/f"), name="t")
-        ),
+        later(lambda: two_views("/f")),
         "steps 's', 't' write into one folder, /f; a view and an archive need their own",
     ),
     "a sink in its source": (
@@ -159,7 +166,7 @@ def test_every_fault_is_told_at_once() -> None:
     numbers.map(3, name="a")
     numbers.key_by(name="b")
     with pytest.raises(TopologyError) as caught:
-        numbers._builder.build()
+        numbers._draft.to_program()
     assert len(caught.value.problems) == 3
 
 
@@ -177,7 +184,7 @@ def test_cycles_and_missing_inputs_of_a_program_made_by_hand() -> None:
 def test_names_are_the_functions_and_numbered_where_they_meet() -> None:
     numbers = stream()
     numbers.map(abs).map(abs).filter(lambda n: n).flat_map(range).log()
-    assert [step.name for step in numbers._builder.build().steps] == [
+    assert [step.name for step in numbers._draft.to_program().steps] == [
         "numbers",
         "abs",
         "abs_2",
@@ -190,7 +197,7 @@ def test_names_are_the_functions_and_numbered_where_they_meet() -> None:
 def test_a_built_program_says_what_it_is() -> None:
     numbers = stream()
     numbers.branch(bool, name="b")[1].count_by_key(key=0, name="c").sink(collect())
-    program = numbers._builder.build()
+    program = numbers._draft.to_program()
     assert program.describe().splitlines()[2] == "c: reduce <- b[1]"
 
 
@@ -209,7 +216,7 @@ def test_plain_reducers_are_told_apart() -> None:
     numbers.reduce_by_key(sum_(), key="k", value="v", name="plain").log()
     numbers.reduce_by_key(sum_(), key=lambda r: r, name="key").log()
     numbers.reduce_by_key(monoid(0, operator.add), key="k", name="own").log()
-    steps = numbers._builder.build().by_name
+    steps = numbers._draft.to_program().by_name
     assert [steps[name].plain for name in ("plain", "key", "own")] == [True, False, False]  # type: ignore[union-attr]
     assert isinstance(steps["own"], ReduceStep)
 

@@ -14,12 +14,12 @@ from heron_control.schedulers.topology_folder import load_launch, place_of
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, StartFrom, Submission
-from heron_instance.core.state.part_file import Snapshot
+from heron_instance.core.state.snapshot import TaskSnapshot
 from heron_instance.core.values_codec import ValuesCodec
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import ExistsAlready, Failure, InvalidTopology, NotFound, UsageError
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import Manifest, Part, initial_manifest, next_manifest
+from heron_runtime.model.checkpoints import Manifest, StatePart, initial_manifest, next_manifest
 from heron_runtime.model.plan import NO_PLAN
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
 from heron_runtime.state import open_store
@@ -33,8 +33,8 @@ def checkpoint(folder: CheckpointFolder) -> Manifest:
     """Number 9 of a spout with two tasks, which have taken it in generation 4."""
     parts = []
     for task in (1, 2):
-        draft = Part("words", task, 7, 4, 9, 0, 0, "")
-        part, pieces = Snapshot(draft, [(("state", "at"), task)], [], ValuesCodec("auto")).encode()
+        draft = StatePart("words", task, 7, 4, 9, 0, 0, "")
+        part, pieces = TaskSnapshot(draft, [(("state", "at"), task)], [], ValuesCodec("auto")).encode()
         folder.write_part(part.name, pieces)
         parts.append(part)
     made = next_manifest(initial_manifest("before-1"), parts, NO_PLAN, {}, "", {"words": "a spout"})

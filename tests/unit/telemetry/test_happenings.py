@@ -5,10 +5,17 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heron_runtime.telemetry.happenings import MAX_SERIES, MAX_SINGLE, MAX_TOLD, WINDOW_SECONDS, Happenings, new_in
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry.recorder import (
+    MAX_SERIES,
+    MAX_SINGLE,
+    MAX_TOLD,
+    WINDOW_SECONDS,
+    EventBuffer,
+    Telemetry,
+    new_events,
+)
 from heron_runtime.wire.message_codecs import PROCESS_METRICS
-from heron_runtime.wire.metrics import Happening, ProcessMetrics
+from heron_runtime.wire.metrics import ProcessMetrics, TopologyEvent
 
 CAME = st.lists(
     st.tuples(st.sampled_from([0.0, 0.01, 0.5, 7.0, 61.0]), st.sampled_from("abc"), st.integers(1, 30)), max_size=40
@@ -16,7 +23,7 @@ CAME = st.lists(
 ONE = settings(report_multiple_bugs=False)
 
 
-def report(of: Happenings) -> ProcessMetrics:
+def report(of: EventBuffer) -> ProcessMetrics:
     return ProcessMetrics("__stmgr__", "m", 1, 0, 1, 0.0, happenings=of.told(), happened=of.count)
 
 
@@ -24,12 +31,12 @@ def report(of: Happenings) -> ProcessMetrics:
 @given(CAME)
 def test_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> None:
     """``came``: after so many seconds, of this series, so many at once."""
-    found, now, told, counted = Happenings(), 0.0, [], 0
+    found, now, told, counted = EventBuffer(), 0.0, [], 0
     for pause, series, many in came:
         now += pause
         for _ in range(many):
             before = found.count
-            found.note(Happening(now, "pressure", series, 1, "", ""))
+            found.note(TopologyEvent(now, "pressure", series, 1, "", ""))
             found.check()
             told += found.told()[len(found.told()) - (found.count - before) :] if found.count > before else []
             counted += 1
@@ -46,17 +53,17 @@ def test_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> No
 @ONE
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["taken", "lost", "twice"])), max_size=20))
 def test_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
-    found, number, before = Happenings(), 0, None
+    found, number, before = EventBuffer(), 0, None
     seen: list[str] = []
     missed = 0
     for many, what in [*steps, (0, "taken")]:
         for _ in range(many):
             number += 1
-            found.note(Happening(100.0 * number, "checkpoint", "", 1, f"{number}", ""))
+            found.note(TopologyEvent(100.0 * number, "checkpoint", "", 1, f"{number}", ""))
         if what == "lost":
             continue
         for _ in range(2 if what == "twice" else 1):
-            fresh, more = new_in(before, report(found))
+            fresh, more = new_events(before, report(found))
             seen += [each.text for each in fresh]
             missed += more
             before = report(found)
@@ -66,9 +73,9 @@ def test_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
 
 
 def test_many_series_are_told_as_one_of_their_kind() -> None:
-    found = Happenings()
+    found = EventBuffer()
     for number in range(MAX_SERIES + 50):
-        found.note(Happening(1.0, "pressure", f"spout{number}", 1, "", ""))
+        found.note(TopologyEvent(1.0, "pressure", f"spout{number}", 1, "", ""))
         found.check()
     assert found.count == MAX_SERIES + MAX_SINGLE
     found.settle(2.0, at_once=True)
@@ -76,12 +83,12 @@ def test_many_series_are_told_as_one_of_their_kind() -> None:
 
 
 def test_texts_are_cut_and_a_clock_set_back_ends_the_window() -> None:
-    found = Happenings()
-    found.note(Happening(1000.0, "restore", "", 1, "x" * 2000, "y" * 5000))
+    found = EventBuffer()
+    found.note(TopologyEvent(1000.0, "restore", "", 1, "x" * 2000, "y" * 5000))
     (told,) = found.told()
     assert (len(told.text), told.detail) == (1000, "")
     for _ in range(MAX_SINGLE):
-        found.note(Happening(1000.0, "restore", "", 1, "", ""))
+        found.note(TopologyEvent(1000.0, "restore", "", 1, "", ""))
     found.settle(500.0)
     assert found.count == MAX_SINGLE + 1
 
@@ -93,7 +100,7 @@ def test_a_report_carries_them_over_the_wire() -> None:
     assert PROCESS_METRICS.decode(PROCESS_METRICS.encode(found)) == found
     assert (found.happened, found.happenings) == (
         1,
-        (Happening(12.5, "checkpoint", "", 1, "checkpoint 1 begun", "{}"),),
+        (TopologyEvent(12.5, "checkpoint", "", 1, "checkpoint 1 begun", "{}"),),
     )
     for _ in range(20):
         telemetry.happened("checkpoint", "checkpoint 2 begun", 14.0, what="begun")

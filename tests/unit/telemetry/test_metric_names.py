@@ -17,8 +17,8 @@ from heron_runtime.model.metrics import (
     PROCESS_METRICS,
     STREAM_MANAGER_METRICS,
     TOPOLOGY_MASTER_METRICS,
-    Key,
-    Metric,
+    MetricDefinition,
+    MetricKey,
     MetricKind,
     keyed,
     prometheus_name,
@@ -36,16 +36,18 @@ def test_every_entry_follows_the_conventions_of_prometheus() -> None:
 
 
 def test_two_heron_names_share_a_prometheus_name_only_with_the_same_kind_and_meaning() -> None:
-    by_name: dict[str, Metric] = {}
+    by_name: dict[str, MetricDefinition] = {}
     for metric in METRICS.values():
         other = by_name.setdefault(metric.prometheus, metric)
         assert (other.kind, other.help) == (metric.kind, metric.help)
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=lambda m: m.name)
-def test_a_keyed_name_splits_into_what_it_was_made_of(metric: Metric) -> None:
+def test_a_keyed_name_splits_into_what_it_was_made_of(metric: MetricDefinition) -> None:
     assert split_name(metric.name) == (metric, metric.name, "")
-    key = {Key.NONE: "", Key.STREAM: "default", Key.SOURCE: "word/default"}.get(metric.key, "container_1_word_3")
+    key = {MetricKey.NONE: "", MetricKey.STREAM: "default", MetricKey.SOURCE: "word/default"}.get(
+        metric.key, "container_1_word_3"
+    )
     if key:
         assert split_name(keyed(metric.name, key)) == (metric, metric.name, key)
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.sketch import Sketch
-from heron_runtime.telemetry import reporting
-from heron_runtime.telemetry.reporting import Telemetry
+from heron_runtime.telemetry import recorder
+from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire import sketch_codec
 from heron_runtime.wire.errors import MalformedMessage
 from heron_runtime.wire.message_codecs import PROCESS_METRICS
@@ -51,12 +51,12 @@ def test_daemons_report_themselves_under_herons_names_for_daemons() -> None:
 
 def test_names_are_bounded_and_refusals_counted() -> None:
     measured = make()
-    for number in range(reporting.MAX_NAMES + 50):
+    for number in range(recorder.MAX_NAMES + 50):
         measured.count(f"n{number}")
         measured.latency(f"l{number}", 1.0)
     report = measured.report(0.0)
     assert report.counters["__telemetry-refused"] > 50
-    assert len(report.counters) + len(report.sketches) < reporting.MAX_NAMES + 20
+    assert len(report.counters) + len(report.sketches) < recorder.MAX_NAMES + 20
 
 
 def test_exceptions_are_told_apart_by_traceback_and_bounded() -> None:
@@ -72,8 +72,8 @@ def test_exceptions_are_told_apart_by_traceback_and_bounded() -> None:
     for number in range(400):
         measured.exception("E", "x" * 5000, "y" * 50_000 + f"{number}", 10.0)
     kept = measured.report(0.0).exceptions
-    assert len(kept) == reporting.MAX_EXCEPTIONS
-    assert max(len(e.traceback) for e in kept) <= reporting.MAX_TRACEBACK_CHARACTERS
+    assert len(kept) == recorder.MAX_EXCEPTIONS
+    assert max(len(e.traceback) for e in kept) <= recorder.MAX_TRACEBACK_CHARACTERS
 
 
 def test_counting_from_several_threads_loses_nothing() -> None:

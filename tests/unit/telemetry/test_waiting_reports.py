@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heron_runtime.telemetry import reporter
-from heron_runtime.telemetry.reporter import Waiting
+from heron_runtime.telemetry.reporter import ReportRelay
 from heron_runtime.wire.metrics import ProcessMetrics
 
 
@@ -14,7 +14,7 @@ def report(task: int, incarnation: int = 1, time: float = 0.0) -> ProcessMetrics
 
 
 def test_the_newest_of_each_incarnation_waits_until_it_has_arrived() -> None:
-    waiting = Waiting()
+    waiting = ReportRelay()
     for given in (report(1), report(2), report(1, time=1.0), report(1, incarnation=2)):
         waiting.put(given)
     under_way = waiting.all()
@@ -26,7 +26,7 @@ def test_the_newest_of_each_incarnation_waits_until_it_has_arrived() -> None:
 
 
 def test_only_somebody_new_is_news() -> None:
-    waiting = Waiting()
+    waiting = ReportRelay()
     waiting.put(report(1))
     assert waiting.news.is_set()
     waiting.news.clear()
@@ -38,7 +38,7 @@ def test_only_somebody_new_is_news() -> None:
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporter, "MAX_WAITING", 3)
-    waiting = Waiting()
+    waiting = ReportRelay()
     for incarnation in range(10):
         waiting.put(report(1, incarnation))
     assert [each.incarnation for each in waiting.all()] == [7, 8, 9]

@@ -11,12 +11,19 @@ from master_world import ID, NAME, info, submit
 
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.launch import Launch
-from heron_runtime.model.checkpoints import NO_WISH, CheckpointRecord, CheckpointWish, Part, TaskReport, groups_of
-from heron_runtime.model.plan import Generation, PhysicalPlan, Place, stream_manager_of, task_place
+from heron_runtime.model.checkpoints import (
+    NO_WISH,
+    CheckpointCommand,
+    CheckpointRecord,
+    StatePart,
+    TaskReport,
+    groups_of,
+)
+from heron_runtime.model.plan import Generation, ParticipantId, PhysicalPlan, stream_manager_of, task_participant
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import open_store, paths
 from heron_runtime.wire import message_codecs
-from heron_runtime.wire.master import Heartbeat, PlaceReport, Register
+from heron_runtime.wire.master import Heartbeat, ParticipantReport, Register
 from topology_master.core import events as e
 from topology_master.core.master import TopologyMaster
 from topology_master.shell.manifests import ManifestFiles
@@ -37,12 +44,12 @@ class Played:
     """Stream managers and tasks: what they were told, what they report."""
 
     def __init__(self) -> None:
-        self.incarnations: dict[Place, int] = dict.fromkeys(
-            [*map(stream_manager_of, CONTAINERS), *map(task_place, TASKS)], 5
+        self.incarnations: dict[ParticipantId, int] = dict.fromkeys(
+            [*map(stream_manager_of, CONTAINERS), *map(task_participant, TASKS)], 5
         )
-        self.reports: dict[Place, TaskReport] = dict.fromkeys(self.incarnations, TaskReport(0))
+        self.reports: dict[ParticipantId, TaskReport] = dict.fromkeys(self.incarnations, TaskReport(0))
         self.plan: PhysicalPlan | None = None
-        self.wish: CheckpointWish = NO_WISH
+        self.wish: CheckpointCommand = NO_WISH
 
     def hear(self, effect: e.Effect) -> None:
         if isinstance(effect, e.SendPlan) and (self.plan is None or effect.plan.version > self.plan.version):
@@ -54,33 +61,33 @@ class Played:
     def generation(self) -> int:
         return self.plan.generation.number if self.plan is not None else 0
 
-    def restored(self, *places: Place) -> None:
+    def restored(self, *places: ParticipantId) -> None:
         for place in places or self.incarnations:
             self.reports[place] = TaskReport(self.generation, restored=True)
 
     def aligned(self, *tasks: int) -> None:
-        for place in map(task_place, tasks or TASKS):
+        for place in map(task_participant, tasks or TASKS):
             self.reports[place] = replace(self.reports[place], aligned=self.wish.under)
 
     def stored(self, folder: CheckpointFolder, number: int, turn: int, *tasks: int) -> None:
         """Each task's part is written and reported."""
         assert self.plan is not None
         for task in tasks or TASKS:
-            component, place = self.plan.component_of(task), task_place(task)
+            component, place = self.plan.component_of(task), task_participant(task)
             groups = groups_of(self.plan.key_group_table("count"), task) if component == "count" else 0
-            part = Part(
+            part = StatePart(
                 component, task, self.incarnations[place], self.generation, number, turn, 3, "sum", groups
             )  # fmt: skip
             folder.write_part(part.name, [b"abc"])
             self.reports[place] = replace(self.reports[place], stored=(part,))
 
-    def started_anew(self, place: Place) -> None:
+    def started_anew(self, place: ParticipantId) -> None:
         self.incarnations[place] += 1
         self.reports[place] = TaskReport(0)
 
     def heartbeat(self, container: int) -> Heartbeat:
-        places = [stream_manager_of(container), task_place(2 * container - 1), task_place(2 * container)]
-        return Heartbeat(reports=tuple(PlaceReport(p, self.incarnations[p], self.reports[p]) for p in places))
+        places = [stream_manager_of(container), task_participant(2 * container - 1), task_participant(2 * container)]
+        return Heartbeat(reports=tuple(ParticipantReport(p, self.incarnations[p], self.reports[p]) for p in places))
 
 
 class StateNode:

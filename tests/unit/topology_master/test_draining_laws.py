@@ -10,15 +10,22 @@ from hypothesis import strategies as st
 from master_world import definition, info, packing, registration
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.plan import ContainerPlan, PackingPlan, PhysicalPlan, PlanVersion, Standstill, task_place
+from heron_runtime.model.plan import (
+    ContainerPlan,
+    PackingPlan,
+    PhysicalPlan,
+    PlanVersion,
+    UpdatePhase,
+    task_participant,
+)
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.wire.master import Heartbeat, PlaceReport
+from heron_runtime.wire.master import Heartbeat, ParticipantReport
 from topology_master.core.membership import Membership
 from topology_master.core.planner import NOT_SETTLED, UpdateSequencer, build_physical_plan, removes_tasks, replace_state
 
 RUNNING = TopologyState.RUNNING
 SECS = 10.0  # the default of topology.update.drain.secs
-NEITHER, DRAINING, SETTLING = Standstill.NONE, Standstill.DRAINING, Standstill.SETTLING
+NEITHER, DRAINING, SETTLING = UpdatePhase.NONE, UpdatePhase.DRAINING, UpdatePhase.SETTLING
 OLD = packing(2)
 
 
@@ -76,7 +83,7 @@ class Steps:
         """A heartbeat: all tasks there are silent for this plan; the stream manager goes by that one."""
         number = self.plan.version.number if silent_for is None else silent_for
         tasks = self.plan.tasks_in(container)
-        reports = tuple(PlaceReport(task_place(task), 1, TaskReport(0, aligned=number)) for task in tasks)
+        reports = tuple(ParticipantReport(task_participant(task), 1, TaskReport(0, aligned=number)) for task in tasks)
         self.membership.heard(container, Heartbeat(plan=version or self.plan.version))
         self.draining.heard(container, reports)
 
@@ -96,7 +103,7 @@ def test_it_drains_settles_and_goes_on() -> None:
     assert (steps.plan.standstill, steps.plan.packing) == (DRAINING, OLD)
     steps.tell(1)
     assert not steps.decide(), "the tasks of container 2 are not silent"
-    spout = PlaceReport(task_place(3), 1, TaskReport(0, aligned=steps.plan.version.number))
+    spout = ParticipantReport(task_participant(3), 1, TaskReport(0, aligned=steps.plan.version.number))
     steps.draining.heard(2, [spout])
     assert not steps.decide(), "its bolt is not"
     steps.tell(2, silent_for=steps.plan.version.number - 1)

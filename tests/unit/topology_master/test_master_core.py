@@ -26,7 +26,7 @@ from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryTree
 from heron_runtime.state.store import Delete, Set
 from heron_runtime.wire import message_codecs
-from heron_runtime.wire.master import Flow, Heartbeat, Holder
+from heron_runtime.wire.master import Bottleneck, FlowStatus, Heartbeat
 from topology_master.core import events as e
 from topology_master.core import master as master_module
 from topology_master.core.master import NOT_LEADING
@@ -160,11 +160,11 @@ def test_heartbeats_are_answered_and_shown() -> None:
 
 def test_every_heartbeat_is_answered_with_who_most_waits_for() -> None:
     node = registered(leader(), 1, 1)
-    slow, slower = Holder("count", 2, 4.0), Holder("sink", 3, 9.0, in_call=True)
-    assert node.tell(e.HeartbeatReceived(101, Heartbeat(flow=Flow(holder=slower)))) == [
+    slow, slower = Bottleneck("count", 2, 4.0), Bottleneck("sink", 3, 9.0, in_call=True)
+    assert node.tell(e.HeartbeatReceived(101, Heartbeat(flow=FlowStatus(holder=slower)))) == [
         e.SendHeartbeatReply(101, 1, slower)
     ]
-    assert node.tell(e.HeartbeatReceived(102, Heartbeat(flow=Flow(holder=slow)))) == [
+    assert node.tell(e.HeartbeatReceived(102, Heartbeat(flow=FlowStatus(holder=slow)))) == [
         e.SendHeartbeatReply(102, 1, slower)
     ]
     assert node.tell(e.HeartbeatReceived(101, Heartbeat())) == [e.SendHeartbeatReply(101, 1, slow)]

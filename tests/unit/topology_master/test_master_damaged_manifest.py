@@ -8,7 +8,7 @@ from pathlib import Path
 from state_world import StateNode, begun
 
 from heron_runtime.model.checkpoints import Manifest
-from heron_runtime.model.plan import Phase
+from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.wire.errors import MalformedMessage
 from topology_master.core import events as e
 
@@ -76,7 +76,7 @@ def test_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
         (answer,) = back(node, 2)
         assert answer.status is not None
         now = node.generation
-        assert (now.number, now.phase, now.restore_from) == (2, Phase.RESTORING, 2)
+        assert (now.number, now.phase, now.restore_from) == (2, GenerationPhase.RESTORING, 2)
         assert "restore requested, and checkpoints behind it are struck off: checkpoint 3: its" in now.cause
         assert (node.record.generation, node.record.begun, node.record.complete) == (2, 3, 2)
         assert node.core.status().tasks_state.storage_fault == ""

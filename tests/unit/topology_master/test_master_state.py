@@ -8,8 +8,8 @@ import pytest
 from master_world import ID, NAME, info, packing, registration
 from state_world import CONFIG, LEASE_MS, TASKS, Played, StateNode, begun
 
-from heron_runtime.model.checkpoints import CheckpointRecord, CheckpointWish, TaskReport
-from heron_runtime.model.plan import Phase, stream_manager_of, task_place
+from heron_runtime.model.checkpoints import CheckpointCommand, CheckpointRecord, TaskReport
+from heron_runtime.model.plan import GenerationPhase, stream_manager_of, task_participant
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths
 from heron_runtime.state.store import Set
@@ -23,23 +23,29 @@ def stored_plans(effects: list[e.Effect]) -> list[e.CommitTransaction]:
     return [effect for effect in effects if isinstance(effect, e.CommitTransaction)]
 
 
-def wishes(effects: list[e.Effect]) -> list[CheckpointWish]:
+def wishes(effects: list[e.Effect]) -> list[CheckpointCommand]:
     return [effect.wish for effect in effects if isinstance(effect, e.SendHeartbeatReply)]
 
 
 def test_the_first_plan_restores_generation_1_from_the_initial_state(tmp_path: Path) -> None:
     node = StateNode(tmp_path, Played()).register()
-    assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (1, Phase.RESTORING, 0)
+    assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (
+        1,
+        GenerationPhase.RESTORING,
+        0,
+    )
     assert node.record == CheckpointRecord(1, 0, 0)
     (write,) = stored_plans(node.effects)
     assert write.plan is not None
     assert write.record == node.record, "plan and record in one transaction"
     assert len(node.core.status().tasks_state.missing) == 6
-    node.played.restored(task_place(1), task_place(2), stream_manager_of(1), stream_manager_of(2), task_place(3))
+    node.played.restored(
+        task_participant(1), task_participant(2), stream_manager_of(1), stream_manager_of(2), task_participant(3)
+    )
     node.beat()
-    assert node.core.status().tasks_state.missing == (task_place(4),)
+    assert node.core.status().tasks_state.missing == (task_participant(4),)
     node.running()
-    assert node.generation.phase is Phase.RUNNING
+    assert node.generation.phase is GenerationPhase.RUNNING
     assert {m.place for m in node.generation.members} == set(node.played.incarnations)
     assert node.played.plan is not None
     assert node.played.plan.generation == node.generation
@@ -87,14 +93,18 @@ def test_a_whole_checkpoint_step_by_step(tmp_path: Path) -> None:
 def test_each_loss_begins_the_next_generation_from_the_last_complete_checkpoint(tmp_path: Path) -> None:
     node = begun(tmp_path)
     node.checkpoint()
-    node.played.started_anew(task_place(2))
+    node.played.started_anew(task_participant(2))
     node.beat()
-    assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (2, Phase.RESTORING, 1)
+    assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (
+        2,
+        GenerationPhase.RESTORING,
+        1,
+    )
     assert node.record == CheckpointRecord(2, 1, 1)
     assert "generation 2: restoring from checkpoint 1: task 2: it was restarted" in node.notes()
     assert node.played.wish.generation == 2
     node.running()
-    assert node.generation.phase is Phase.RUNNING
+    assert node.generation.phase is GenerationPhase.RUNNING
     assert node.checkpoint() == 2
     assert node.folder.read_manifest(2).turn == 1, "it is built on the last complete one"
 
@@ -103,13 +113,13 @@ def test_a_stream_manager_that_is_gone_is_no_reason_to_wait_with_the_next_genera
     node = begun(tmp_path)
     node.tick(LEASE_MS + 400, 2)
     assert node.core.membership.missing() == [2]
-    assert (node.generation.number, node.generation.phase) == (2, Phase.RESTORING)
+    assert (node.generation.number, node.generation.phase) == (2, GenerationPhase.RESTORING)
     node.tick(5 * LEASE_MS, 2)
     assert node.generation.number == 2, "who has restored nothing is waited for"
     node.played.incarnations[stream_manager_of(2)] += 1
     node.tell(e.RegistrationReceived(node.link(2), registration(2, node.played.incarnations[stream_manager_of(2)])))
     node.running()
-    assert (node.generation.number, node.generation.phase) == (2, Phase.RUNNING)
+    assert (node.generation.number, node.generation.phase) == (2, GenerationPhase.RUNNING)
     assert node.played.plan is not None
     assert node.played.plan.stream_manager(2) == info(2, 6)
 
@@ -122,7 +132,7 @@ def test_a_stream_manager_that_registers_anew_is_lost_at_once_and_its_address_co
     (write,) = stored_plans(effects)
     assert write.plan is not None
     assert write.plan.stream_manager(2) == info(2, 6)
-    assert (write.plan.generation.number, write.plan.generation.phase) == (2, Phase.RESTORING)
+    assert (write.plan.generation.number, write.plan.generation.phase) == (2, GenerationPhase.RESTORING)
 
 
 def test_losses_in_a_row_are_followed_by_growing_delays_until_a_checkpoint_is_complete(tmp_path: Path) -> None:
@@ -131,7 +141,7 @@ def test_losses_in_a_row_are_followed_by_growing_delays_until_a_checkpoint_is_co
     def delay() -> int:
         number = node.generation.number
         before = node.now_ms
-        node.played.started_anew(task_place(2))
+        node.played.started_anew(task_participant(2))
         node.beat()
         for _ in range(100):
             if node.generation.number > number:
@@ -150,10 +160,10 @@ def test_losses_in_a_row_are_followed_by_growing_delays_until_a_checkpoint_is_co
 def test_a_pause_is_stored_while_a_restore_waits_and_stands_beside_the_generation(tmp_path: Path) -> None:
     node = begun(tmp_path)
     for _ in range(5):
-        node.played.started_anew(task_place(2))
+        node.played.started_anew(task_participant(2))
         node.tick(2_000)
         node.running()
-    node.played.started_anew(task_place(2))
+    node.played.started_anew(task_participant(2))
     node.beat()
     number = node.generation.number
     node.tell(e.StateRequested(1, TopologyState.PAUSED))
@@ -164,19 +174,19 @@ def test_a_pause_is_stored_while_a_restore_waits_and_stands_beside_the_generatio
 
 def test_what_user_code_causes_ends_in_failed(tmp_path: Path) -> None:
     node, delays = begun(tmp_path), []
-    while node.generation.phase is not Phase.FAILED:
+    while node.generation.phase is not GenerationPhase.FAILED:
         number, before = node.generation.number, node.now_ms
-        node.played.reports[task_place(2)] = TaskReport(number, failed="count: ValueError: 5")
+        node.played.reports[task_participant(2)] = TaskReport(number, failed="count: ValueError: 5")
         node.beat()
         while node.generation.number == number:
             node.tick(200)
         delays.append(int(node.now_ms - before))
-        if node.generation.phase is not Phase.FAILED:
+        if node.generation.phase is not GenerationPhase.FAILED:
             node.running()
     assert delays == [0, 1_000, 2_000, 4_000, 8_000, 0], "what is away for some seconds comes back meanwhile"
     assert any("FAILED: task 2: count: ValueError: 5" in text for text in node.notes())
     shown = node.core.status().tasks_state
-    assert (shown.phase, shown.cause, shown.restores) == (Phase.FAILED, "task 2: count: ValueError: 5", 5)
+    assert (shown.phase, shown.cause, shown.restores) == (GenerationPhase.FAILED, "task 2: count: ValueError: 5", 5)
 
 
 def test_a_pause_while_a_checkpoint_is_under_way_does_not_disturb_it(tmp_path: Path) -> None:
@@ -217,7 +227,7 @@ def test_a_loss_while_the_completing_write_is_under_way_restores_from_what_it_co
     node.played.stored(node.folder, 1, 0)
     node.hold = (e.CommitTransaction,)
     node.beat()
-    node.played.started_anew(task_place(2))
+    node.played.started_anew(task_participant(2))
     node.beat()
     assert len(node.waiting) == 1
     node.let_go()
@@ -245,11 +255,11 @@ def test_a_write_without_an_answer_is_found_by_the_next_read(tmp_path: Path, whe
         assert node.checkpoint() == 2
     else:
         node.answers_lost = True
-        node.played.started_anew(task_place(2))
+        node.played.started_anew(task_participant(2))
         node.beat()
         assert node.generation.number == 2
         node.running()
-        assert node.generation.phase is Phase.RUNNING
+        assert node.generation.phase is GenerationPhase.RUNNING
 
 
 @pytest.mark.parametrize("write", [e.CommitTransaction, e.WriteManifest])
@@ -318,7 +328,7 @@ def test_nothing_is_stored_while_the_last_manifest_cannot_be_read(tmp_path: Path
     assert "checkpoint 1" in answer.error
     assert "damaged" in answer.error
     assert str(tmp_path) in other.core.status().tasks_state.storage_fault
-    other.played.started_anew(task_place(2))
+    other.played.started_anew(task_participant(2))
     other.tick(2_000)
     assert stored_plans(other.effects) == []
     file.write_bytes(whole)
@@ -332,9 +342,9 @@ def test_a_new_master_in_each_phase_goes_on_from_what_is_stored(tmp_path: Path, 
     node = begun(tmp_path)
     node.checkpoint()
     if phase == "restoring":
-        node.played.started_anew(task_place(2))
+        node.played.started_anew(task_participant(2))
         node.beat()
-        node.played.restored(task_place(1), task_place(2))
+        node.played.restored(task_participant(1), task_participant(2))
         node.beat()
     elif phase == "complete":
         node.checkpoint()
@@ -354,7 +364,7 @@ def test_a_new_master_in_each_phase_goes_on_from_what_is_stored(tmp_path: Path, 
     assert other.record.complete == complete
     assert other.played.wish.over == before.begun, "what another master has begun is over"
     other.running()
-    assert other.generation.phase is Phase.RUNNING
+    assert other.generation.phase is GenerationPhase.RUNNING
     assert other.generation.number == (2 if phase == "restoring" else 1), "nothing was lost with the master"
     assert other.checkpoint() == before.begun + 1
     manifest = other.folder.read_manifest(before.begun + 1)
@@ -375,15 +385,15 @@ def test_a_member_that_died_with_the_master_is_missed_by_the_next_one(tmp_path: 
 
 def test_old_processes_are_not_listened_to_and_a_host_whose_clock_began_anew_is(tmp_path: Path) -> None:
     node = begun(tmp_path)
-    node.played.incarnations[task_place(2)] = 4
-    node.played.reports[task_place(2)] = TaskReport(1, lost="of the dead")
+    node.played.incarnations[task_participant(2)] = 4
+    node.played.reports[task_participant(2)] = TaskReport(1, lost="of the dead")
     node.tick(LEASE_MS - 400)
     assert node.generation.number == 1
-    node.played.reports[task_place(2)] = TaskReport(0)
+    node.played.reports[task_participant(2)] = TaskReport(0)
     node.tick(800)
     assert node.generation.number == 2, "the member is silent"
     node.running()
-    assert (node.generation.phase, node.generation.incarnation(task_place(2))) == (Phase.RUNNING, 4)
+    assert (node.generation.phase, node.generation.incarnation(task_participant(2))) == (GenerationPhase.RUNNING, 4)
 
 
 def test_old_files_go_and_what_is_needed_stays(tmp_path: Path) -> None:
@@ -395,7 +405,7 @@ def test_old_files_go_and_what_is_needed_stays(tmp_path: Path) -> None:
     assert set(node.folder.parts()) == needed
     node.tick(1_000)
     node.played.stored(node.folder, 13, 12, 1)  # and it comes to nothing
-    node.played.started_anew(task_place(2))
+    node.played.started_anew(task_participant(2))
     node.beat()
     assert len(node.folder.parts()) == len(needed) + 1
     node.running()

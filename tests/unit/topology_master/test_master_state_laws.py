@@ -12,7 +12,7 @@ from master_world import registration
 from state_world import CONTAINERS, TASKS, StateNode, begun
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.plan import Phase, stream_manager_of, task_place
+from heron_runtime.model.plan import GenerationPhase, stream_manager_of, task_participant
 from heron_runtime.model.topology import TopologyState
 from topology_master.core import events as e
 
@@ -34,7 +34,7 @@ class Law:
 
     def step(self, action: str, task: int) -> None:
         node, played = self.node, self.node.played
-        place, container = task_place(task), (task + 1) // 2
+        place, container = task_participant(task), (task + 1) // 2
         match action:
             case "time":
                 node.tick(1_000, *(() if task > 2 else (container,)))
@@ -83,8 +83,8 @@ class Law:
         """Whoever has aligned writes."""
         reports = self.node.played.reports
         for task in TASKS:
-            number = reports[task_place(task)].aligned
-            if number and reports[task_place(task)].generation == self.node.played.generation:
+            number = reports[task_participant(task)].aligned
+            if number and reports[task_participant(task)].generation == self.node.played.generation:
                 turn = self.turns.get(number)
                 if turn is not None:
                     self.node.played.stored(self.node.folder, number, turn, task)
@@ -130,7 +130,7 @@ class Law:
                 self.store()
             self.node.tick(200)
             self.hold()
-            if self.node.record.complete > complete and self.node.generation.phase is Phase.RUNNING:
+            if self.node.record.complete > complete and self.node.generation.phase is GenerationPhase.RUNNING:
                 return
         raise AssertionError(f"no checkpoint completes: {self.node.core.status().tasks_state}")
 

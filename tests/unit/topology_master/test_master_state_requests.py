@@ -9,7 +9,7 @@ import pytest
 from state_world import CONFIG, Played, StateNode, begun
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.plan import Phase, PlanVersion, task_place
+from heron_runtime.model.plan import GenerationPhase, PlanVersion, task_participant
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 from topology_master.core import events as e
@@ -52,16 +52,16 @@ def fail(node: StateNode) -> None:
     """User code fails until the topology does."""
     for _ in range(MOST_FAILURES + 2):  # the first one may have a complete checkpoint before it
         fail_once(node)
-        if node.generation.phase is Phase.FAILED:
+        if node.generation.phase is GenerationPhase.FAILED:
             break
         node.running()
-    assert node.generation.phase is Phase.FAILED
+    assert node.generation.phase is GenerationPhase.FAILED
 
 
 def fail_once(node: StateNode) -> None:
     """User code fails, and the next generation begins."""
     number = node.generation.number
-    node.played.reports[task_place(2)] = TaskReport(number, failed="it raised")
+    node.played.reports[task_participant(2)] = TaskReport(number, failed="it raised")
     node.beat()
     while node.generation.number == number:
         node.tick(200)
@@ -101,8 +101,8 @@ def test_one_that_began_before_it_was_asked_for_is_no_answer(tmp_path: Path) -> 
 def test_the_cause_of_a_cancelled_one_is_the_answer(tmp_path: Path) -> None:
     node = slow(tmp_path)
     node.tell(e.CheckpointRequested(1, wait=True))
-    node.played.reports[task_place(3)] = replace(
-        node.played.reports[task_place(3)], declined=1, declined_why="the disk is full"
+    node.played.reports[task_participant(3)] = replace(
+        node.played.reports[task_participant(3)], declined=1, declined_why="the disk is full"
     )
     (answer,) = answers(node.beat())
     assert (answer.status, answer.final) == (None, True)
@@ -131,10 +131,15 @@ def test_a_restore_that_is_asked_for_goes_back_to_the_last_complete_checkpoint(t
     assert node.checkpoint() == 1
     (answer,) = answers(node.tell(e.RestoreRequested(7)))
     now = node.generation
-    assert (now.number, now.phase, now.restore_from, now.cause) == (2, Phase.RESTORING, 1, "restore requested")
+    assert (now.number, now.phase, now.restore_from, now.cause) == (
+        2,
+        GenerationPhase.RESTORING,
+        1,
+        "restore requested",
+    )
     assert answer.status is not None
     assert (answer.status.tasks_state.generation, answer.status.tasks_state.restores) == (2, 1)
-    assert node.running().generation.phase is Phase.RUNNING
+    assert node.running().generation.phase is GenerationPhase.RUNNING
     assert node.generation.number == 2, "it is done once"
 
 
@@ -149,9 +154,9 @@ def test_a_restore_that_is_asked_for_ends_phase_failed_and_a_checkpoint_is_refus
     number = node.generation.number
     (answer,) = answers(node.tell(e.RestoreRequested(3)))
     assert answer.status is not None
-    assert (node.generation.number, node.generation.phase) == (number + 1, Phase.RESTORING)
+    assert (node.generation.number, node.generation.phase) == (number + 1, GenerationPhase.RESTORING)
     assert node.generation.failures == 0
-    assert (node.running().generation.phase, node.generation.restore_from) == (Phase.RUNNING, 1)
+    assert (node.running().generation.phase, node.generation.restore_from) == (GenerationPhase.RUNNING, 1)
 
 
 def test_who_waits_while_the_topology_fails_is_told_so(tmp_path: Path) -> None:
@@ -161,7 +166,7 @@ def test_who_waits_while_the_topology_fails_is_told_so(tmp_path: Path) -> None:
         node.running()
     node.tell(e.RestoreRequested(1))
     assert answers(node.tell(e.CheckpointRequested(2, wait=True))) == []
-    node.played.reports[task_place(2)] = TaskReport(node.generation.number, failed="it raised")
+    node.played.reports[task_participant(2)] = TaskReport(node.generation.number, failed="it raised")
     (answer,) = answers(node.beat())
     assert answer.error.startswith("the topology has failed: task 2: it raised")
 
@@ -229,8 +234,8 @@ def test_behind_a_checkpoint_that_holds_all_stay_quiet_until_another_plan_comes_
 def test_one_that_was_to_hold_and_is_cancelled_is_not_held_later(tmp_path: Path) -> None:
     node = slow(tmp_path)
     node.tell(e.CheckpointRequested(1, wait=True, hold=True))
-    node.played.reports[task_place(1)] = replace(
-        node.played.reports[task_place(1)], declined=node.played.wish.under, declined_why="no time"
+    node.played.reports[task_participant(1)] = replace(
+        node.played.reports[task_participant(1)], declined=node.played.wish.under, declined_why="no time"
     )
     (answer,) = answers(node.beat())
     assert answer.status is None

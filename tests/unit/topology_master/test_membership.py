@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from heron_runtime.model.ids import PROTOCOL_VERSION
 from heron_runtime.model.plan import PlanVersion, StreamManagerInfo
-from heron_runtime.wire.master import NOBODY, Flow, Heartbeat, Holder, InstanceInfo, Register, StreamManagerStatus
+from heron_runtime.wire.master import (
+    NOBODY,
+    Bottleneck,
+    FlowStatus,
+    Heartbeat,
+    InstanceInfo,
+    Register,
+    StreamManagerStatus,
+)
 from topology_master.core.membership import MAX_STEP_MS, Membership, RegistrationResult
 
 LEASE_MS = 5_000
@@ -21,7 +29,7 @@ def registers(container: int, incarnation: int = 1, plan: PlanVersion | None = N
 
 
 def beat(plan: PlanVersion, seconds: float = 0.0, paused: bool = False) -> Heartbeat:
-    return Heartbeat((), paused, plan, (), Flow(4, 5, Holder("split", 2, seconds)), 1, ())
+    return Heartbeat((), paused, plan, (), FlowStatus(4, 5, Bottleneck("split", 2, seconds)), 1, ())
 
 
 def made(*containers: int) -> Membership:
@@ -126,7 +134,7 @@ def test_the_status_tells_what_stream_managers_say(first: float, second: float, 
         membership.heard(link, beat(PlanVersion(1, 1), seconds, paused=link == 2))
         assert membership.member_on(link).instances == ()  # type: ignore[union-attr]
     assert membership.holder().seconds == (named or 0.0)
-    flows = [Flow(4, 5, Holder("split", 2, seconds)) for seconds in (first, second)]
+    flows = [FlowStatus(4, 5, Bottleneck("split", 2, seconds)) for seconds in (first, second)]
     assert membership.status() == (
         StreamManagerStatus(1, True, 0.0, False, (), flows[0]),
         StreamManagerStatus(2, True, 0.0, True, (), flows[1]),

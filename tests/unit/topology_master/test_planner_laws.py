@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from master_world import definition, info, packing
 
-from heron_runtime.model.plan import NO_GENERATION, Generation, Phase, PhysicalPlan, PlanVersion
+from heron_runtime.model.plan import NO_GENERATION, Generation, GenerationPhase, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
 from topology_master.core.planner import build_physical_plan, replace_generation, replace_state
 
 RUNNING, PAUSED = TopologyState.RUNNING, TopologyState.PAUSED
-THIRD = Generation(3, Phase.RESTORING)
+THIRD = Generation(3, GenerationPhase.RESTORING)
 
 
 def plan(previous: PhysicalPlan | None = None, containers: int = 2, epoch: int = 4, **other: str) -> PhysicalPlan:

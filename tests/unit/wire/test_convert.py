@@ -32,7 +32,7 @@ from heron_runtime.model.topology import (
 from heron_runtime.wire import control, master, message_codecs, metrics
 from heron_runtime.wire.codec import Codec, UnionCodec
 from heron_runtime.wire.errors import MalformedMessage
-from protos import heronry_topology_pb2
+from heron_runtime.wire.generated import heronry_topology_pb2
 
 CODECS = {name: item for name, item in vars(message_codecs).items() if isinstance(item, Codec)}
 UNIONS = {name: item for name, item in vars(message_codecs).items() if isinstance(item, UnionCodec)}

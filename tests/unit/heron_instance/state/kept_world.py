@@ -10,12 +10,11 @@ import numpy as np
 from instance_world import Counts, Part, World
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.own_thread import Threads
-from heron_instance.core.setup import Setup
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.state.kept import NOTHING_RESTORED, Restored
-from heron_instance.core.state.stateful import StateSetup
-from heron_runtime.model.plan import Generation, Member, Phase, task_place
+from heron_instance.core.state.task_state import INITIAL_STATE, RestoredState, StateSetup
+from heron_instance.core.task import ExecutorSetup
+from heron_instance.core.user_code import ThreadInspector
+from heron_runtime.model.plan import Generation, GenerationMember, GenerationPhase, task_participant
 
 INCARNATION = 5
 
@@ -28,9 +27,9 @@ class KeptWorld(World):
         parts: Mapping[str, Part],
         config: Mapping[str, Any] | None = None,
         seed: int = 0,
-        restored: Mapping[int, Restored] | None = None,
+        restored: Mapping[int, RestoredState] | None = None,
         wall_s: float = 0.0,
-        threads: Threads | None = None,
+        threads: ThreadInspector | None = None,
         **kw: Any,
     ) -> None:
         self.restored = restored or {}
@@ -43,18 +42,18 @@ class KeptWorld(World):
 
     @staticmethod
     def state_of(executor: Any) -> Any:
-        return executor.stateful
+        return executor.checkpointer
 
     def add(self, task: int, seed: int) -> None:
-        members = tuple(Member(task_place(each), INCARNATION) for each in self.plan.tasks())
-        self.plan = replace(self.plan, generation=Generation(1, Phase.RUNNING, members=members))
+        members = tuple(GenerationMember(task_participant(each), INCARNATION) for each in self.plan.tasks())
+        self.plan = replace(self.plan, generation=Generation(1, GenerationPhase.RUNNING, members=members))
         self.telemetry[task] = Counts()
-        setup = Setup(
+        setup = ExecutorSetup(
             component=self.parts[self.plan.component_of(task)].make(), plan=self.plan, task=task,
             incarnation=INCARNATION, rng=np.random.default_rng(seed * 1000 + task), telemetry=self.telemetry[task],
             clock=self.clock, wall=lambda: self.wall_s, load=lambda path: self.loaded[path], lock=self.make_lock(),
             threads=self.threads, wake=self._wake,
-            state=StateSetup(lambda snapshot: None, 1000.0, self.restored.get(task, NOTHING_RESTORED)),
+            state=StateSetup(lambda snapshot: None, 1000.0, self.restored.get(task, INITIAL_STATE)),
         )  # fmt: skip
         self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(setup)
 

@@ -7,10 +7,17 @@ import copy
 import random
 from typing import Any
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import Snapshot, read_part
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
-from heron_runtime.model.checkpoints import Manifest, Part, groups_of, initial_manifest, next_manifest, reading_plan
+from heron_runtime.model.checkpoints import (
+    Manifest,
+    StatePart,
+    groups_of,
+    initial_manifest,
+    next_manifest,
+    reading_plan,
+)
 from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.keys import encode, group_of
 from heron_runtime.model.plan import NO_PLAN
@@ -120,12 +127,12 @@ class History:
                 state.completed(self.number)
             state.check()
 
-    def _snapshot(self, task: int, state: KeyedState) -> Snapshot:
+    def _snapshot(self, task: int, state: KeyedState) -> TaskSnapshot:
         turn = self.manifest.turn + 1
-        draft = Part("count", task, 9, self.generation, self.number, turn, 0, "", state.groups)
-        return Snapshot(draft, [("sum", task)], state.take(self.number, turn), self.codec)
+        draft = StatePart("count", task, 9, self.generation, self.number, turn, 0, "", state.groups)
+        return TaskSnapshot(draft, [("sum", task)], state.take(self.number, turn), self.codec)
 
-    def _write(self, snapshot: Snapshot) -> Part:
+    def _write(self, snapshot: TaskSnapshot) -> StatePart:
         part, pieces = snapshot.encode()
         self.files[part.name] = b"".join(pieces)
         assert part.size == len(self.files[part.name])

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from heron_instance.core.state.kept import NoPlace, Restored
-from heron_instance.core.state.tokens import BadToken, Tokens, generation_of
-from heron_runtime.model.checkpoints import Adopted, Token
+from heron_instance.core.state.checkpointer import InvalidToken, TwoPhaseCommits, generation_of
+from heron_instance.core.state.task_state import RestoredState, UnclaimedState
+from heron_runtime.model.checkpoints import AdoptionMode, CommitToken
 from heronry.api.state import Checkpoint, TwoPhaseSink
 
-TOKENS = (Token(8, "4-8-1-a"), Token(9, "4-9-1-a"))
+TOKENS = (CommitToken(8, "4-8-1-a"), CommitToken(9, "4-9-1-a"))
 NAMES = frozenset(token.name for token in TOKENS)
 
 
@@ -35,17 +35,17 @@ class Sink(TwoPhaseSink):
         self.waiting.remove(token)
 
 
-def restored(adopted: Adopted) -> Restored:
-    return Restored(9, tokens=TOKENS, known_tokens=NAMES, adopted=adopted)
+def restored(adopted: AdoptionMode) -> RestoredState:
+    return RestoredState(9, tokens=TOKENS, known_tokens=NAMES, adopted=adopted)
 
 
 @pytest.mark.parametrize(("given", "kept"), [("4-9-1-a", ["4-9-1-a"]), (None, []), ("mine", None), (7, None)])
 def test_a_token_begins_with_the_name_of_its_checkpoint_and_none_is_none(given: Any, kept: list[str] | None) -> None:
     sink = Sink()
     sink.prepare = lambda checkpoint: given  # type: ignore[method-assign]  # each case its own
-    tokens = Tokens(sink, 4)
+    tokens = TwoPhaseCommits(sink, 4)
     if kept is None:
-        with pytest.raises(BadToken, match="a token begins with"):
+        with pytest.raises(InvalidToken, match="a token must begin with"):
             tokens.prepare(Checkpoint(9, 4, "4-9-1"))
     else:
         tokens.prepare(Checkpoint(9, 4, "4-9-1"))
@@ -54,37 +54,37 @@ def test_a_token_begins_with_the_name_of_its_checkpoint_and_none_is_none(given: 
 
 def test_only_what_waits_is_committed_and_what_nobody_knows_is_aborted() -> None:
     sink = Sink("4-9-1-a", "4-10-1-a")
-    Tokens(sink, 5).restore(restored(Adopted.WHOLE))
+    TwoPhaseCommits(sink, 5).restore(restored(AdoptionMode.WHOLE))
     assert (sink.committed, sink.waiting) == (["4-9-1-a"], [])
 
 
 def test_of_its_own_checkpoint_everything_is_committed_again() -> None:
     sink = Sink()
-    Tokens(sink, 5).restore(restored(Adopted.NO))
+    TwoPhaseCommits(sink, 5).restore(restored(AdoptionMode.NO))
     assert sink.committed == [token.name for token in TOKENS]
 
 
 def test_what_was_prepared_for_a_complete_checkpoint_is_committed_once_in_order() -> None:
     sink = Sink()
-    tokens = Tokens(sink, 4)
-    tokens.unconfirmed = [Token(9, "4-9-1-a"), Token(8, "4-8-1-a"), Token(10, "4-10-1-a")]
+    tokens = TwoPhaseCommits(sink, 4)
+    tokens.unconfirmed = [CommitToken(9, "4-9-1-a"), CommitToken(8, "4-8-1-a"), CommitToken(10, "4-10-1-a")]
     for _ in range(2):
         tokens.commit(9)
     assert sink.committed == ["4-8-1-a", "4-9-1-a"]
-    assert tokens.unconfirmed == [Token(10, "4-10-1-a")]
+    assert tokens.unconfirmed == [CommitToken(10, "4-10-1-a")]
 
 
 def test_only_what_lower_generations_have_left_is_aborted() -> None:
     sink = Sink("4-8-1-a", "4-10-1-a", "5-11-1-a", "6-11-1-a", "no token", "x-1-1-a")
-    Tokens(sink, 5).sweep(["4-8-1-a"])
+    TwoPhaseCommits(sink, 5).sweep(["4-8-1-a"])
     assert sink.waiting == ["4-8-1-a", "5-11-1-a", "6-11-1-a", "no token", "x-1-1-a"]
 
 
 def test_where_no_sink_is_any_more_it_is_said_unless_that_is_well_so() -> None:
     component: Any = object()
-    with pytest.raises(NoPlace, match="4-8-1-a was prepared by a TwoPhaseSink"):
-        Tokens(component, 5).restore(restored(Adopted.WHOLE))
-    Tokens(component, 5).restore(restored(Adopted.IN_PART))
+    with pytest.raises(UnclaimedState, match=r"token '4-8-1-a': .* is not a TwoPhaseSink"):
+        TwoPhaseCommits(component, 5).restore(restored(AdoptionMode.WHOLE))
+    TwoPhaseCommits(component, 5).restore(restored(AdoptionMode.IN_PART))
 
 
 @pytest.mark.parametrize(
@@ -97,19 +97,19 @@ def test_a_token_tells_its_generation_and_any_other_name_none(name: str, generat
 
 def test_a_sweep_aborts_what_lower_generations_left_and_nobody_knows() -> None:
     sink = Sink("2-1-1-a", "3-2-1-a", "4-3-1-a", "5-4-1-a", "3-5-1-a", "mine", "3-6-1-a")
-    tokens = Tokens(sink, 4)
-    tokens.unconfirmed.append(Token(5, "3-5-1-a"))
+    tokens = TwoPhaseCommits(sink, 4)
+    tokens.unconfirmed.append(CommitToken(5, "3-5-1-a"))
     tokens.sweep(["3-6-1-a"])
     assert sink.waiting == ["4-3-1-a", "5-4-1-a", "3-5-1-a", "mine", "3-6-1-a"]
 
 
 def test_what_is_complete_is_committed_in_order_and_once() -> None:
     sink = Sink()
-    tokens = Tokens(sink, 4)
-    tokens.unconfirmed += [Token(9, "4-9-1-a"), Token(7, "4-7-1-a"), Token(8, "4-8-1-a")]
+    tokens = TwoPhaseCommits(sink, 4)
+    tokens.unconfirmed += [CommitToken(9, "4-9-1-a"), CommitToken(7, "4-7-1-a"), CommitToken(8, "4-8-1-a")]
     tokens.commit(6)
     assert sink.committed == []
     tokens.commit(8)
     tokens.commit(8)
     assert sink.committed == ["4-7-1-a", "4-8-1-a"]
-    assert tokens.unconfirmed == [Token(9, "4-9-1-a")]
+    assert tokens.unconfirmed == [CommitToken(9, "4-9-1-a")]

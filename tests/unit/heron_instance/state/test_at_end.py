@@ -9,7 +9,7 @@ from instance_world import SHUFFLE, Part
 from kept_world import KeptWorld
 from spout_alone import Alone, Nothing, Source
 
-from heron_instance.core.state.participant import Align
+from heron_instance.core.state.barriers import SnapshotRequest
 from heron_runtime.wire.container import AT_END
 
 KEPT = {"topology.reliability.mode": "ATLEAST_ONCE"}
@@ -24,7 +24,7 @@ def rests(alone: Alone) -> str:
     for _ in range(20):
         alone.step(16.0)
         alone.drain()
-    return alone.executor.at_end.doing
+    return alone.executor.at_end.status
 
 
 @pytest.mark.parametrize("total", [0, 1, 700])
@@ -42,7 +42,7 @@ def test_what_comes_after_all_takes_it_back() -> None:
     alone.spout.at_end = lambda: True
     alone.executor.on_wake(alone.world.clock.ms)
     alone.step()
-    assert alone.executor.at_end.doing == ""
+    assert alone.executor.at_end.status == ""
 
 
 def test_a_spout_that_says_nothing_is_never_at_its_end() -> None:
@@ -84,14 +84,14 @@ class Ended:
             for _ in range(10):
                 self.world.clock.now += 0.016
                 self.executor.run(self.world.clock.ms)
-        return str(self.executor.at_end.doing)
+        return str(self.executor.at_end.status)
 
     def snapshot(self, number: int) -> None:
-        self.executor.gates.align(Align(number, 0))
-        self.executor.stateful._participant.over(number)
+        self.executor.quiet_points.align(SnapshotRequest(number, 0))
+        self.executor.checkpointer._participant.over(number)
 
     def complete(self, number: int) -> None:
-        self.executor.stateful._participant.completed(number)
+        self.executor.checkpointer._participant.completed(number)
 
 
 def test_where_state_is_kept_a_checkpoint_behind_its_end_must_be_complete() -> None:
@@ -105,7 +105,7 @@ def test_where_state_is_kept_a_checkpoint_behind_its_end_must_be_complete() -> N
 
 def test_a_checkpoint_from_before_its_end_does_not_do() -> None:
     ended = Ended()
-    ended.executor.at_end.left()
+    ended.executor.at_end.revoke()
     ended.snapshot(1)
     ended.rest()  # only now it is found at its end
     ended.complete(1)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.barriers import NoBarrier, barrier_frame, barrier_of
-from heron_instance.core.state.participant import Barrier
+from heron_instance.core.state.barriers import Barrier, InvalidBarrier, barrier_frame, read_barrier
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.data_codec import decode_packet, encode_packet
 
@@ -18,7 +17,7 @@ BARRIER = Barrier(3, 17, 1, 12)
 
 @given(st.builds(Barrier, numbers, numbers, st.integers(-(1 << 63), (1 << 63) - 1), numbers))
 def test_what_goes_in_comes_out(barrier: Barrier) -> None:
-    assert barrier_of(barrier_frame(2, 5, 7, barrier)) == barrier
+    assert read_barrier(barrier_frame(2, 5, 7, barrier)) == barrier
 
 
 def test_it_is_a_frame_without_tuples_from_one_task_to_another() -> None:
@@ -30,10 +29,10 @@ def test_it_is_a_frame_without_tuples_from_one_task_to_another() -> None:
 @pytest.mark.parametrize("size", [0, 31, 33])
 def test_another_size_is_none(size: int) -> None:
     frame = msgspec.structs.replace(barrier_frame(2, 5, 7, BARRIER), values=b"x" * size)
-    with pytest.raises(NoBarrier, match=f"{size} bytes for 0 tuples from task 2"):
-        barrier_of(frame)
+    with pytest.raises(InvalidBarrier, match=f"{size} bytes for 0 tuples from task 2"):
+        read_barrier(frame)
 
 
 def test_what_has_tuples_is_none() -> None:
-    with pytest.raises(NoBarrier, match="32 bytes for 1 tuples"):
-        barrier_of(msgspec.structs.replace(barrier_frame(2, 5, 7, BARRIER), count=1))
+    with pytest.raises(InvalidBarrier, match="32 bytes for 1 tuples"):
+        read_barrier(msgspec.structs.replace(barrier_frame(2, 5, 7, BARRIER), count=1))

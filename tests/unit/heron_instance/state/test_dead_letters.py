@@ -117,7 +117,7 @@ def test_the_log_has_one_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> Non
         world.run()
     assert len(world.objects("letters")[0].rows) == 7
     told = [message.partition("\n")[0] for message in caplog.messages]
-    assert told == [f"b: dead letters since last told: {n}, the newest for ValueError: bad" for n in (1, 5)]
+    assert told == [f"b: dead letters since the last log line: {n}, the newest: ValueError: bad" for n in (1, 5)]
 
 
 def test_values_that_make_a_letter_too_large_stay_behind() -> None:
@@ -125,7 +125,7 @@ def test_values_that_make_a_letter_too_large_stay_behind() -> None:
     assert letter_of(world_of(Raises, config=bound)).values == (0, 7, ("set",), ""), "it is small enough"
     letter = letter_of(world_of(Raises, config=bound, end="x" * 1900))
     assert letter.values == ()
-    assert letter.error.startswith("ValueError: bad (its values cannot be sent along: a tuple of ")
+    assert letter.error.startswith("ValueError: bad (values left out: a tuple of ")
 
     class Long(Raises):
         def process(self, tup: Any) -> None:
@@ -167,7 +167,7 @@ def test_a_mistake_of_the_program_is_no_letter() -> None:
             self.emit([1], need_task_ids=True)
 
     world = world_of(Asks)
-    assert "leave one of the two out" in str(world.executors[BOLT].failed)
+    assert "hint: leave out need_task_ids or dead_letters" in str(world.executors[BOLT].failed)
     assert world.objects("letters")[0].rows == []
 
 
@@ -236,7 +236,7 @@ def test_letters_are_written_where_state_is_kept_and_a_bolt_declares_them(declar
     }
     world = (KeptWorld if kept else World)(parts)
     bolt: Any = world.executors[BOLT]
-    assert bolt.collector.may_hold is (declares and kept)
+    assert bolt.collector.may_defer is (declares and kept)
     assert bolt._processing._dead_letters is None or (declares and kept)
     bolt.task.counts.hand_over()
     assert ("__dead-letter-count" in world.telemetry[BOLT].counters) is (declares and kept)
@@ -248,7 +248,7 @@ def test_what_is_kept_stays_whatever_is_undone_later() -> None:
         "b": Part(letter_world.Obeys, 1, {"bad": DeadLetter._fields}, [("s", "default", fields("key"))]),
     }
     parts["b"].make = type("Declares", (letter_world.Obeys,), {"dead_letters": "bad"})
-    kept = KeptWorld(parts).executors[BOLT].task.kept
+    kept = KeptWorld(parts).executors[BOLT].task.state
     for state in (kept.own, kept.by_key):
         assert state is not None
         kept.begin()

@@ -7,7 +7,7 @@ from typing import Any
 from instance_world import SHUFFLE, Part
 from kept_world import KeptWorld
 
-from heron_runtime.model.checkpoints import CheckpointWish
+from heron_runtime.model.checkpoints import CheckpointCommand
 from heron_runtime.wire.data import BARRIER, Frame
 from heronry.api.component import Bolt, Spout
 
@@ -55,20 +55,20 @@ def test_a_cut_counts_what_was_sent_and_what_was_taken_of_it() -> None:
 
 
 def test_no_batch_spans_a_barrier() -> None:
-    gates = ran().executors[2].gates  # type: ignore[attr-defined]
+    gates = ran().executors[2].quiet_points  # type: ignore[attr-defined]
     barrier, data = Frame(1, 0, 2, 0, 1, BARRIER, b""), Frame(1, 0, 2, 1, 1, 0, b"x")
-    taken = dict(gates.stateful._participant._frames)
-    assert not gates.lets_in(barrier, True)
-    assert gates.lets_in(barrier, False)
-    assert gates.stateful._participant._frames == taken, "a barrier is no data"
-    assert gates.lets_in(data, True)
-    assert gates.lets_in(data, False)
-    assert gates.stateful._participant._frames == {1: taken[1] + 2}
+    taken = dict(gates.checkpointer._participant._frames)
+    assert not gates.can_take(barrier, True)
+    assert gates.can_take(barrier, False)
+    assert gates.checkpointer._participant._frames == taken, "a barrier is no data"
+    assert gates.can_take(data, True)
+    assert gates.can_take(data, False)
+    assert gates.checkpointer._participant._frames == {1: taken[1] + 2}
 
 
-def hear(world: KeptWorld, wish: CheckpointWish) -> None:
+def hear(world: KeptWorld, wish: CheckpointCommand) -> None:
     for executor in world.executors.values():
-        world.state_of(executor).hear(wish)
+        world.state_of(executor).apply_command(wish)
     world.run()
 
 
@@ -80,16 +80,16 @@ def test_a_checkpoint_goes_from_the_spout_through_every_bolt_and_user_code_hears
             heard.append(checkpoint)
 
     world = ran(Hears)
-    hear(world, CheckpointWish(1, under=4, turn=1))
+    hear(world, CheckpointCommand(1, under=4, turn=1))
     states = [world.state_of(executor) for executor in world.executors.values()]
     assert [state.report.aligned for state in states] == [4, 4, 4]
     assert [state.saved for state in states] == [4, 4, 4]
-    assert all(state.stands_still for state in states)
+    assert all(state.is_halted for state in states)
     assert heard == []
     for _ in range(2):
-        hear(world, CheckpointWish(1, over=4, complete=4))
+        hear(world, CheckpointCommand(1, over=4, complete=4))
     assert heard == [4], "once"
-    assert not any(state.stands_still for state in states)
+    assert not any(state.is_halted for state in states)
 
 
 def test_what_user_code_raises_when_a_checkpoint_is_complete_is_told_as_that() -> None:
@@ -98,8 +98,8 @@ def test_what_user_code_raises_when_a_checkpoint_is_complete_is_told_as_that() -
             raise OSError("the mail server is down")
 
     world = ran(Raises)
-    hear(world, CheckpointWish(1, under=4, turn=1))
-    hear(world, CheckpointWish(1, over=4, complete=4))
+    hear(world, CheckpointCommand(1, under=4, turn=1))
+    hear(world, CheckpointCommand(1, over=4, complete=4))
     told = [executor.failed and str(executor.failed) for executor in world.executors.values()]
     assert told == [None, "b.on_checkpoint_complete raised OSError: the mail server is down", None]
 
@@ -107,17 +107,17 @@ def test_what_user_code_raises_when_a_checkpoint_is_complete_is_told_as_that() -
 def test_a_spout_at_rest_declines_a_checkpoint_whose_part_is_not_written_in_time() -> None:
     world = ran()
     spout = world.executors[1]
-    hear(world, CheckpointWish(1, under=4, turn=1, timeout_ms=1000.0))
+    hear(world, CheckpointCommand(1, under=4, turn=1, timeout_ms=1000.0))
     state = world.state_of(spout)
-    state.hear(CheckpointWish(1, over=4, timeout_ms=1000.0))  # resumed, and not complete
+    state.apply_command(CheckpointCommand(1, over=4, timeout_ms=1000.0))  # resumed, and not complete
     spout.on_wake(world.clock.ms)
-    assert not state.stands_still
+    assert not state.is_halted
     until = world.clock.now + 2.0
     while world.clock.now < until and not state.report.declined:
         result = spout.run(world.clock.ms)
         world.clock.now += max(0.001, (result.wait_ms or 0.0) / 1000)
-        while result.poll_idle is not None and world.clock.now < until:  # as the shell does: nothing but polls
-            wait_ms = result.poll_idle(world.clock.ms)
+        while result.at_rest and world.clock.now < until:  # as the shell does: nothing but polls
+            wait_ms = spout.poll_idle(world.clock.ms)
             if wait_ms is None:
                 break
             world.clock.now += wait_ms / 1000

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.key_index import index_of, index_of_many
+from heron_instance.core.state.keyed_state import index_of, index_of_many
 from heron_runtime.model.keys import encode
 
 

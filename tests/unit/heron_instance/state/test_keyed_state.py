@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from state_history import run
 
-from heron_instance.core.state.expiry import SPARE
-from heron_instance.core.state.keyed import KeyedState, NotOwned
+from heron_instance.core.state.keyed_state import SPARE_ENTRIES, KeyedState, NotOwned
 from heron_runtime.model.checkpoints import ALL_GROUPS
 from heron_runtime.model.keys import UnsupportedKey, group_of
 
@@ -27,7 +26,7 @@ def test_a_key_of_another_task_is_refused_and_named() -> None:
     state = KeyedState(own, where="counter, task 3")
     state["mine"] = 1
     for act in (lambda: state["theirs"], lambda: state.__setitem__("theirs", 2), lambda: "theirs" in state):
-        with pytest.raises(NotOwned, match=r"'theirs' belongs to another task than counter, task 3"):
+        with pytest.raises(NotOwned, match=r"counter, task 3: key 'theirs' belongs to another task"):
             act()
     with pytest.raises(UnsupportedKey, match="use tuple"):
         state[["a", "list"]] = 1
@@ -113,7 +112,7 @@ def test_what_is_set_anew_again_and_again_leaves_little_behind() -> None:
     for number in range(20_000):
         state.put(number % 10, number, ttl=1000 + number)
     state.check()
-    assert len(state._expiry._heap) <= 2 * 10 + SPARE
+    assert len(state._expiry._heap) <= 2 * 10 + SPARE_ENTRIES
     now = 1e6
     assert len(state) == 10, "time stands still until it passes"
     state.pass_time()

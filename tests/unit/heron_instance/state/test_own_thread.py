@@ -11,9 +11,9 @@ import pytest
 from instance_world import SHUFFLE, Part, World
 from kept_world import KeptWorld
 
-from heron_instance.core.own_thread import OwnThread, WrongThread
-from heron_instance.core.streams import OutputStream
-from heron_instance.shell.threads import RealThreads
+from heron_instance.core.emit_gate import EmitThreadGuard, ForeignThreadEmit
+from heron_instance.core.output_streams import OutputStream
+from heron_instance.shell.main import ProcessThreads
 from heronry.api.component import BasicBolt, Spout
 
 SPOUT, BOLT = 1, 2
@@ -75,15 +75,17 @@ EMITS: tuple[Callable[[Source], object], ...] = (
 def refused(threads: Told, emit: Callable[[], object]) -> None:
     """The emit of another thread raises, by its name and the component's."""
     threads.on = OTHER
-    error: WrongThread | None = None
+    error: ForeignThreadEmit | None = None
     try:
         emit()
-    except WrongThread as raised:
+    except ForeignThreadEmit as raised:
         error = raised
     finally:
         threads.on = OWN
     assert error is not None, "another thread has emitted"
-    assert re.match(r"component 'source', stream '\w+': thread 'consumer' has emitted.*SimpleQueue", error.message)
+    assert re.match(
+        r"component 'source', stream '\w+': thread 'consumer' has emitted.*SimpleQueue", error.message, re.DOTALL
+    )
 
 
 def fails(world: Any) -> None:
@@ -92,7 +94,7 @@ def fails(world: Any) -> None:
     world.executors[SPOUT].on_wake(world.clock.ms)
     world.step(SPOUT)
     assert "thread 'consumer' has emitted" in str(world.executors[SPOUT].failed)
-    assert world.telemetry[SPOUT].exceptions == ["WrongThread"]
+    assert world.telemetry[SPOUT].exceptions == ["ForeignThreadEmit"]
 
 
 def test_an_emit_between_calls_is_refused() -> None:
@@ -118,11 +120,11 @@ def test_an_emit_beside_a_call_is_refused_once_there_are_threads_of_the_componen
 def test_fewer_threads_than_at_the_beginning_are_none_of_the_components_own() -> None:
     """Where one of the libraries' has ended, an emit looks no more often than it must."""
     threads = Told()
-    own = OwnThread("source", threads, lambda out, rows: None, None)
-    for alive, watchful in ((2, False), (3, False), (4, True), (3, False)):
+    own = EmitThreadGuard("source", threads, lambda out, rows: None, None)
+    for alive, checks_every_emit in ((2, False), (3, False), (4, True), (3, False)):
         threads.alive = alive
         own.between_calls()
-        assert own.watchful is watchful
+        assert own.checks_every_emit is checks_every_emit
 
 
 def test_own_emits_leave_as_ever_and_look_around_as_often() -> None:
@@ -132,7 +134,7 @@ def test_own_emits_leave_as_ever_and_look_around_as_often() -> None:
         threads, counted = Told(), [0]
         with pytest.MonkeyPatch.context() as patch:
             look = made_look(counted)
-            patch.setattr("heron_instance.core.emit_gate.EmitGate.look", look)
+            patch.setattr("heron_instance.core.emit_gate.EmitGate.admit", look)
             world, source = world_of(threads, made)
             threads.alive += made is KeptWorld
             source.rows = 3000
@@ -151,7 +153,7 @@ def made_look(counted: list[int]) -> Callable[..., None]:
     """The gate's own, counted."""
     from heron_instance.core.emit_gate import EmitGate
 
-    real = EmitGate.look
+    real = EmitGate.admit
 
     def look(self: Any, out: OutputStream, rows: int) -> None:
         counted[0] += 1
@@ -168,13 +170,13 @@ def test_threads_that_have_ended_cost_nothing() -> None:
         threads.alive = alive
         world.step(SPOUT)
         world.executors[SPOUT].task.component.emit((1,))
-        assert (out.look_at == 0) is dear
+        assert (out.gate_at == 0) is dear
         world.clock.now += 1
         world.step(SPOUT)
 
 
 def test_a_real_thread_is_refused_and_the_task_fails() -> None:
-    world, source = world_of(RealThreads())
+    world, source = world_of(ProcessThreads())
     told: list[BaseException] = []
     go, gone = threading.Event(), threading.Event()
 
@@ -182,7 +184,7 @@ def test_a_real_thread_is_refused_and_the_task_fails() -> None:
         go.wait(30)
         try:
             source.emit((9,))
-        except WrongThread as error:
+        except ForeignThreadEmit as error:
             told.append(error)
         gone.set()
 

@@ -9,41 +9,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.part_file import CannotEncode, Snapshot, read_part
-from heron_instance.core.state.taken import GroupRows
+from heron_instance.core.state.snapshot import CannotEncode, KeyGroupRows, TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
-from heron_runtime.model.checkpoints import ALL_GROUPS, Part
+from heron_runtime.model.checkpoints import ALL_GROUPS, StatePart
 from heron_runtime.wire.checkpoint_formats import (
     MAGIC,
     PIECE_BYTES,
     TASK_STATE,
     Block,
-    Damaged,
+    DamagedPart,
     checked_pieces,
     checksum,
     encode_head,
 )
 
 CODEC = ValuesCodec()
-DRAFT = Part("count", 3, 0xABC, 2, 17, 4, 0, "", (1 << 5) | (1 << 9))
+DRAFT = StatePart("count", 3, 0xABC, 2, 17, 4, 0, "", (1 << 5) | (1 << 9))
 plain = st.one_of(st.integers(), st.text(), st.binary(), st.none(), st.booleans(), st.floats(allow_nan=False))
 rows = st.lists(st.one_of(st.tuples(plain, st.one_of(plain, st.lists(plain))), st.tuples(plain)), max_size=4)
 
 
-def written(own: list[Any], groups: list[GroupRows]) -> tuple[Part, bytes]:
-    part, pieces = Snapshot(DRAFT, own, groups, CODEC).encode()
+def written(own: list[Any], groups: list[KeyGroupRows]) -> tuple[StatePart, bytes]:
+    part, pieces = TaskSnapshot(DRAFT, own, groups, CODEC).encode()
     return part, b"".join(pieces)
 
 
-def read(part: Part, data: bytes, groups: int = ALL_GROUPS) -> list[GroupRows]:
+def read(part: StatePart, data: bytes, groups: int = ALL_GROUPS) -> list[KeyGroupRows]:
     return list(read_part(part, lambda offset, size: data[offset : offset + size], groups, CODEC))
 
 
 @given(rows, rows, rows)
 def test_what_goes_in_comes_out_and_only_what_is_asked_for(own: list[Any], one: list[Any], two: list[Any]) -> None:
-    blocks = [GroupRows(5, True, one), GroupRows(9, False, two)]
+    blocks = [KeyGroupRows(5, True, one), KeyGroupRows(9, False, two)]
     part, data = written(own, blocks)
-    state = [GroupRows(TASK_STATE, True, own)] if own else []
+    state = [KeyGroupRows(TASK_STATE, True, own)] if own else []
     assert read(part, data) == state + blocks
     assert read(part, data, 1 << 9) == state + blocks[1:]
     assert read(part, data, 0) == state
@@ -52,30 +51,30 @@ def test_what_goes_in_comes_out_and_only_what_is_asked_for(own: list[Any], one: 
 
 
 def test_every_damaged_byte_is_found() -> None:
-    part, data = written([("a", 1)], [GroupRows(5, True, [("k", "v")]), GroupRows(9, False, [("gone",)])])
+    part, data = written([("a", 1)], [KeyGroupRows(5, True, [("k", "v")]), KeyGroupRows(9, False, [("gone",)])])
     for place in range(len(data)):
         broken = bytearray(data)
         broken[place] ^= 0x10
-        with pytest.raises(Damaged, match=r"2-17-3-abc\.part of checkpoint 17 \(count, task 3\)"):
+        with pytest.raises(DamagedPart, match=r"2-17-3-abc\.part of checkpoint 17 \(count, task 3\)"):
             read(part, bytes(broken))
     for size in range(len(data)):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedPart):
             read(part, data[:size])
 
 
 def test_another_file_under_its_name_is_found() -> None:
-    part, _ = written([], [GroupRows(5, True, [("k", 1)])])
-    _, other = written([], [GroupRows(5, True, [("k", 2)])])
-    with pytest.raises(Damaged, match="another file of the same name"):
+    part, _ = written([], [KeyGroupRows(5, True, [("k", 1)])])
+    _, other = written([], [KeyGroupRows(5, True, [("k", 2)])])
+    with pytest.raises(DamagedPart, match="another file of the same name"):
         read(part, other)
 
 
 def test_what_cannot_be_pickled_is_named() -> None:
     with pytest.raises(CannotEncode, match=r"count, task 3.*key 'bad'.*pickle"):
-        written([], [GroupRows(5, True, [("good", 1), ("bad", lambda: None)])])
+        written([], [KeyGroupRows(5, True, [("good", 1), ("bad", lambda: None)])])
 
 
-def claiming(blocks: list[Block], size: int | None = None) -> tuple[Part, bytes]:
+def claiming(blocks: list[Block], size: int | None = None) -> tuple[StatePart, bytes]:
     """A part whose head claims these blocks, and its head."""
     head, proof = encode_head(DRAFT, blocks)
     total = len(head) + sum(block.size for block in blocks)
@@ -99,7 +98,7 @@ def test_a_block_that_is_not_in_its_file_is_refused_before_it_is_read(block: Blo
 
     for read_all in (lambda: list(read_part(part, read_counted, ALL_GROUPS, CODEC)),
                      lambda: list(checked_pieces(part, read_counted))):  # fmt: skip
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedPart):
             read_all()
     assert max(sizes) <= len(head)
 
@@ -112,7 +111,7 @@ def test_a_large_block_is_copied_in_pieces_of_bounded_size() -> None:
         sizes.append(size)
         return head[offset : offset + size] if offset < len(head) else bytes(size if len(sizes) < 50 else 0)
 
-    with pytest.raises(Damaged, match="key group 5"):
+    with pytest.raises(DamagedPart, match="key group 5"):
         list(checked_pieces(part, read_counted))
     assert max(sizes) <= PIECE_BYTES
 
@@ -121,22 +120,22 @@ def test_a_large_block_is_copied_in_pieces_of_bounded_size() -> None:
 def test_a_head_that_cannot_be_read_is_damage_though_its_checksum_fits(head: bytes) -> None:
     data = MAGIC + len(head).to_bytes(4, "little") + head
     part = replace(DRAFT, size=len(data), checksum=checksum(head))
-    with pytest.raises(Damaged, match="head"):
+    with pytest.raises(DamagedPart, match="head"):
         read(part, data)
 
 
 @given(rows, rows)
 def test_the_pieces_of_a_part_are_the_whole_file(own: list[Any], one: list[Any]) -> None:
-    part, data = written(own, [GroupRows(5, True, one)])
+    part, data = written(own, [KeyGroupRows(5, True, one)])
     read_some = lambda offset, size: data[offset : offset + size]  # noqa: E731
     assert b"".join(checked_pieces(part, read_some)) == data
 
 
 def test_state_is_never_unpickled_with_the_serializer_msgpack() -> None:
-    part, data = written([], [GroupRows(5, True, [("k", {1, 2})]), GroupRows(9, True, [("k", 1)])])
+    part, data = written([], [KeyGroupRows(5, True, [("k", {1, 2})]), KeyGroupRows(9, True, [("k", 1)])])
     codec = ValuesCodec("msgpack")
-    with pytest.raises(Damaged, match=r"key group 5: pickled, and topology\.serializer is msgpack"):
+    with pytest.raises(DamagedPart, match=r"key group 5: pickled, but topology\.serializer is msgpack"):
         list(read_part(part, lambda offset, size: data[offset : offset + size], 1 << 5, codec))
     assert list(read_part(part, lambda offset, size: data[offset : offset + size], 1 << 9, codec)) == [
-        GroupRows(9, True, [("k", 1)])
+        KeyGroupRows(9, True, [("k", 1)])
     ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from heron_instance.core.state.participant import KEPT_PARTS, Align, Barrier, Participant
-from heron_runtime.model.checkpoints import Part, TaskReport
+from heron_instance.core.state.barriers import MAX_STORED_PARTS, Barrier, CheckpointParticipant, SnapshotRequest
+from heron_runtime.model.checkpoints import StatePart, TaskReport
 
 
-def bolt() -> Participant:
-    return Participant(generation=2, upstream=[1, 3], timeout_ms=1_000)
+def bolt() -> CheckpointParticipant:
+    return CheckpointParticipant(generation=2, upstream=[1, 3], timeout_ms=1_000)
 
 
 def barrier(number: int, count: int = 0) -> Barrier:
@@ -21,7 +21,7 @@ def test_a_bolt_aligns_with_the_last_barrier_and_is_quiet_until_all_is_over() ->
     task.taken(1)
     assert task.barrier(1, barrier(5, 1)) is None
     assert task.may_take(3)
-    assert task.barrier(3, barrier(5)) == Align(5, 7)
+    assert task.barrier(3, barrier(5)) == SnapshotRequest(5, 7)
     task.aligned(5, 100)
     assert (task.quiet, task.report.aligned) == (True, 5)
     assert not task.may_take(1)
@@ -42,7 +42,7 @@ def test_a_later_barrier_ends_an_earlier_quiet() -> None:
     assert task.barrier(1, barrier(6)) is None
     assert not task.quiet
     assert task.barrier(1, barrier(5)) is None
-    assert task.barrier(3, barrier(6)) == Align(6, 7)
+    assert task.barrier(3, barrier(6)) == SnapshotRequest(6, 7)
 
 
 def test_a_frame_behind_a_barrier_declines_the_checkpoint() -> None:
@@ -50,7 +50,7 @@ def test_a_frame_behind_a_barrier_declines_the_checkpoint() -> None:
     task.barrier(1, barrier(5))
     assert task.may_take(3)
     assert task.may_take(1)
-    assert (task.report.declined, task.report.declined_why) == (5, "task 1 has gone on")
+    assert (task.report.declined, task.report.declined_why) == (5, "task 1 has resumed")
     assert task.barrier(3, barrier(5)) is None, "it is over for this task"
 
 
@@ -67,11 +67,11 @@ def test_what_cannot_be_right_is_reported_as_loss(source: int, wrong: Barrier) -
 
 
 def test_a_spout_begins_each_number_once() -> None:
-    spout = Participant(1, [], 1_000)
-    assert spout.begin(4, 0) == Align(4, 0)
+    spout = CheckpointParticipant(1, [], 1_000)
+    assert spout.begin(4, 0) == SnapshotRequest(4, 0)
     assert spout.begin(4, 0) is None
     spout.aligned(4, 0)
-    assert spout.begin(5, 0) == Align(5, 0)
+    assert spout.begin(5, 0) == SnapshotRequest(5, 0)
     spout.aligned(5, 0)
     spout.over(6)
     assert spout.begin(6, 0) is None
@@ -80,7 +80,7 @@ def test_a_spout_begins_each_number_once() -> None:
 
 
 def test_a_quiet_that_lasts_is_declined_and_goes_on() -> None:
-    task = Participant(1, [], 1_000)
+    task = CheckpointParticipant(1, [], 1_000)
     task.begin(4, 0)
     task.aligned(4, 100)
     task.tick(1_100)
@@ -93,12 +93,12 @@ def test_a_quiet_that_lasts_is_declined_and_goes_on() -> None:
 def test_the_report_holds_the_newest_parts() -> None:
     task = bolt()
     for number in range(1, 9):
-        task.stored(Part("count", 2, 1, 2, number, number, 0, ""))
+        task.stored(StatePart("count", 2, 1, 2, number, number, 0, ""))
     task.confirmed(3)
     task.confirmed(2)
     task.restored()
     report = task.report
-    assert [part.checkpoint for part in report.stored] == list(range(9 - KEPT_PARTS, 9))
+    assert [part.checkpoint for part in report.stored] == list(range(9 - MAX_STORED_PARTS, 9))
     assert (report.confirmed, report.restored, report.generation) == (3, True, 2)
     assert task.completed(3)
     assert not task.completed(2)
@@ -106,7 +106,7 @@ def test_the_report_holds_the_newest_parts() -> None:
 
 
 def test_who_has_begun_has_said_nothing() -> None:
-    for task in (bolt(), Participant(2, [], 1_000)):
+    for task in (bolt(), CheckpointParticipant(2, [], 1_000)):
         task.tick(10**9)
         assert task.report == TaskReport(2, False, 0, (), 0, "", 0, "")
         assert (task.quiet, task.complete, task.declined) == (False, 0, 0)
@@ -129,8 +129,8 @@ def test_barriers_of_one_that_is_over_or_before_the_current_one_count_for_nothin
     assert task.barrier(3, barrier(4)) is None
     assert task.barrier(1, barrier(7)) is None
     assert task.barrier(3, barrier(6)) is None, "before the current one"
-    assert task.barrier(3, barrier(7)) == Align(7, 7)
-    assert task.barrier(3, barrier(7)) == Align(7, 7), "until it has aligned"
+    assert task.barrier(3, barrier(7)) == SnapshotRequest(7, 7)
+    assert task.barrier(3, barrier(7)) == SnapshotRequest(7, 7), "until it has aligned"
     task.aligned(7, 500)
     assert task.quiet_until_ms == 1_500
     assert task.barrier(3, barrier(7)) is None

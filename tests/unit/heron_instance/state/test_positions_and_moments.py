@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_instance.core.state.expiry import SPARE, Expiry
-from heron_instance.core.state.splits import Listed, Positions, SplitNotOwned
+from heron_instance.core.state.keyed_state import SPARE_ENTRIES, ExpiryQueue
+from heron_instance.core.state.task_state import Listed, SplitNotOwned, SplitPositions
 from heron_runtime.model.keys import group_of
 
 TASKS = (3, 5, 9)
@@ -25,7 +25,7 @@ def test_each_split_has_one_reader_and_a_checkpoint_holds_what_is_listed(
 ) -> None:
     listed: list[Listed] = [name if number is None else (name, number) for name, number in numbers.items()]
     for task in TASKS:
-        positions = Positions(task, [9, 3, 5], lambda: listed)
+        positions = SplitPositions(task, [9, 3, 5], lambda: listed)
         positions.load(restored.items())
         mine = [
             name
@@ -58,7 +58,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_an_entry_ends_at_its_moment_once_whatever_was_set_before(steps: list[tuple[str, int, int]]) -> None:
     wall = [100.0]
-    expiry, ends, now = Expiry(lambda: wall[0]), dict[Any, float](), 100.0
+    expiry, ends, now = ExpiryQueue(lambda: wall[0]), dict[Any, float](), 100.0
     assert expiry.now == 100.0
     for what, index, seconds in steps:
         if what == "set":
@@ -80,8 +80,8 @@ def test_an_entry_ends_at_its_moment_once_whatever_was_set_before(steps: list[tu
 
 
 def test_an_entry_that_is_set_again_and_again_leaves_no_heap_behind() -> None:
-    expiry = Expiry(lambda: 0.0)
-    for n in range(10 * SPARE):
+    expiry = ExpiryQueue(lambda: 0.0)
+    for n in range(10 * SPARE_ENTRIES):
         expiry.set("one", n)
         expiry.check()
     expiry.forget("one")

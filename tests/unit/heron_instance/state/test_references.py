@@ -10,20 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_kept_state_of_tasks import Keyed, plan_of
 
-from heron_instance.core.state.kept import KeptState, Restored
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.references import KeptReference, References
+from heron_instance.core.state.keyed_state import KeyedState, ReferenceChecker, StaleReference
+from heron_instance.core.state.task_state import RestoredState, TaskState
 from heron_runtime.model.checkpoints import ALL_GROUPS
 
 KEYS = ["a", "b", "c"]
 CHECK = {"topology.stateful.check.references": True}
 
 
-def told(state: KeyedState | KeptState) -> str:
+def told(state: KeyedState | TaskState) -> str:
     """What it says, if it does."""
     try:
         state.check_references()
-    except KeptReference as error:
+    except StaleReference as error:
         return str(error)
     return ""
 
@@ -84,10 +83,10 @@ def test_told_is_what_a_checkpoint_would_lose(seed: int) -> None:
     run(seed)
 
 
-def kept_state(config: dict[str, Any], restored: Restored | None = None) -> KeptState:
+def kept_state(config: dict[str, Any], restored: RestoredState | None = None) -> TaskState:
     plan = plan_of()
     object.__setattr__(plan.topology, "config", {**plan.topology.config, **config})
-    made = KeptState(plan, 3, Keyed(), restored or Restored(), lambda: 0.0)
+    made = TaskState(plan, 3, Keyed(), restored or RestoredState(), lambda: 0.0)
     assert made.by_key is not None
     made.by_key.groups = ALL_GROUPS
     return made
@@ -103,7 +102,7 @@ def test_lost_changes_are_reported_only_if_the_check_is_on(config: dict[str, Any
     reference.append(2)
     said = told(made)
     assert bool(said) == bool(config)
-    assert not said or "key 'alice' in self.keyed of k, task 3 has changed" in said
+    assert not said or "k, task 3: the value of key 'alice' in self.keyed has changed" in said
 
 
 def test_lost_changes_of_restored_values_are_reported() -> None:
@@ -111,7 +110,7 @@ def test_lost_changes_of_restored_values_are_reported() -> None:
     assert before.by_key is not None
     before.by_key["alice"] = [1]
     blocks = list(before.by_key.take(1, 1))
-    made = kept_state(CHECK, Restored(blocks=blocks))
+    made = kept_state(CHECK, RestoredState(blocks=blocks))
     assert made.by_key is not None
     made.by_key.peek("alice").append(2)
     assert "alice" in told(made)
@@ -122,6 +121,6 @@ def test_what_cannot_be_pickled_is_not_told_here() -> None:
         def __reduce__(self) -> Any:
             raise OSError("not now")
 
-    checked = References((int,))
+    checked = ReferenceChecker((int,))
     assert checked.lost({"a": Odd(), "b": [1]}, ()) == []
     assert checked.lost({"a": Odd(), "b": [2]}, ()) == ["b"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from heron_instance.core.state.keyed import KeyedState
-from heron_instance.core.state.part_file import Snapshot, read_part
+from heron_instance.core.state.keyed_state import KeyedState
+from heron_instance.core.state.snapshot import TaskSnapshot, read_part
 from heron_instance.core.values_codec import ValuesCodec
-from heron_instance.shell.inbox import Item, PartFailed, PartWritten
-from heron_instance.shell.part_writer import PartWriter
+from heron_instance.shell.checkpoint_io import PartWriter
+from heron_instance.shell.inbox import InboxItem, PartFailed, PartWritten
 from heron_runtime.checkpoint_files import CheckpointFolder
-from heron_runtime.model.checkpoints import ALL_GROUPS, Part
+from heron_runtime.model.checkpoints import ALL_GROUPS, StatePart
 
 
 class Watched(ValuesCodec):
@@ -44,12 +44,12 @@ class Own:
         return pickle.loads(data)
 
 
-def snapshot(value: Any, codec: ValuesCodec, number: int = 1, own: Any = ()) -> tuple[KeyedState, Snapshot]:
+def snapshot(value: Any, codec: ValuesCodec, number: int = 1, own: Any = ()) -> tuple[KeyedState, TaskSnapshot]:
     state = KeyedState(ALL_GROUPS)
     for key in range(50):
         state[f"key-{key}"] = value
-    draft = Part("count", 3, 0xABC, 2, number, number, 0, "", ALL_GROUPS)
-    return state, Snapshot(draft, own, state.take(number, number), codec)
+    draft = StatePart("count", 3, 0xABC, 2, number, number, 0, "", ALL_GROUPS)
+    return state, TaskSnapshot(draft, own, state.take(number, number), codec)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_one_changeable_value_makes_a_state_stand_for_its_life() -> None:
     state, _ = snapshot(1, codec)
     state["key-1"] = [1]
     state["key-1"] = 1
-    Snapshot(Part("count", 3, 0xABC, 2, 2, 2, 0, "", ALL_GROUPS), (), state.take(2, 2), codec)
+    TaskSnapshot(StatePart("count", 3, 0xABC, 2, 2, 2, 0, "", ALL_GROUPS), (), state.take(2, 2), codec)
     assert codec.threads
 
 
@@ -111,10 +111,10 @@ class Held:
 
 
 def test_a_part_that_waits_gives_way_to_a_later_one(tmp_path: Path) -> None:
-    heard: list[Item] = []
+    heard: list[InboxItem] = []
     told, may_go = threading.Semaphore(0), threading.Event()
 
-    def put(item: Item) -> None:
+    def put(item: InboxItem) -> None:
         heard.append(item)
         told.release()
 
@@ -134,22 +134,22 @@ def test_a_part_that_waits_gives_way_to_a_later_one(tmp_path: Path) -> None:
     for _ in range(3):
         assert told.acquire(timeout=60)
     assert [type(item) for item in heard] == [PartWritten, PartFailed, PartWritten]
-    assert "a later one has begun" in heard[1].why  # type: ignore[union-attr]
+    assert "a later checkpoint began" in heard[1].why  # type: ignore[union-attr]
     assert [item.part.checkpoint for item in heard if isinstance(item, PartWritten)] == [1, 3]
     assert threads
     assert threads[0] is not threading.current_thread()
 
 
 @pytest.mark.parametrize(
-    ("error", "named"), [(MemoryError(), "no memory"), (OSError(28, "No space left on device"), "No space left")]
+    ("error", "named"), [(MemoryError(), "out of memory"), (OSError(28, "No space left on device"), "No space left")]
 )
 def test_a_part_that_cannot_be_made_is_declined_and_the_next_is_written(
     tmp_path: Path, error: BaseException, named: str
 ) -> None:
-    heard: list[Item] = []
+    heard: list[InboxItem] = []
     told = threading.Semaphore(0)
 
-    def put(item: Item) -> None:
+    def put(item: InboxItem) -> None:
         heard.append(item)
         told.release()
 

@@ -8,7 +8,7 @@ import pytest
 from instance_world import Part, World, fields
 from kept_world import KeptWorld
 
-from heron_instance.core.state.kept import Restored
+from heron_instance.core.state.task_state import RestoredState
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.component import BasicBolt, Spout
 from heronry.testing import Recorder
@@ -86,15 +86,15 @@ def test_a_moment_is_kept_and_what_has_ended_is_gone_before_user_code_looks(away
     visit(world, ("ann", "come"), ("bob", "stay"))
     world.wall_s += 5
     visit(world, ("cat", "come"), ("ann", "again"))
-    blocks = list(world.state_of(world.executors[BOLT]).kept.by_key.take(1, 0))
-    other = KeptWorld(PARTS, restored={BOLT: Restored(1, blocks)}, wall_s=world.wall_s + away_s)
+    blocks = list(world.state_of(world.executors[BOLT]).state.by_key.take(1, 0))
+    other = KeptWorld(PARTS, restored={BOLT: RestoredState(1, blocks)}, wall_s=world.wall_s + away_s)
     left = {"ann": [1, 1], "bob": [1], "cat": [1]} if away_s < 5 else {"bob": [1]}
     assert visit(other) == [sorted(left.items())], "as initialize saw it"
     other.wall_s += 5
     left.pop("ann", None)
     visit(other, ("dan", "look"))
     assert dict(other.objects("b")[0].keyed) == left
-    deleted = {row[0] for block in other.state_of(other.executors[BOLT]).kept.by_key.take(2, 1) for row in block.rows}
+    deleted = {row[0] for block in other.state_of(other.executors[BOLT]).state.by_key.take(2, 1) for row in block.rows}
     assert "ann" in deleted, "the next checkpoint says so"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from heron_runtime.model.checkpoints import (
     CheckpointRecord,
     Manifest,
-    Part,
+    StatePart,
     TaskReport,
     initial_manifest,
 )
@@ -39,8 +39,8 @@ def begun(coordinator: CheckpointCoordinator, now_ms: float = 1_000) -> int:
     return write.record.begun
 
 
-def part(task: int, number: int, incarnation: int | None = None) -> Part:
-    return Part("count", task, incarnation or TASKS[task], 1, number, 0, 10, "sum")
+def part(task: int, number: int, incarnation: int | None = None) -> StatePart:
+    return StatePart("count", task, incarnation or TASKS[task], 1, number, 0, 10, "sum")
 
 
 def hear_all(coordinator: CheckpointCoordinator, number: int, *, stored: bool = False) -> None:

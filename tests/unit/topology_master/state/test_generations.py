@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.plan import Generation, Member, Phase, stream_manager_of, task_place
+from heron_runtime.model.plan import Generation, GenerationMember, GenerationPhase, stream_manager_of, task_participant
 from topology_master.core.recovery import MOST_FAILURES, GenerationController
 
-ONE = task_place(1)
-TWO = task_place(2)
+ONE = task_participant(1)
+TWO = task_participant(2)
 STMGR = stream_manager_of(1)
 PLACES = (ONE, TWO, STMGR)
 
 
 def restoring(number: int = 1, failures: int = 0) -> GenerationController:
-    generations = GenerationController(Generation(number, Phase.RESTORING, 0, failures=failures))
+    generations = GenerationController(Generation(number, GenerationPhase.RESTORING, 0, failures=failures))
     generations.read(generations.generation, PLACES)
     return generations
 
@@ -40,9 +40,11 @@ def test_it_runs_when_all_have_restored_and_names_them() -> None:
     assert generations.wanted(0) is None
     generations.heard(STMGR, 7, TaskReport(1, restored=True))
     wanted = generations.wanted(0)
-    assert wanted == Generation(1, Phase.RUNNING, 0, (Member(STMGR, 7), Member(ONE, 5), Member(TWO, 5)))
+    assert wanted == Generation(
+        1, GenerationPhase.RUNNING, 0, (GenerationMember(STMGR, 7), GenerationMember(ONE, 5), GenerationMember(TWO, 5))
+    )
     assert wanted.incarnation(STMGR) == 7
-    assert wanted.incarnation(task_place(9)) is None
+    assert wanted.incarnation(task_participant(9)) is None
 
 
 def test_a_new_process_or_what_it_reports_begins_the_next_generation() -> None:
@@ -53,10 +55,10 @@ def test_a_new_process_or_what_it_reports_begins_the_next_generation() -> None:
         generations = running()
         generations.heard(ONE, incarnation, report)
         wanted = generations.wanted(4)
-        assert wanted == Generation(2, Phase.RESTORING, 4, cause=why)
+        assert wanted == Generation(2, GenerationPhase.RESTORING, 4, cause=why)
     generations = running()
     generations.heard(ONE, 5, TaskReport(0, lost="of an older generation"))
-    generations.heard(task_place(9), 1, TaskReport(1, lost="of no place of the plan"))
+    generations.heard(task_participant(9), 1, TaskReport(1, lost="of no place of the plan"))
     assert generations.wanted(4) is None
     generations.lost(STMGR, "silent for 30 s")
     wanted = generations.wanted(4)
@@ -70,7 +72,7 @@ def test_a_second_fault_while_restoring_begins_another_one() -> None:
     generations.heard(ONE, 6, TaskReport(0))
     wanted = generations.wanted(0)
     assert wanted is not None
-    assert (wanted.number, wanted.phase) == (2, Phase.RESTORING)
+    assert (wanted.number, wanted.phase) == (2, GenerationPhase.RESTORING)
     generations = restoring()
     generations.heard(ONE, 5, TaskReport(0))
     generations.heard(ONE, 6, TaskReport(0))  # died before it opened anything
@@ -87,7 +89,7 @@ def test_an_older_process_shall_leave() -> None:
 
 
 def test_what_user_code_causes_ends_in_failed_and_what_dies_does_not() -> None:
-    generation = Generation(1, Phase.RESTORING)
+    generation = Generation(1, GenerationPhase.RESTORING)
     for round_ in range(MOST_FAILURES + 1):
         generations = GenerationController(generation)
         generations.read(generation, PLACES)
@@ -96,19 +98,19 @@ def test_what_user_code_causes_ends_in_failed_and_what_dies_does_not() -> None:
         assert wanted is not None
         generation = wanted
         assert generation.failures == round_ + 1
-    assert generation.phase is Phase.FAILED
+    assert generation.phase is GenerationPhase.FAILED
     assert generation.cause == "task 1: ValueError: 5"
     generations = GenerationController(generation)
     generations.read(generation, PLACES)
     generations.heard(ONE, 6, TaskReport(generation.number, failed="again"))
     assert generations.wanted(0) is None, "it stays failed"
     wanted = generations.wanted(0, asked="heron restore")
-    assert wanted == Generation(generation.number + 1, Phase.RESTORING, 0, cause="heron restore")
+    assert wanted == Generation(generation.number + 1, GenerationPhase.RESTORING, 0, cause="heron restore")
     generations = restoring(failures=MOST_FAILURES)
     generations.lost(ONE, "silent")
     wanted = generations.wanted(0)
     assert wanted is not None
-    assert (wanted.phase, wanted.failures) == (Phase.RESTORING, MOST_FAILURES)
+    assert (wanted.phase, wanted.failures) == (GenerationPhase.RESTORING, MOST_FAILURES)
 
 
 def test_a_complete_checkpoint_makes_up_for_failures() -> None:
@@ -116,7 +118,7 @@ def test_a_complete_checkpoint_makes_up_for_failures() -> None:
     generations.heard(ONE, 5, TaskReport(1, failed="ValueError"))
     wanted = generations.wanted(complete=3)
     assert wanted is not None
-    assert (wanted.phase, wanted.failures, wanted.restore_from) == (Phase.RESTORING, 1, 3)
+    assert (wanted.phase, wanted.failures, wanted.restore_from) == (GenerationPhase.RESTORING, 1, 3)
 
 
 def test_silence_counts_where_something_is_restored_and_lets_lower_incarnations_in() -> None:

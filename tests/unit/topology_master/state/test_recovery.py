@@ -10,12 +10,12 @@ from heron_runtime.model.checkpoints import CheckpointRecord, initial_manifest, 
 from heron_runtime.model.plan import (
     ContainerPlan,
     Generation,
+    GenerationPhase,
     InstancePlan,
     PackingPlan,
-    Phase,
     PhysicalPlan,
     PlanVersion,
-    task_place,
+    task_participant,
 )
 from heron_runtime.model.topology import TopologyDefinition
 from topology_master.core.events import RemoveOldCheckpoints, StoreSnapshot
@@ -28,7 +28,7 @@ PACKING = PackingPlan("t", (ContainerPlan(1, (InstancePlan(1, "count", 0),)),))
 def plan(generation: int) -> PhysicalPlan:
     definition = TopologyDefinition("t", "id")
     return PhysicalPlan(
-        PlanVersion(1, 1), 1, definition, PACKING, generation=Generation(generation, Phase.RESTORING)
+        PlanVersion(1, 1), 1, definition, PACKING, generation=Generation(generation, GenerationPhase.RESTORING)
     )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_a_record_without_a_plan_is_followed_by_the_next_generation() -> None:
     recovery = StateController({}, 1_000)
     recovery.read(StoreSnapshot(record=CheckpointRecord(4, 9, 0), complete=initial_manifest("id")), 0)
     wanted = recovery.wanted(0)
-    assert wanted == Generation(5, Phase.RESTORING)
+    assert wanted == Generation(5, GenerationPhase.RESTORING)
     assert recovery.record_of(wanted) == CheckpointRecord(5, 9, 0)
     assert recovery.wish.over == 9
 
@@ -83,7 +83,7 @@ def test_no_file_goes_while_no_generation_runs() -> None:
     recovery.read(StoreSnapshot(plan=plan(2), record=CheckpointRecord(2), complete=complete), 0)
     recovery._remove_old()
     assert recovery.effects() == []
-    runs = replace(plan(2), generation=Generation(2, Phase.RUNNING))
+    runs = replace(plan(2), generation=Generation(2, GenerationPhase.RUNNING))
     recovery.read(StoreSnapshot(plan=runs, record=CheckpointRecord(2), complete=complete), 0)
     removals = [effect for effect in recovery.effects() if isinstance(effect, RemoveOldCheckpoints)]
     assert [(removal.complete, removal.running) for removal in removals] == [(0, 2)]
@@ -91,7 +91,7 @@ def test_no_file_goes_while_no_generation_runs() -> None:
 
 def test_silence_is_counted_from_the_last_word_or_from_the_beginning() -> None:
     silence = SilenceTimer()
-    one, other = task_place(1), task_place(2)
+    one, other = task_participant(1), task_participant(2)
     assert silence.of(one) == 0
     silence.advance(5_000)
     assert silence.of(one) == 0, "the first word of the time tells no time"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_control.inspection.checkpoints import complete_ones
-from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, Part, initial_manifest, next_manifest
+from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, StatePart, initial_manifest, next_manifest
 from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.plan import NO_PLAN
 from topology_master.core.checkpoints import part_generation, select_kept, select_removable
@@ -26,7 +26,7 @@ class History:
             self.take(number)
 
     def take(self, number: int) -> None:
-        part = Part("count", 1, 9, self.generation, number, self.last.turn + 1, 1, "s", ALL_GROUPS)
+        part = StatePart("count", 1, 9, self.generation, number, self.last.turn + 1, 1, "s", ALL_GROUPS)
         self.parts.append(part.name)
         manifest = next_manifest(self.last, [part], NO_PLAN, TABLES)
         if number % 3:
@@ -101,7 +101,7 @@ def test_those_of_a_later_turn_were_struck_off_and_hide_none_behind_them() -> No
     """The last complete one is 4: 2 and 3, which a later turn has, were gone back behind."""
 
     def follows(base: Manifest, number: int, generation: int = 1) -> Manifest:
-        part = Part("count", 1, 9, generation, number, base.turn + 1, 1, "s", ALL_GROUPS)
+        part = StatePart("count", 1, 9, generation, number, base.turn + 1, 1, "s", ALL_GROUPS)
         return next_manifest(base, [part], NO_PLAN, TABLES)
 
     one = follows(initial_manifest("id"), 1)

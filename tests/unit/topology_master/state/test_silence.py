@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.model.plan import stream_manager_of, task_place
+from heron_runtime.model.plan import stream_manager_of, task_participant
 from topology_master.core.membership import MAX_STEP_MS
 from topology_master.core.recovery import SilenceTimer
 
-PLACES = [task_place(1), task_place(2), stream_manager_of(1)]
+PLACES = [task_participant(1), task_participant(2), stream_manager_of(1)]
 
 
 @given(

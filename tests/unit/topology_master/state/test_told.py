@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from heron_runtime.model.checkpoints import CheckpointRecord, Manifest
-from heron_runtime.model.plan import Generation, Phase, PlanVersion
+from heron_runtime.model.plan import Generation, GenerationPhase, PlanVersion
 from heron_runtime.wire.master import CheckpointSummary
 from topology_master.core.checkpoints import (
     CheckpointCoordinator,
@@ -27,15 +27,18 @@ def told(generation: Generation, before: Generation | None) -> tuple[str, str, d
 
 
 def test_generations() -> None:
-    first = Generation(1, Phase.RESTORING, 0)
+    first = Generation(1, GenerationPhase.RESTORING, 0)
     assert told(first, None)[:2] == ("start", "generation 1: starting from the initial state")
-    assert told(replace(first, phase=Phase.RUNNING), first)[:2] == ("runs", "generation 1 runs, with 0 processes")
+    assert told(replace(first, phase=GenerationPhase.RUNNING), first)[:2] == (
+        "runs",
+        "generation 1 runs, with 0 processes",
+    )
     assert generation_events(first, first) == []
-    second = Generation(2, Phase.RESTORING, 7, cause="task 2: it was restarted")
+    second = Generation(2, GenerationPhase.RESTORING, 7, cause="task 2: it was restarted")
     what, text, detail = told(second, first)
     assert (what, text) == ("begun", "generation 2: restoring from checkpoint 7: task 2: it was restarted")
     assert detail == {"generation": 2, "what": "begun", "checkpoint": 7, "cause": "task 2: it was restarted"}
-    what, text, _ = told(Generation(3, Phase.FAILED, 7, cause="disk full"), second)
+    what, text, _ = told(Generation(3, GenerationPhase.FAILED, 7, cause="disk full"), second)
     assert (what, text.startswith("generation 3: the topology has FAILED: disk full; ")) == ("failed", True)
 
 

@@ -1,0 +1,364 @@
+"""SQLite database of the files store: connections, transactions, rows and the tree of nodes.
+
+With write-ahead logging, readers continue during a write and see whole transactions only. `BEGIN IMMEDIATE` takes the
+only lock of the store and waits for it up to `wait_secs`. Only SQLite opens the database file: POSIX locks belong to
+the process, and closing any other descriptor would drop those of SQLite.
+
+Functions on rows run within a transaction of their caller. Readers pass over nodes of dead owners; the next writer, or
+a client with watches, removes them in its own transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from heron_runtime.state import files_leases
+from heron_runtime.state.filesystem import explain_database_error, explain_os_error, prepare_folder
+from heron_runtime.state.store import (
+    Node,
+    Operation,
+    SessionLost,
+    StoreError,
+    StoreUnavailable,
+    TransactionFailed,
+    parent,
+)
+from heron_runtime.state.store_base import Changes, Record, evaluate, needs_session
+
+SCHEMA_VERSION = 1
+_APPLICATION_ID = 0x4852_4E53  # "HRNS"
+_SCHEMA = (
+    # ``created`` is the number of the change that made the node: it tells a node from its namesake before it.
+    "CREATE TABLE nodes (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL,"
+    " owner TEXT, created INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX nodes_by_parent ON nodes (parent)",
+    "CREATE INDEX nodes_by_owner ON nodes (owner) WHERE owner IS NOT NULL",
+    "CREATE TABLE sessions (id TEXT PRIMARY KEY) WITHOUT ROWID",
+    # One row: the number of changes so far, which is all that watchers poll.
+    "CREATE TABLE changes (number INTEGER NOT NULL)",
+    "INSERT INTO changes VALUES (0)",
+)
+
+
+class Database:
+    """A connection that threads share, one transaction at a time."""
+
+    def __init__(self, path: Path, wait_secs: float) -> None:
+        self.path = path
+        self.wait_secs = wait_secs
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] = (0, 0)
+
+    def open(self) -> None:
+        """Connect; make the tables in a new file. Raises StoreError."""
+        with self._lock, self._explained():
+            self._connect()
+
+    def close(self) -> None:
+        """Disconnect. Idempotent."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A consistent view. Raises StoreError."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """Hold the store's lock; committed at the end, undone if an exception leaves the block. Raises StoreError."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    def damage(self) -> list[str]:
+        """What SQLite's own check finds wrong with the file; empty if it is sound."""
+        with self.read() as connection:
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
+        return [] if found == ["ok"] else found
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._explained():
+            connection = self._checked()
+            connection.execute(begin)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise explain_database_error(error, self.path, self.wait_secs) from error
+        except FileNotFoundError as error:
+            raise StoreUnavailable(f"{error.filename or self.path} is gone: the store's folder was removed.") from error
+        except OSError as error:
+            raise explain_os_error(error, self.path.parent) from error
+
+    def _checked(self) -> sqlite3.Connection:
+        """The connection, made anew if the file was replaced: SQLite itself would go on with the removed one."""
+        if self._connection is None:
+            raise StoreUnavailable("the state store is not open yet, or not any more")
+        found = os.stat(self.path)
+        if (found.st_dev, found.st_ino) != self._file:
+            self._connection.close()
+            self._connect()
+        return self._connection
+
+    def _connect(self) -> None:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=rw",
+            uri=True,
+            timeout=self.wait_secs,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            found = os.stat(self.path)
+            _patiently(self.wait_secs, lambda: _set_up(connection, self.path))
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._file = (found.st_dev, found.st_ino)
+
+
+def _patiently(wait_secs: float, attempt: Callable[[], None]) -> None:
+    """Repeat while the database is busy: SQLite does not wait by itself when the journal mode changes."""
+    deadline = time.monotonic() + wait_secs
+    pause = 0.002
+    while True:
+        try:
+            attempt()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 0.1)
+
+
+def _set_up(connection: sqlite3.Connection, path: Path) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreError(f"{path}: this file system cannot share memory between processes. Choose a local disk.")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(f"PRAGMA journal_size_limit={4 * 1024 * 1024}")
+    connection.execute("BEGIN")  # one view of all that is read: another process may be making the tables just now
+    made = _schema_version(connection, path) == SCHEMA_VERSION
+    connection.execute("COMMIT")
+    if made:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    if _schema_version(connection, path) == 0:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _schema_version(connection: sqlite3.Connection, path: Path) -> int:
+    """0 for a new file. Raises StoreError for a file of another program or of another version."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    if (application, version) == (_APPLICATION_ID, SCHEMA_VERSION) or (version == 0 and tables == 0):
+        return version
+    raise StoreError(
+        f"{path} was made by another program or another version of Heronry. "
+        f"Kill its topologies with that version, or move {path.parent} away."
+    )
+
+
+Seen = tuple[tuple[str, int, int], ...]  # (path, created, version) of a node and its children
+
+
+def change_number(connection: sqlite3.Connection) -> int:
+    """How many changes there have been."""
+    return int(connection.execute("SELECT number FROM changes").fetchone()[0])
+
+
+def known_sessions(connection: sqlite3.Connection) -> set[str]:
+    """Every session that stands in the database."""
+    return {str(row[0]) for row in connection.execute("SELECT id FROM sessions")}
+
+
+def is_known(connection: sqlite3.Connection, session: str) -> bool:
+    """True if the session stands in the database; whether its owner lives is another question."""
+    return connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone() is not None
+
+
+def owners_of(connection: sqlite3.Connection, looked: Mapping[str, Seen]) -> frozenset[str]:
+    """The sessions that own any of the nodes that were looked at."""
+    paths = {path for seen in looked.values() for path, _, _ in seen}
+    found = (connection.execute("SELECT owner FROM nodes WHERE path = ?", (path,)).fetchone() for path in paths)
+    return frozenset(str(row[0]) for row in found if row is not None and row[0] is not None)
+
+
+def lookup(connection: sqlite3.Connection, path: str) -> Record | None:
+    """The node as it stands in the database, or None."""
+    row = connection.execute("SELECT data, version, owner, created FROM nodes WHERE path = ?", (path,)).fetchone()
+    return None if row is None else Record(bytes(row[0]), row[1], row[2], row[3])
+
+
+def write(connection: sqlite3.Connection, writes: Mapping[str, Record | None], change: int) -> None:
+    """Put or remove (None) these nodes, as the change of this number."""
+    for path, record in writes.items():
+        if record is None:
+            connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
+        else:
+            connection.execute(
+                "INSERT OR REPLACE INTO nodes (path, parent, data, version, owner, created) VALUES (?, ?, ?, ?, ?, ?)",
+                (path, parent(path), record.data, record.version, record.owner, record.created),
+            )
+    connection.execute("UPDATE changes SET number = ?", (change,))
+
+
+DATABASE_NAME = "state.db"
+
+
+class FilesTree:
+    """The nodes in ``folder``, and whether their owners live. Any thread may use it."""
+
+    def __init__(self, folder: Path, wait_secs: float) -> None:
+        self._folder = folder
+        self._sessions_folder = folder / "sessions"
+        self.path = folder / DATABASE_NAME
+        # Two connections, so that readers and polls go on while a writer waits for the lock.
+        self.reader = Database(self.path, wait_secs)
+        self.writer = Database(self.path, wait_secs)
+
+    def open(self) -> None:
+        """Make the folder where it is missing, and connect. Raises StoreError."""
+        prepare_folder(self._folder, self.path)
+        try:
+            self.reader.open()
+            self.writer.open()
+            with self.reader.read() as connection:
+                files_leases.sweep(self._sessions_folder, known_sessions(connection))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnect. Idempotent."""
+        self.reader.close()
+        self.writer.close()
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """Each node, or None."""
+        with self.reader.read() as connection:
+            records = [lookup(connection, path) for path in paths]
+            alive = self.alive({found.owner for found in records if found is not None and found.owner is not None})
+        return [
+            None
+            if found is None or (found.owner is not None and found.owner not in alive)
+            else Node(found.data, found.version, found.owner is not None)
+            for found in records
+        ]
+
+    def children(self, path: str) -> list[str]:
+        """Names directly below ``path``, sorted."""
+        with self.reader.read() as connection:
+            # "0" is the character after "/": all that begins with "PATH/".
+            rows = connection.execute(
+                "SELECT path, owner FROM nodes WHERE path > ?1 || '/' AND path < ?1 || '0'", (path,)
+            ).fetchall()
+            alive = self.alive({owner for _, owner in rows if owner is not None})
+            found = {p[len(path) + 1 :].partition("/")[0] for p, owner in rows if owner is None or owner in alive}
+            return sorted(found)
+
+    def look(self, connection: sqlite3.Connection, path: str) -> Seen:
+        """What a watch of ``path`` compares, within a reading of the caller's."""
+        rows = connection.execute(
+            "SELECT path, created, version, owner FROM nodes WHERE path = ?1 OR parent = ?1 ORDER BY path", (path,)
+        ).fetchall()
+        alive = self.alive({row[3] for row in rows if row[3] is not None})
+        return tuple((p, created, version) for p, created, version, owner in rows if owner is None or owner in alive)
+
+    def alive(self, owners: Collection[str]) -> set[str]:
+        """Those of these sessions that live."""
+        return {owner for owner in owners if files_leases.is_alive(self._sessions_folder, owner)}
+
+    def commit(
+        self, operations: Sequence[Operation], session: files_leases.SessionLease | None
+    ) -> tuple[Changes | TransactionFailed, bool]:
+        """Apply, or say why not; and whether ``session`` turned out to be over.
+
+        A refusal is returned, since the removal of the dead is to be committed anyhow.
+        """
+        with self.writer.write() as connection:
+            self._remove_dead(connection)
+            lost = session is not None and not (session.alive() and is_known(connection, session.id))
+            if lost and needs_session(operations):
+                return SessionLost(
+                    operations[0].path, 0, "this client's session is over; try again with a new one"
+                ), lost
+            mine = None if session is None or lost else session.id
+            change = change_number(connection) + 1
+            try:
+                changes = evaluate(operations, lambda path: lookup(connection, path), mine, change)
+            except TransactionFailed as error:
+                return error, lost
+            if changes.writes:
+                write(connection, changes.writes, change)
+            return changes, lost
+
+    def remove_dead(self) -> None:
+        """Remove what dead sessions owned."""
+        with self.writer.write() as connection:
+            self._remove_dead(connection)
+
+    def begin_session(self, timeout_secs: float) -> files_leases.SessionLease:
+        """A new session of this process. Raises StoreError."""
+        try:
+            session = files_leases.SessionLease(self._sessions_folder, timeout_secs)
+        except FileNotFoundError as error:
+            raise StoreUnavailable(f"{error.filename} is gone: the store's folder was removed.") from error
+        except OSError as error:
+            raise explain_os_error(error, self._sessions_folder) from error
+        try:
+            with self.writer.write() as connection:
+                connection.execute("INSERT INTO sessions VALUES (?)", (session.id,))
+        except BaseException:
+            session.end()
+            raise
+        return session
+
+    def end_session(self, session: files_leases.SessionLease) -> None:
+        """Remove a session of this process and what it owns. Who leaves removes the dead, too: a ``heron kill`` that
+        had to end processes by force is the last that looks at the store."""
+        with self.writer.write() as connection:
+            self._remove_sessions(connection, [session.id])
+            self._remove_dead(connection)
+
+    def _remove_dead(self, connection: sqlite3.Connection) -> None:
+        known = known_sessions(connection)
+        self._remove_sessions(connection, known - self.alive(known))
+
+    def _remove_sessions(self, connection: sqlite3.Connection, ended: Collection[str]) -> None:
+        for session in ended:
+            paths = [str(r[0]) for r in connection.execute("SELECT path FROM nodes WHERE owner = ?", (session,))]
+            if paths:
+                write(connection, dict.fromkeys(paths), change_number(connection) + 1)
+            connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
+            files_leases.remove_file(self._sessions_folder, session)  # if this is undone, it is still dead

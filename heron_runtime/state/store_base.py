@@ -1,0 +1,165 @@
+"""Parts that stores share: the meaning of a transaction, and the table of watches and listeners.
+
+`evaluate` applies operations in order to a view of the tree. Each operation sees the effects of those before it, and
+the first that fails refuses the whole transaction. Stores only look up records and write the ones it returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from heron_runtime.state.store import (
+    BadVersion,
+    Check,
+    CheckOwner,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    SessionLost,
+    SessionState,
+    Set,
+)
+
+DELETED_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A node as a store keeps it. ``owner`` is the session of an ephemeral node; ``created`` tells lives apart."""
+
+    data: bytes
+    version: int
+    owner: str | None
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The version of each operation's node, and what to write: path to record, or None where it goes."""
+
+    versions: list[int]
+    writes: dict[str, Record | None]
+
+
+def evaluate(
+    operations: Sequence[Operation], lookup: Callable[[str], Record | None], session: str | None, change: int
+) -> Changes:
+    """Decide a transaction. ``change`` is the number of this change of the tree; ``session`` the caller's, if any.
+
+    Raises a subclass of TransactionFailed.
+    """
+    writes: dict[str, Record | None] = {}
+    versions: list[int] = []
+    for index, operation in enumerate(operations):
+        path = operation.path
+        found = writes[path] if path in writes else lookup(path)
+        match operation:
+            case Create(_, data, ephemeral):
+                if found is not None:
+                    raise NodeExists(path, index, "exists already")
+                if ephemeral and session is None:
+                    raise SessionLost(path, index, "the session that should own this node is over")
+                found = writes[path] = Record(data, 0, session if ephemeral else None, change)
+            case Set(_, data, version):
+                found = _expect(found, path, index, version)
+                found = writes[path] = replace(found, data=data, version=found.version + 1)
+            case Delete(_, version):
+                _expect(found, path, index, version)
+                found = writes[path] = None
+            case Check(_, version):
+                found = _expect(found, path, index, version)
+            case CheckOwner():
+                found = _expect(found, path, index, None)
+                if session is None or found.owner != session:
+                    raise BadVersion(path, index, "belongs to another session")
+        versions.append(DELETED_VERSION if found is None else found.version)
+    return Changes(versions, writes)
+
+
+def needs_session(operations: Sequence[Operation]) -> bool:
+    """True if an operation makes sense only for somebody who has a session."""
+    return any(isinstance(o, CheckOwner) or (isinstance(o, Create) and o.ephemeral) for o in operations)
+
+
+def _expect(found: Record | None, path: str, index: int, version: int | None) -> Record:
+    if found is None:
+        raise NoNode(path, index, "is not there")
+    if version is not None and found.version != version:
+        raise BadVersion(path, index, f"version {version} was expected, {found.version} is there")
+    return found
+
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """A watched path, and whom to call. Stores add what they remember of it."""
+
+    def __init__(self, path: str, changed: Callable[[str], None]) -> None:
+        self.path = path
+        self.changed = changed
+
+
+W = TypeVar("W", bound=Watch)
+
+
+class WatchTable(Generic[W]):
+    """The watches and listeners of one client, in the order in which they came. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watches: dict[W, None] = {}
+        self._listeners: dict[object, Callable[[SessionState], None]] = {}
+
+    def __bool__(self) -> bool:
+        """True if anybody is to be called."""
+        return bool(self._watches or self._listeners)
+
+    def __contains__(self, watch: W) -> bool:
+        return watch in self._watches
+
+    def watch(self, watch: W) -> Callable[[], None]:
+        """Add a watch; returns the undo."""
+        with self._lock:
+            self._watches[watch] = None
+        return lambda: self._forget(self._watches, watch)
+
+    def listen(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Add a listener; returns the undo."""
+        key = object()
+        with self._lock:
+            self._listeners[key] = changed
+        return lambda: self._forget(self._listeners, key)
+
+    def watches(self) -> list[W]:
+        """Every watch that stands now."""
+        with self._lock:
+            return list(self._watches)
+
+    def listeners(self) -> list[Callable[[SessionState], None]]:
+        """Every listener that stands now."""
+        with self._lock:
+            return list(self._listeners.values())
+
+    def tell(self, state: SessionState) -> None:
+        """Call the listeners."""
+        for listener in self.listeners():
+            call(listener, state)
+
+    def _forget(self, table: dict[Any, Any], key: object) -> None:
+        with self._lock:
+            table.pop(key, None)
+
+
+def call(callback: Callable[..., None], *arguments: object) -> None:
+    """Call; what the callback raises is logged."""
+    try:
+        callback(*arguments)
+    except Exception:
+        log.exception("a callback of the store failed")

@@ -1,0 +1,231 @@
+"""Stores in front of another store: the fence of a leader, and a cache of selected nodes.
+
+Several processes may believe that they lead: one was stopped or cut off and does not know yet that its session has
+ended. The store decides with each transaction which of them is right, since the check of the owner of an ephemeral node
+is part of it (`FencedStore`). Operations outside transactions (rights, whole folders) are idempotent and follow such a
+check. Reads pass through.
+
+A `CachedStore` answers repeated reads of some nodes from memory. It reads all of them again, in one batch, at the
+first read and when
+
+* a watch has fired since, as each does after a reconnect;
+* this client has written, since its own watch may fire after its next read;
+* the session is not connected, so that watches are unreliable and an unreachable store is reported;
+* the last read is `SURE_SECS` old, so that a lost watch delays a change but does not hide it.
+
+An answer may thus be as old as a watch takes to arrive. The first read is that of the store, so that a process which
+starts because of a submission finds it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from heron_runtime.state.store import (
+    Bounded,
+    CheckOwner,
+    Foldered,
+    Node,
+    Operation,
+    Right,
+    SessionState,
+    StateStore,
+    StoreUnavailable,
+    TransactionFailed,
+)
+
+
+class StoreWrapper:
+    """As ``store``. See ``StateStore``."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    def open(self) -> None:
+        """As the store's."""
+        self._store.open()
+
+    def close(self) -> None:
+        """As the store's."""
+        self._store.close()
+
+    def get(self, path: str) -> Node | None:
+        """As the store's."""
+        return self.get_all((path,))[0]
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """As the store's."""
+        return self._store.get_all(paths)
+
+    def children(self, path: str) -> list[str]:
+        """As the store's."""
+        return self._store.children(path)
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        """As the store's."""
+        return self._store.commit(operations)
+
+    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        """As the store's."""
+        return self._store.watch(path, changed)
+
+    def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
+        """As the store's."""
+        return self._store.on_session(changed)
+
+    def session(self) -> SessionState:
+        """As the store's."""
+        return self._store.session()
+
+
+class LeadershipLost(StoreUnavailable):
+    """Nothing was changed: another process leads by now, or none."""
+
+    cure = "Send it again: whoever leads by then does it."
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is not this process's: it leads no longer, and has changed nothing")
+
+
+class FencedStore(StoreWrapper):
+    """``store``, as long as ``owned`` is a node of this session; once it is closed, somebody else may lead."""
+
+    def __init__(self, store: StateStore, owned: str) -> None:
+        super().__init__(store)
+        self._owned = owned
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        """As the store's; raises Superseded, too."""
+        try:
+            return self._store.commit(self._with_check(operations))[1:]
+        except TransactionFailed as error:
+            if error.index == 0:
+                raise LeadershipLost(self._owned) from error
+            error.index -= 1
+            raise
+
+    def check(self) -> None:
+        """Before something that no transaction does. Raises Superseded, StoreUnavailable."""
+        self.commit([])
+
+    def _with_check(self, operations: Sequence[Operation]) -> list[Operation]:
+        return [CheckOwner(self._owned), *operations]
+
+
+class FencedFolders(FencedStore):
+    """The same of a store with rights and bounds, as ZooKeeper's."""
+
+    def check_size(self, operations: Sequence[Operation]) -> None:
+        """See ``Bounded``."""
+        if isinstance(self._store, Bounded):
+            self._store.check_size(self._with_check(operations))
+
+    def grant(self, path: str, identity: str, right: Right) -> None:
+        """See ``Foldered``. Raises Superseded, too."""
+        assert isinstance(self._store, Foldered)
+        self.check()
+        self._store.grant(path, identity, right)
+
+    def remove_folder(self, path: str) -> None:
+        """See ``Foldered``. Raises Superseded, too."""
+        assert isinstance(self._store, Foldered)
+        self.check()
+        self._store.remove_folder(path)
+
+
+def fenced(store: StateStore, owned: str) -> FencedStore:
+    """The store behind the fence."""
+    return FencedFolders(store, owned) if isinstance(store, Foldered) else FencedStore(store, owned)
+
+
+def check_fence(store: StateStore) -> None:
+    """Before folders are touched, which know no transactions: raises Superseded where another leads by now."""
+    if isinstance(store, FencedStore):
+        store.check()
+
+
+SURE_SECS = 6.0  # a session's usual length: a watch that is lost costs no more than a process that is
+
+
+class CachedStore(StoreWrapper):
+    """``store``, and what stood at ``paths``. ``clock`` is in seconds; any thread may use it."""
+
+    def __init__(self, store: StateStore, paths: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(store)
+        self._paths = tuple(paths)
+        self._clock = clock
+        self._undo: list[Callable[[], None]] = []
+        self._lock = threading.Lock()  # guards the two below
+        self._known: dict[str, Node | None] = {}
+        self._sure_until = 0.0
+        self._doubted = True  # set by anybody, so that no callback waits for a reading; cleared by who reads
+
+    def open(self) -> None:
+        """As the store's, and begin to watch. Raises StoreError, and is closed then."""
+        self._store.open()
+        try:
+            self.attach()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """As the store's."""
+        self.detach()
+        self._store.close()
+
+    def attach(self) -> None:
+        """Begin to watch; for a store that is open already. Idempotent. Raises StoreError."""
+        for path in self._paths[len(self._undo) :]:
+            self._undo.append(self._store.watch(path, self._doubt))
+
+    def detach(self) -> None:
+        """Watch no more, and leave the store open. Idempotent."""
+        undo, self._undo = self._undo, []
+        for each in undo:
+            each()
+        self._doubted = True
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """What is remembered, if all of ``paths`` are; else as the store's."""
+        if not set(paths) <= set(self._paths):
+            return self._store.get_all(paths)
+        with self._lock:
+            if not self._sure():
+                self._read()
+            return [self._known[path] for path in paths]
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        """As the store's."""
+        try:
+            return self._store.commit(operations)
+        finally:
+            self._doubted = True
+
+    def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
+        """As the store's; whoever is called and looks then finds the change."""
+
+        def called(which: str) -> None:
+            self._doubt(which)
+            changed(which)
+
+        return self._store.watch(path, called)
+
+    def _sure(self) -> bool:
+        watched = bool(self._undo) and self._store.session() is SessionState.CONNECTED
+        return watched and not self._doubted and self._clock() < self._sure_until
+
+    def _read(self) -> None:
+        began = self._clock()
+        self._doubted = False  # before it is read: what changes meanwhile is doubted
+        try:
+            self._known = dict(zip(self._paths, self._store.get_all(self._paths), strict=True))
+        except BaseException:
+            self._doubted = True
+            raise
+        self._sure_until = began + SURE_SECS
+
+    def _doubt(self, _: str) -> None:
+        self._doubted = True

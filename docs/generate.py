@@ -108,9 +108,7 @@ with 6 after 408 and 429, and with 1 after 507.
 _MORE_API = (
     "heronry.api.component.KeyedMapping",
     "heronry.api.spec.ComponentDeclaration",
-    "heronry.api.tuples.TupleBatch",
     "heronry.api.grouping.CustomGrouping",
-    "heronry.api.context.TopologyContext",
     "heronry.api.metrics.CountMetric",
     "heronry.api.metrics.MultiCountMetric",
     "heronry.api.metrics.GaugeMetric",

@@ -1,7 +1,7 @@
 """gRPC service of heron_container: process table, logs, checkpoints and stacks. Authenticated and read-only.
 
 Files are read below one folder, and nowhere else. A path is walked one component at a time with ``openat`` and
-O_NOFOLLOW, starting from the open folder. So no symbolic link is ever followed, and there is no moment between a check
+O_NOFOLLOW, starting from the open folder. So no symbolic link is ever followed, and nothing can change between a check
 and an open. The opened file must be a regular file with a single name, because a hard link could expose a file from
 outside. Names are taken literally; ``%2e%2e`` is a file name like any other, and does not exist.
 

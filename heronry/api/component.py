@@ -66,9 +66,9 @@ class Component:
 
     component_kind: ClassVar[ComponentKind]
     #: Output streams: field names of the default stream, or ``Stream`` objects.
-    outputs: ClassVar[Sequence[str | Stream]] = ()
+    outputs: Sequence[str | Stream] = ()
     #: Configuration of the component; it overrides the topology's.
-    config: ClassVar[Mapping[str, Any]] = {}
+    config: Mapping[str, Any] = {}
 
     _collector: Collector = Collector()
     _shortcuts: tuple[str, ...] = ()  # names of the collector's functions in this instance
@@ -243,14 +243,14 @@ class Bolt(Component):
 
     component_kind = ComponentKind.BOLT
 
-    auto_anchor: ClassVar[bool] = False
-    auto_ack: ClassVar[bool] = False
-    exception_policy: ClassVar[str] = "restart"
+    auto_anchor: bool = False
+    auto_ack: bool = False
+    exception_policy: str = "restart"
     #: Effect of a bolt without readers in an EFFECTIVELY_ONCE topology: ``IDEMPOTENT`` if repeating its work changes
     #: nothing outside, ``AT_LEAST_ONCE`` if repeated output after a failure is acceptable.
-    output_effect: ClassVar[str] = ""
+    output_effect: str = ""
     #: Stream for tuples that ``process`` raises on, in an EFFECTIVELY_ONCE topology (``DeadLetter``).
-    dead_letters: ClassVar[str] = ""
+    dead_letters: str = ""
 
     def process(self, tup: Tuple) -> None:
         """Process one tuple."""

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
+
+from typing_extensions import TypeVar
 
 from heronry.streamlet.compare import canonical
 from heronry.streamlet.extract import Extractor
@@ -26,9 +28,9 @@ KINDS = ("inner", "left", "right", "outer")
 LEFT, RIGHT = 0, 1
 
 
-K = TypeVar("K")
-L = TypeVar("L")
-R = TypeVar("R")
+K = TypeVar("K", default=Any)
+L = TypeVar("L", default=Any)
+R = TypeVar("R", default=Any)
 
 
 class Joined(NamedTuple, Generic[K, L, R]):

@@ -21,7 +21,9 @@ import inspect
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
+
+from typing_extensions import TypeVar
 
 from heronry.streamlet.compare import canonical
 from heronry.streamlet.errors import StepFailed
@@ -31,9 +33,9 @@ LENGTH_MS = 1
 MOST_ALONE = 10_000
 _YEAR_10000_MS = 253_402_300_800_000
 
-K = TypeVar("K")
-T = TypeVar("T")
-U = TypeVar("U")
+K = TypeVar("K", default=Any)
+T = TypeVar("T", default=Any)
+U = TypeVar("U", default=Any)
 
 
 class Context(Generic[K, U]):

@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias
+
+from typing_extensions import TypeVar
 
 from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.endpoints import Sink, Source
@@ -42,9 +44,9 @@ class Ref(NamedTuple):
 LATE = 1  # the output of a windowed reducer that carries late data
 
 
-K = TypeVar("K")
-V = TypeVar("V")
-R = TypeVar("R")
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+R = TypeVar("R", default=Any)
 
 
 class KeyValue(NamedTuple, Generic[K, V]):

@@ -6,11 +6,18 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CLEAN = ("metrics_manager", "stream_manager", "topology_master")  # a package joins when it is clean, and stays
+CLEAN = (  # a package joins when it is clean, and stays
+    "heron_apiserver", "heron_cli", "heron_container", "heron_instance", "heron_scheduler", "heron_tracker",
+    "metrics_manager", "stream_manager", "topology_master",
+)  # fmt: skip
 BANNED = re.compile(
     r"\b(is|are) no (?!longer\b)|\b([Nn]obody|[Ww]hoever|[Ss]omebody|[Ee]verybody|anew|for ever|all the same)\b|, too\b"
     r'|"""(What|Who|How|Whether|That|Of)\b',
 )
+
+DATA = {  # values of a file format
+    'self.name, who=str(caller or "nobody"), source=client_address(request), result=code, topology=topology,',
+}
 
 
 def test_no_banned_phrase_in_clean_packages() -> None:
@@ -19,6 +26,6 @@ def test_no_banned_phrase_in_clean_packages() -> None:
         for package in CLEAN
         for path in sorted((ROOT / package).rglob("*.py"))
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        if (match := BANNED.search(line))
+        if (match := BANNED.search(line)) and line.strip() not in DATA
     ]
     assert hits == []

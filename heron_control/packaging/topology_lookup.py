@@ -81,11 +81,10 @@ def import_file(file: Path) -> ModuleType:
     name = file.stem
     if "." in name or not name.strip() or ":" in name:
         raise TopologyError(f"invalid module name {file.name!r}; rename the file, without '.' and ':'")
-    taken = importlib.util.find_spec(name)
-    if taken is not None and not (taken.origin and Path(taken.origin).resolve() == file.resolve()):
+    if other := _conflict(name, file):
         raise TopologyError(
-            f"a module {name!r} already exists ({taken.origin or 'built in'}), and instances would import it instead "
-            f"of {file.name}; rename the file"
+            f"a module {name!r} already exists ({other}), and instances would import it instead of {file.name}; "
+            "rename the file"
         )
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None

@@ -12,7 +12,7 @@ A set of key groups is an integer: bit g is group g.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -35,14 +35,6 @@ def keeps_state(config: Mapping[str, Any]) -> bool:
 def groups_of(table: Sequence[int], task: int) -> int:
     """The set of groups that a key-group table gives to a task."""
     return sum(1 << group for group, owner in enumerate(table) if owner == task)
-
-
-def iterate_groups(groups: int) -> Iterator[int]:
-    """The groups of a set, in order."""
-    while groups:
-        lowest = groups & -groups
-        yield lowest.bit_length() - 1
-        groups ^= lowest
 
 
 def full_groups(turn: int) -> int:

@@ -26,9 +26,9 @@ from heron_runtime.model.checkpoints import (
     full_groups,
     groups_of,
     initial_manifest,
-    iterate_groups,
     next_manifest,
 )
+from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.key_groups import initial_table
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.records import TopologyRecord
@@ -46,7 +46,8 @@ def take(folder: CheckpointFolder, base: Manifest, number: int) -> Manifest:
         groups = groups_of(TABLE, task)
         token = (CommitToken(number, f"file-{number}-{task}"),)
         draft = StatePart("count", task, 7, 1, number, base.turn + 1, 0, "", groups, token)
-        full = [KeyGroupRows(g, True, [(f"k{g}", number)]) for g in iterate_groups(groups & full_groups(base.turn + 1))]
+        kept = groups & full_groups(base.turn + 1)
+        full = [KeyGroupRows(g, True, [(f"k{g}", number)]) for g in range(KEY_GROUPS) if kept >> g & 1]
         part, pieces = TaskSnapshot(draft, [("own", task)], full, ValuesCodec("auto")).encode()
         folder.write_part(part.name, pieces)
         parts.append(part)

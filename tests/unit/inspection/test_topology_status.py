@@ -356,6 +356,6 @@ def test_an_instance_that_its_own_code_ends_again_and_again_is_failing_while_it_
 def test_guarantee_and_records_put_aside_are_shown() -> None:
     told = replace(answers(0, 1, 2), counts={"count": {"failed-record-count": 7.0}})
     status = topology_status(record(), told, NOW)
-    assert (as_json(status)["mode"], as_json(status)["record_dead_letter"]) == ("ATMOST_ONCE", 7)
+    assert (as_json(status)["mode"], as_json(status)["put_aside"]) == ("ATMOST_ONCE", 7)
     shown = from_document(to_document(status))
-    assert (shown.mode, shown.record_dead_letter) == ("ATMOST_ONCE", 7)
+    assert (shown.mode, shown.put_aside) == ("ATMOST_ONCE", 7)

@@ -241,7 +241,7 @@ class OnlineWorld(World):
             self.end()
             self.begin()
             return
-        wish, reports = self.wish, [e.stateful.report for e in self.executors.values()]  # type: ignore[union-attr]
+        wish, reports = self.wish, [e.checkpointer.report for e in self.executors.values()]  # type: ignore[union-attr]
         assert not any(report.lost or report.failed for report in reports)
         if self._parts is None:
             if self.clock.now - self._checked_at >= CHECKPOINT_SECONDS:

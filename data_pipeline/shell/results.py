@@ -85,7 +85,7 @@ def _wrote(place: str, found: Plan, reports: Mapping[str, list[Report]]) -> str:
 
 
 def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
-    """Write the letters, if there are any; how many there are. Raises TooManyAside."""
+    """Write the letters, if there are any; how many there are. Raises TooManyFailures."""
     letters = execution.letters(most + 1)
     if len(letters) > most:
         failed = json.loads(letters[0])

@@ -36,7 +36,7 @@ class LookupTable:
         self._rows: dict[bytes, list[Any]] | None = None
 
     def load(self) -> None:
-        """Read the table. Raises OSError, ReadError, TableFailed."""
+        """Read the table. Raises OSError, ReadError, LookupTableError."""
         rows: dict[bytes, list[Any]] = {}
         step = self._step
         for row in rows_of(step.table):

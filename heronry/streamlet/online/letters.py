@@ -82,7 +82,7 @@ class FailedRecordWriter(LinesWriter):
                 parts += [(first + half, part.picked(list(range(half, size)))), (first, part.picked(list(range(half))))]
 
     def put(self, record: Any, error: BaseException, where: str = "") -> None:
-        """This record is not processed. Raises TooManyAside, and the error where the policy is to fail."""
+        """This record is not processed. Raises TooManyFailures, and the error where the policy is to fail."""
         if not self.policy.aside:
             raise error
         cause = error.__cause__ or error

@@ -168,5 +168,5 @@ def test_a_record_that_cannot_be_sent_to_another_process_is_put_aside(tmp_path: 
 def test_beyond_the_bound_the_topology_fails_and_says_which_record(tmp_path: Path) -> None:
     builder = builder_in(tmp_path, **{"user.streamlet.aside.most": 2})
     builder.source(["1", "x", "y", "z"]).map(int).sink(to_files(tmp_path / "out"))
-    with pytest.raises(AssertionError, match=r"the topology has failed: .*TooManyAside: .* 2 records .* 'z'"):
+    with pytest.raises(AssertionError, match=r"the topology has failed: .*TooManyFailures: .* 2 records .* 'z'"):
         ended(builder, tmp_path)

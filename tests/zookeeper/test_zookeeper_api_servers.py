@@ -182,7 +182,7 @@ def test_a_leader_that_slept_changes_nothing_when_it_wakes(pair: Pair) -> None:
     finally:
         first.process.send_signal(signal.SIGCONT)
     assert first.process.wait(60) == 6
-    assert re.search("its session with the state store is over", first.log.read_text())
+    assert re.search("the session with the state store has ended", first.log.read_text())
     assert pair.leader() is second
     assert {p["name"]: p["pid"] for p in pair.heron.data("status", PLACE, name)["processes"]} == one
     pair.heron.run("kill", PLACE, name)

@@ -47,7 +47,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
         door.heron("deactivate", "local", name)
         door.heron("checkpoint", "create", "local", name, "--wait")  # what was on its way is through, and committed
         said = door.heron("checkpoint", "create", "local", name, "--name", "before").stderr
-        assert "is kept as before, in " in said
+        assert "is kept as before in " in said
         assert "already" in door.heron("checkpoint", "create", "local", name, "--name", "before", code=4).stderr
         rows = door.json("checkpoint", "list", "local", name)
         assert [row["name"] for row in rows if row["name"]] == ["before"]

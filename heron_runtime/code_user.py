@@ -120,7 +120,12 @@ def code_user(settings: Mapping[str, Any]) -> CodeUser | None:
 
 
 def attainable_code_user(settings: Mapping[str, Any]) -> CodeUser | None:
-    """The same for who is to make such processes. Raises UsageError, and NotAllowed where that cannot be."""
+    """Return the code user after a check that this process may start processes as it.
+
+    Raises:
+        UsageError: The setting is invalid.
+        NotAllowed: This process may not change to that user.
+    """
     user = code_user(settings)
     if user is None:
         return None

@@ -105,5 +105,5 @@ def code_name(parts: Iterable[bytes]) -> str:
 
 
 def lasting(environment: Mapping[str, str]) -> dict[str, str]:
-    """Of a command's environment what its workers get."""
+    """Return the variables of a command's environment that its workers inherit."""
     return {name: value for name, value in environment.items() if name not in PASSING}

@@ -11,7 +11,7 @@ from data_pipeline.shell.servers import Ranges
 
 
 class Batch:
-    """What ``job.Engine`` says."""
+    """Engine that reads all input once (``job.Engine``)."""
 
     def __init__(self, spark: SparkSession, ranges: Ranges) -> None:
         self._spark, self._ranges = spark, ranges

@@ -68,7 +68,7 @@ def run(request: Request, out: TextIO) -> str:
 
 
 def answer(spark: SparkSession, found: Asked, out: TextIO) -> str:
-    """Of what is asked, on the engine it is asked of."""
+    """Compute the result of a request on the engine that it selects."""
     request = found.request
     if request.output_path and not request.dry_run:
         told = settle_for(Place(spark, request.output_path), found.loaded.program.name)

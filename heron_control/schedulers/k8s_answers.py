@@ -24,8 +24,7 @@ GRACE_SECONDS = 40.0  # as Kubernetes gives a silent kubelet by default; it spea
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the cluster. ``lost``: its kubelet is not heard of any more; whether that counts already, says
-    ``Sight``."""
+    """Node of the cluster. ``lost``: its kubelet no longer reports; ``Sight`` decides when it counts as lost."""
 
     lost: bool
     cores: float

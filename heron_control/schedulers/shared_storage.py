@@ -125,7 +125,7 @@ class OfNodes:
     _storage: SharedStorage | None
 
     def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
-        """Raises EngineError: what a container writes lies on its node, and goes with it."""
+        """Raise EngineError: files of a container are on its node and are removed with it."""
         raise EngineError(f"{path} is on the nodes' own disks and went with the containers")
         yield b""  # a generator, as ``Engine`` says
 

@@ -1,4 +1,4 @@
-"""Every gRPC service of Heronry: who serves it, and what is said."""
+"""All gRPC services of Heronry: methods and message types."""
 
 from __future__ import annotations
 

@@ -383,8 +383,10 @@ def with_wanted(execution: ExecutionState, wanted: Node | None) -> ExecutionStat
 
 
 def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) -> ExecutionState:
-    """The same of a node that may not be read: a topology's own processes write it, and what they make of it hides
-    nothing of what the control plane wrote."""
+    """Apply the wanted state. If its node cannot be read, keep the stored execution state.
+
+    The topology's own processes write that node, so a damaged one must not hide what the control plane wrote.
+    """
     try:
         if isinstance(wanted, StoreError):
             raise wanted

@@ -199,7 +199,7 @@ class MqttTopics(Spout):
             log.warning("%s is away (%s): connecting again", self.broker, reason)
 
     def _on_message(self, client: Any, _userdata: Any, message: Any) -> None:
-        """What the queue has no room for waits in the network: of QoS 0, for of QoS 1 there are never so many."""
+        """Queue a message, or wait for room. Only QoS 0 can fill the queue: open messages of QoS 1 are bounded."""
         packet = self._open.packet_id(message.mid) if message.qos else None
         while not self._closing.is_set():
             with contextlib.suppress(queue.Full):

@@ -282,7 +282,7 @@ class SinkStep(_OneInput):
 
     @property
     def told(self) -> str:
-        """What it is, and of a server where."""
+        """Description of the sink, with the address of a server."""
         return f"{self.kind}: {self.sink}" if isinstance(self.sink, ServerSink) else self.kind
 
 

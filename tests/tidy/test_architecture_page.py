@@ -36,3 +36,13 @@ def test_files_and_packages_that_are_named_exist() -> None:
     missing = [path for path in (*linked, *named, *packages) if not (ROOT / path).exists()]
     assert packages
     assert missing == []
+
+
+def test_modules_that_package_readmes_name_exist() -> None:
+    missing = []
+    for readme in sorted(ROOT.glob("*/README.md")):
+        folders = (ROOT, readme.parent, readme.parent / "core", readme.parent / "shell")
+        for name in re.findall(r"`([a-z_/]+\.py)`", readme.read_text()):
+            if not any((folder / name).exists() for folder in folders):
+                missing.append(f"{readme.parent.name}/README.md: {name}")
+    assert missing == []

@@ -188,8 +188,7 @@ class CheckpointCoordinator:
         """Request a checkpoint as soon as possible.
 
         With ``hold`` the tasks stay paused after it until ``release``. If it is cancelled, the client is told and has
-        to
-        request another one.
+        to request another one.
         """
         self._asked = True
         self._hold = self._hold or hold

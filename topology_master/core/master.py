@@ -325,8 +325,7 @@ class TopologyMaster:
         """Set the containers that may register, and reject the others.
 
         These are the containers of the packing plan and, until a plan is made from it, those of the stored plan, since
-        an
-        update that fails returns to them.
+        an update that fails returns to them.
         """
         stored = self._stored
         if stored.packing is None:

@@ -226,7 +226,7 @@ class Task:
     def _process(self) -> None:
         while self.waiting and self._container.loop.rng.random() < 0.8:
             self._taken += self.waiting.popleft().weight()
-        self.gateway.download.taken_weight = self._taken
+        self.gateway.record_taken(self._taken)
         self.gateway.offer_credit(self._taken + WINDOW, 0)
 
     def _emit(self) -> None:

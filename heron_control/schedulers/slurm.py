@@ -1,13 +1,13 @@
-"""The ``slurm`` cluster: each topology is a job of this user, and each of its containers a step of that job.
+"""The ``slurm`` cluster: each topology is a job of this user, and each of its containers is a step of that job.
 
-The batch script runs the topology's scheduler process (``heron_scheduler``), which starts the steps and brings back
-those that die; so this side only submits the job, looks for it in the queue, and ends it. A job is known by its name
-(``slurm_plan.job_name``). ``start`` leaves a job alone that is in the queue, and submits one where there is none: after
-a controller has lost it, after somebody has cancelled it, after its time was over.
+The batch script runs the topology's scheduler process (``heron_scheduler``), which starts the steps and restarts those
+that die. This module only submits the job, looks for it in the queue, and ends it. A job is identified by its name
+(``slurm_plan.job_name``). ``start`` does nothing if the job is in the queue. Otherwise it submits the job: for example
+after a controller has lost it, after it was cancelled, or after its time limit was reached.
 
-Nodes and submitting machine share the topology's folder (``HERONRY_HOME`` on a file system that all see), and the
-interpreter by the same path. The state store is ZooKeeper; the files store holds only where every node is this very
-machine, which the queue can tell.
+The nodes and the submitting machine share the topology's folder (``HERONRY_HOME`` on a shared file system), and have
+the interpreter at the same path. The state store is ZooKeeper. The files store is accepted only if every node is this
+machine, which ``prepare`` checks against the nodes that Slurm lists.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from heron_runtime.wire.container import ProcessState, ProcessStatus, SchedulerS
 
 POLL_SECONDS = 0.25
 CANCEL_EVERY_SECONDS = 5.0
-STOP_MARGIN_SECONDS = 10.0  # the scheduler gives containers twice the grace and some seconds
-KILL_SECONDS = 60.0  # Slurm's own patience (KillWait) is half of that by default
+STOP_MARGIN_SECONDS = 10.0  # the scheduler waits twice the grace time and some seconds
+KILL_SECONDS = 60.0  # twice the default of Slurm's own KillWait
 FRESH_SECONDS, STALE_SECONDS, LONG_SECONDS = 0.15, 2.0, 10.0
 GONE = (
     "no job of it is in Slurm's queue; `heron restart` submits it again, `heron kill` clears up",
@@ -45,25 +45,32 @@ GONE = (
 
 
 class SlurmScheduler:
-    """See ``heron_control.schedulers.scheduler.Scheduler``."""
+    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` for Slurm."""
 
     def __init__(self, client: SlurmClient | None = None) -> None:
         self._client = client or SlurmClient()
         self._began = time.monotonic()
-        self._looks: dict[str, tuple[float, plan.Job | None]] = {}  # by topology id: the last look, and when it was
+        self._looks: dict[str, tuple[float, plan.Job | None]] = {}  # by topology id: time and result of the last query
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
-        """Put the code into the folder, which the nodes see, too."""
+        """Put the code into the folder, which the nodes share.
+
+        Raises:
+            NotAllowed: The settings name a user for user code, or the nodes cannot reach the state store.
+        """
         if setting(launch.settings, Keys.HERON_USER_CODE_USER) is not None:
             name = Keys.HERON_USER_CODE_USER.name
             raise NotAllowed(f"{name}: the steps of a Slurm job run as who has submitted it", f"Leave out {name}.")
         self._check_store(launch)
         put_package(package, folder)
         settings = {**launch.settings, Keys.HERON_SCHEDULER.name: plan.SLURM}
-        return replace(launch, settings=settings, runtime_dir="")  # each process has one on its node
+        return replace(launch, settings=settings, runtime_dir="")  # each process has its own on its node
 
     def _check_store(self, launch: Launch) -> None:
-        """Also the first question to Slurm: without an answer nothing shall be written."""
+        """Check that all nodes that may run the containers can reach the state store.
+
+        This is also the first request to Slurm: if it fails, nothing has been written.
+        """
         partition = setting(launch.settings, Keys.HERON_SLURM_PARTITION)
         elsewhere = plan.strangers(self._client.hosts(partition), socket.gethostname())
         if urlsplit(launch.store_url).scheme in ("files", "memory") and elsewhere:
@@ -75,10 +82,17 @@ class SlurmScheduler:
             )
 
     def bring(self, launch: Launch, folder: Path) -> None:
-        """It is there: the folder is the one that its processes see."""
+        """Do nothing: the topology's processes see the same folder."""
 
     def start(self, launch: Launch, launch_file: Path) -> int:
-        """Submit the job, unless it is in the queue."""
+        """Submit the job, unless it is in the queue.
+
+        Returns:
+            0, since the process that watches the containers does not run on this host.
+
+        Raises:
+            SchedulerError: The granted plan is missing, the allocation cannot be written, or Slurm refuses the job.
+        """
         self._looks.pop(launch.topology_id, None)
         if self._client.jobs(plan.job_name(launch)):
             return 0
@@ -98,7 +112,7 @@ class SlurmScheduler:
         return 0
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
-        """Ask the scheduler process; where its job is gone, and all are asked for, submit it again."""
+        """Ask the scheduler process. If all containers are requested and the job is gone, submit the job again."""
         if container == ALL and not self._client.jobs(plan.job_name(launch)):
             self.start(launch, Path(launch.home, LAUNCH_FILE))
             granted = read_granted(Path(launch.home))
@@ -106,7 +120,14 @@ class SlurmScheduler:
         return local.restart(launch, container, timeout_seconds)
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
-        """Wait until its job has ended, as it does by itself in the killed state; cancel what waits, and what lasts."""
+        """Wait until the job has ended, which it does without a request once its state is killed.
+
+        A job that has not started is cancelled, and so is one that still runs after the grace time.
+
+        Raises:
+            SlurmAway: The controller does not answer.
+            SlurmError: The job is still in the queue ``KILL_SECONDS`` after the grace time.
+        """
         name = plan.job_name(launch)
         grace = 2 * setting(launch.settings, Keys.HERON_STOP_GRACE_SECS) + STOP_MARGIN_SECONDS
         patience = time.monotonic() + (0.0 if untold else grace)
@@ -131,16 +152,16 @@ class SlurmScheduler:
         self._looks.pop(launch.topology_id, None)
 
     def hold(self, launch: Launch) -> None:
-        """Its folder goes when somebody removes it, and not before."""
+        """Do nothing: the folder stays until it is removed explicitly."""
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
-        """They are there."""
+        """Do nothing: the logs are already in the folder."""
 
     def remove(self, launch: Launch) -> None:
-        """Nothing: what is on the nodes goes with the processes there."""
+        """Do nothing: the processes on the nodes remove their files there when they end."""
 
     def status(self, launch: Launch) -> SchedulerStatus:
-        """What the queue says, for whom the scheduler process does not tell."""
+        """Return the status according to the queue, for callers that get no answer from the scheduler process."""
         try:
             job = self.look(launch)
         except SlurmError as error:
@@ -154,9 +175,13 @@ class SlurmScheduler:
         return _told(ProcessState.STARTING, f"waiting in Slurm's queue: {job}")
 
     def look(self, launch: Launch) -> plan.Job | None:
-        """The newest job of this submission that Slurm knows, ended ones with it. Raises SlurmError.
+        """Return the newest job of this submission that Slurm knows, including ended jobs.
 
-        Who waits asks several times a second at first, and every two seconds later; others use the queue, too.
+        The answer is cached for ``FRESH_SECONDS`` at first and for ``STALE_SECONDS`` after ``LONG_SECONDS``, since
+        other users query the same controller.
+
+        Raises:
+            SlurmError: Slurm does not answer, or refuses.
         """
         now = time.monotonic()
         known = self._looks.get(launch.topology_id)
@@ -170,13 +195,13 @@ class SlurmScheduler:
 
 
 def _told(state: ProcessState, text: str) -> SchedulerStatus:
-    """In place of a scheduler process that cannot be asked."""
+    """Return a status in place of that of a scheduler process that cannot be asked."""
     own = ProcessStatus("heron_scheduler", "heron_scheduler", -1, "", 0, 0, state, time.time(), 0, text)
     return SchedulerStatus(own, ())
 
 
 def allocation_in(folder: Path) -> plan.Allocation | None:
-    """What the topology's job was submitted with; None if nothing says it."""
+    """Return the allocation with which the topology's job was submitted, or None if it cannot be read."""
     try:
         return plan.Allocation.of_json((folder / plan.ALLOCATION_FILE).read_text())
     except (OSError, ValueError, TypeError, KeyError):

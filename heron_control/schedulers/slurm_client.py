@@ -1,7 +1,7 @@
-"""Slurm as its own commands show it: sbatch, squeue, scancel, sinfo, each with a timeout.
+"""Slurm through its own commands: sbatch, squeue, scancel, sinfo, scontrol and srun, each with a timeout.
 
-The commands are what every site has, whatever its version, plug-ins and way of proving who one is; a controller that
-does not answer keeps them waiting, so none is trusted to come back by itself.
+Every site has these commands, whatever its version, plug-ins and authentication. They block while the controller does
+not answer, so each call has a timeout.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ ASK_SECONDS = 15.0
 SUBMIT_SECONDS = 60.0
 AWAY = ("unable to contact slurm controller", "connection refused", "connect failure", "socket timed out",
         "zero bytes were transmitted", "slurm backup controller in standby")  # fmt: skip
-_MARKS = "~#!%$@^-"  # that sinfo puts behind a state for what goes on with its power; * stays: it does not respond
+_MARKS = "~#!%$@^-"  # suffixes of sinfo for power states and the like; * stays: the node does not respond
 NEEDED = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
 
 
 class SlurmError(SchedulerError):
-    """Slurm did not do what was asked."""
+    """Failure of a Slurm command."""
 
 
 class SlurmAway(SlurmError):
-    """Slurm's controller does not answer; what runs in its jobs runs on."""
+    """Slurm's controller does not answer. Running jobs continue."""
 
     cure = "What runs, runs on; try again when `sinfo` answers."
 
 
 class SiteNode(NamedTuple):
-    """A node in one of its partitions; ``state``: as sinfo has it, as ``idle``, ``down*`` or ``drained``."""
+    """A node in one of its partitions.
+
+    ``state`` is the state in sinfo's spelling, for example ``idle``, ``down*`` or ``drained``.
+    """
 
     name: str
     host: str
@@ -43,33 +46,39 @@ class SiteNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A Slurm as ``heron doctor`` shows it. ``nodes``: once for each partition that a node is in."""
+    """A Slurm site as ``heron doctor`` shows it. ``nodes`` lists a node once for each of its partitions."""
 
     version: str
     nodes: tuple[SiteNode, ...]
     tracking: str  # its ProctrackType
-    refused: str = ""  # what sbatch says to a job of one minute, if it would not take it
+    refused: str = ""  # the message of sbatch if it would refuse a job of one minute
 
 
 class SlurmClient:
-    """The queue of this user. Thread-safe; blocks, never longer than the timeouts. Every method raises SlurmError."""
+    """Client for the jobs of this user.
+
+    Thread-safe. Its methods block, at most for the timeouts, and raise SlurmError.
+    """
 
     def submit(self, arguments: Sequence[str], script: str) -> str:
-        """Submit a batch script; returns the job's id."""
+        """Submit a batch script, and return the job's id."""
         return _run(["sbatch", *arguments], SUBMIT_SECONDS, script).split(";")[0].strip()
 
     def jobs(self, name: str, *, ended: bool = False) -> list[plan.Job]:
-        """Our jobs of this name that are in the queue, the newest last; with those that have ``ended`` lately."""
+        """Return this user's jobs of this name that are in the queue, the newest last.
+
+        With ``ended``, include the ended jobs that Slurm still remembers.
+        """
         states = ["--states=all"] if ended else []
         command = ["squeue", "--me", "--noheader", "--sort=i", f"--name={name}", f"--format={plan.FIELDS}", *states]
         return plan.read_jobs(_run(command))
 
     def cancel(self, name: str, *, state: str = "") -> None:
-        """End our jobs of this name, or those of them in this state."""
+        """Cancel this user's jobs of this name, or only those in this state."""
         _run(["scancel", "--me", f"--name={name}", *([f"--state={state}"] if state else [])])
 
     def steps(self, job: str) -> dict[str, str]:
-        """Id and name of each step of a job that is not over."""
+        """Return the id and name of each running step of a job."""
         return plan.read_pairs(
             _run(["squeue", "--steps", "--noheader", f"--jobs={job}", f"--format={plan.STEP_FIELDS}"])
         )
@@ -79,18 +88,21 @@ class SlurmClient:
         _run(["scancel", f"--signal={name}", step])
 
     def addresses(self, nodes: str) -> dict[str, str]:
-        """Name and address of each of these nodes (``SLURM_JOB_NODELIST``)."""
+        """Return the address of each of these nodes by its name.
+
+        ``nodes`` is a node list as in ``SLURM_JOB_NODELIST``.
+        """
         return plan.read_pairs(
             _run(["sinfo", "--noheader", "--Node", f"--nodes={nodes}", f"--format={plan.NODE_FIELDS}"])
         )
 
     def hosts(self, partition: str | None) -> list[str]:
-        """The host names of all nodes, or of those in a partition (several by commas)."""
+        """Return the host names of all nodes, or of those in a partition (or several, separated by commas)."""
         which = [f"--partition={partition}"] if partition else []
         return _run(["sinfo", "--noheader", "--Node", "--format=%n", *which]).split()
 
     def examine(self) -> Site:
-        """Whether each command answers, and what is to be known of the site: nothing is submitted."""
+        """Run each command that the scheduler needs, and return a description of the site. No job is submitted."""
         name = "heron:doctor"
         version = _run(["srun", "--version"]).strip()
         self.jobs(name)
@@ -109,13 +121,18 @@ class SlurmClient:
 
 
 def _configured(key: str) -> str:
-    """A line of the controller's settings."""
+    """Return the value of a key of the controller's configuration, or "" if it is missing."""
     rows = (line.partition("=") for line in _run(["scontrol", "show", "config"]).splitlines())
     return next((value.strip() for name, _, value in rows if name.strip() == key), "")
 
 
 def _run(command: Sequence[str], timeout_seconds: float = ASK_SECONDS, given: str = "") -> str:
-    """What it prints. Raises SlurmError."""
+    """Return the standard output of a command.
+
+    Raises:
+        SlurmAway: The controller does not answer.
+        SlurmError: The command cannot be run, or fails.
+    """
     program = command[0]
     try:
         done = subprocess.run(

@@ -1,12 +1,13 @@
-"""How a topology looks to Slurm: one job whose steps are its containers.
+"""Mapping of a topology to Slurm: one job whose steps are the topology's containers.
 
-Pure: a launch and a packing plan in, command lines out; and what Slurm prints, read back. The job is found again by its
-name, which says cluster, role, environment and submission. Never by its id: a controller that lost its last second of
-state gives the same id to somebody else's job.
+The functions are pure. They turn a launch and a packing plan into command lines, and parse the output of Slurm's
+commands. A job is found by its name, which contains cluster, role, environment and submission. It is never found by its
+id: a controller that has lost its last second of state may assign the same id to another user's job.
 
-The allocation is made of equal *slots*, one for each container, container 0 with the topology's scheduler beside it; a
-slot is as large as the largest container. ``heron.slurm.spare.containers`` adds slots for updates. A
-step takes of its slot what its own container needs, which is what Docker containers get (``docker_plan.limits``).
+The allocation consists of equal *slots*, one for each container. The topology's scheduler runs in the slot of
+container 0. A slot is as large as the largest container. ``heron.slurm.spare.containers`` adds slots for updates. A
+step takes what its own container needs from its slot, with the same limits as Docker containers
+(``docker_plan.limits``).
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.settings import Keys, MiB, Setting, setting
 
 SLURM = "slurm"
-ALLOCATION_FILE = "allocation.json"  # in the topology's folder: what its job was submitted with
+ALLOCATION_FILE = "allocation.json"  # in the topology's folder: the allocation of its job
 JOB_LOG = "slurm_job.log"
-PLACE_SECONDS = 15  # for Slurm to find a place for a step
+PLACE_SECONDS = 15  # time for Slurm to place a step
 MANY_CORES = 1 << 20
 FIELDS = "%A|%T|%r"
 STEP_FIELDS = "%i|%j"
 NODE_FIELDS = "%N|%o"
-# Of a batch script, and wrong for a step that asks for something else.
+# Variables of a batch script that are wrong for a step with other resources.
 JOBS_OWN = ("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS", "SLURM_NPROCS",
             "SLURM_TASKS_PER_NODE", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_DISTRIBUTION")  # fmt: skip
 _OPTIONS: Mapping[str, Setting[Any]] = {
@@ -54,13 +55,13 @@ _STARTED = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALIN
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a step or a slot takes: whole cores, and MiB of memory."""
+    """Resources of a step or a slot: whole cores, and memory in MiB."""
 
     cpus: int
     ram_mib: int
 
     def covers(self, other: Need) -> bool:
-        """True if ``other`` finds room in it."""
+        """Return True if ``other`` fits into it."""
         return self.cpus >= other.cpus and self.ram_mib >= other.ram_mib
 
     def __str__(self) -> str:
@@ -69,25 +70,31 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """So many slots of this size."""
+    """Number and size of the slots of a job."""
 
     slots: int
     slot: Need
 
     def to_json(self) -> str:
-        """The text of the file."""
+        """Return the content of the allocation file."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of_json(cls, text: str) -> Allocation:
-        """Raises ValueError, TypeError, KeyError."""
+        """Parse the content of the allocation file.
+
+        Raises:
+            ValueError: The text is not valid JSON, or a number is invalid.
+            TypeError: A value has the wrong type, or a field of the slot is missing or unknown.
+            KeyError: A key is missing.
+        """
         found = json.loads(text)
         return cls(int(found["slots"]), Need(**found["slot"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the queue shows it. ``reason`` is Slurm's own word for why it waits, or how it ended."""
+    """A job as the queue shows it. ``reason`` is Slurm's term for why it waits, or how it ended."""
 
     id: str
     state: str
@@ -95,12 +102,12 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """It has ended, and Slurm has not forgotten it yet."""
+        """True if the job has ended and Slurm still remembers it."""
         return self.state in _OVER
 
     @property
     def started(self) -> bool:
-        """Something of it may run."""
+        """True if some of the job's processes may run."""
         return self.state in _STARTED
 
     def __str__(self) -> str:
@@ -109,23 +116,32 @@ class Job:
 
 
 def need_of(packing: PackingPlan, config: Mapping[str, Any], number: int) -> Need:
-    """What a container needs. Raises KeyError for one that is not in the plan."""
+    """Return the resources that a container needs.
+
+    Raises:
+        KeyError: The container is not in the plan.
+    """
     resources = limits(packing, config, number, MANY_CORES)
     return Need(max(1, ceil(resources.cpu - 1e-9)), ceil(resources.ram_bytes / MiB))
 
 
 def allocation_of(packing: PackingPlan, config: Mapping[str, Any], settings: Mapping[str, Any]) -> Allocation:
-    """What holds every container of the plan."""
+    """Return an allocation that holds every container of the plan and the spare containers."""
     needs = [need_of(packing, config, number) for number in containers_of(packing, config)]
     master = need_of(packing, config, MASTER_CONTAINER)
-    needs[0] = Need(master.cpus, master.ram_mib + OWN_RAM // MiB)  # the scheduler is beside it
+    needs[0] = Need(master.cpus, master.ram_mib + OWN_RAM // MiB)  # the scheduler runs in its slot
     slot = Need(max(need.cpus for need in needs), max(need.ram_mib for need in needs))
     return Allocation(len(needs) + setting(settings, Keys.HERON_SLURM_SPARE_CONTAINERS), slot)
 
 
 def check_room(allocation: Allocation, before: PackingPlan, after: PackingPlan, config: Mapping[str, Any]) -> None:
-    """Raises NotAllowed if an update would take more than the allocation has. Until a topology runs by the new plan the
-    containers of the old one stay, so both count."""
+    """Check that an update fits into the job's allocation.
+
+    The containers of the old plan stay until the topology runs by the new plan, so both count.
+
+    Raises:
+        NotAllowed: The allocation has too few slots, or a container of the new plan is larger than a slot.
+    """
     numbers = {plan.container for plan in (*before.containers, *after.containers)}
     room = allocation.slots - 1 - len(standbys_of(config))
     if len(numbers) > room:
@@ -146,12 +162,12 @@ def check_room(allocation: Allocation, before: PackingPlan, after: PackingPlan, 
 
 
 def job_name(launch: Launch) -> str:
-    """What this submission's job is called, and no other's."""
+    """Return the name of this submission's job. It is unique to the submission."""
     return f"heron:{launch.cluster}/{launch.role}/{launch.environ}/{launch.topology_id}"
 
 
 def job_arguments(launch: Launch, allocation: Allocation) -> list[str]:
-    """Arguments of sbatch; the script is its standard input."""
+    """Return the arguments of sbatch, which reads the script from its standard input."""
     slot, nodes = allocation.slot, setting(launch.settings, Keys.HERON_SLURM_NODES)
     given = {name: setting(launch.settings, key) for name, key in _OPTIONS.items()}
     return [
@@ -171,7 +187,11 @@ def job_arguments(launch: Launch, allocation: Allocation) -> list[str]:
 
 
 def job_script(launch: Launch, launch_file: str, command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The batch script: the topology's scheduler, started again if it dies, until it says that the topology is over."""
+    """Return the batch script.
+
+    It runs the topology's scheduler, and starts it again if it dies. It ends when the scheduler exits with code 0 or
+    the launch file has been removed.
+    """
     folder = os.path.dirname(launch_file)
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items()))
     return f"""#!/bin/sh
@@ -193,8 +213,10 @@ done
 
 
 def elsewhere(number: int, masters: int, nodes: Iterable[str]) -> list[str]:
-    """The nodes of the allocation where a container with one of several masters is not to run: the masters share the
-    nodes out among them, so that none meets another as far as there are nodes."""
+    """Return the nodes of the allocation on which a container that holds one of several masters must not run.
+
+    The nodes are divided among the masters. Two masters share a node only if there are fewer nodes than masters.
+    """
     there = sorted(nodes)
     parts = min(masters, len(there))
     if parts < 2 or not holds_master(number):
@@ -204,7 +226,7 @@ def elsewhere(number: int, masters: int, nodes: Iterable[str]) -> list[str]:
 
 
 def step_arguments(number: int, need: Need, command: Sequence[str], apart_from: Sequence[str] = ()) -> list[str]:
-    """The command line of a step for a container, which is not to run on the nodes ``apart_from``."""
+    """Return the command line of a container's step, which must not run on the nodes ``apart_from``."""
     return [
         "srun",
         f"--job-name={container_name(number)}",
@@ -223,23 +245,23 @@ def step_arguments(number: int, need: Need, command: Sequence[str], apart_from: 
 
 
 def read_jobs(text: str) -> list[Job]:
-    """What squeue has printed by ``FIELDS``."""
+    """Parse the output of squeue in the format ``FIELDS``."""
     rows = [line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
     return [Job(*(field.strip() for field in row)) for row in rows]
 
 
 def read_pairs(text: str) -> dict[str, str]:
-    """What was printed by ``STEP_FIELDS`` or ``NODE_FIELDS``: the first field to the second."""
+    """Parse output in the format ``STEP_FIELDS`` or ``NODE_FIELDS`` into a map from first to second field."""
     rows = (line.split("|", 1) for line in text.splitlines() if "|" in line)
     return {first.strip(): second.strip() for first, second in rows}
 
 
 def steps_named(steps: Mapping[str, str], number: int) -> list[str]:
-    """The ids of those steps (id to name) that run this container."""
+    """Return the ids of the steps that run this container. ``steps`` maps id to name."""
     return [step for step, name in steps.items() if name == container_name(number)]
 
 
 def strangers(hosts: Iterable[str], here: str) -> list[str]:
-    """Those hosts that are another machine than ``here``, by the first label of their names."""
+    """Return the hosts that are not this machine (``here``), compared by the first label of their names."""
     own = here.split(".")[0].lower()
     return sorted({host for host in hosts if host.split(".")[0].lower() != own})

@@ -1,10 +1,10 @@
 """The ``swarm`` cluster: each container of a topology is a task of a Docker Swarm, on any of its nodes.
 
-The api server runs on a manager. What to start, end and start again is decided as on one engine (``docker``); what
-differs is how a container looks (``swarm_plan``) and what becomes of files. What a container writes is on the disk of
-its node and goes with it. Where the operator gives storage that all nodes see (HERONRY_SWARM_STORAGE), each topology
-has a folder in it: for its checkpoints, and for whatever user code keeps in ``/var/lib/heronry/shared``. Without, a
-topology that keeps state is refused.
+The API server runs on a manager. It decides which containers to start, stop and restart as on a single engine
+(``docker``). The differences are the form of a container (``swarm_plan``) and the location of its files. A container
+writes to the disk of its node, and these files are removed with it. If the operator provides storage that all nodes
+share (HERONRY_SWARM_STORAGE), each topology has a folder in it: for its checkpoints, and for files that user code keeps
+in ``/var/lib/heronry/shared``. Without such storage, a topology that keeps state is refused.
 """
 
 from __future__ import annotations
@@ -29,16 +29,23 @@ _CURE = "Start the api server with HERONRY_SWARM_STORAGE (docs/how-to/deploy/swa
 
 @dataclass(frozen=True, slots=True)
 class SwarmOptions(DockerOptions):
-    """``constraints`` of all tasks; ``storage``: a folder that all nodes and this process see alike."""
+    """Options of the swarm scheduler.
+
+    ``constraints`` apply to all tasks. ``storage`` is a folder that all nodes and this process share at the same path.
+    """
 
     constraints: tuple[str, ...] = ()
     storage: Path | None = None
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> SwarmOptions:
-        """As for Docker, and from HERONRY_SWARM_CONSTRAINTS (separated by commas) and HERONRY_SWARM_STORAGE.
+        """Read the options from the environment.
 
-        Raises SchedulerError for storage that is not there.
+        Besides the variables of the Docker scheduler these are HERONRY_SWARM_CONSTRAINTS (separated by commas) and
+        HERONRY_SWARM_STORAGE.
+
+        Raises:
+            SchedulerError: The storage is not an existing folder with an absolute path.
         """
         docker = DockerOptions.of_environment(environment)
         given = environment.get("HERONRY_SWARM_CONSTRAINTS", "").split(",")
@@ -52,7 +59,7 @@ class SwarmOptions(DockerOptions):
 
 
 class SwarmScheduler(DockerScheduler):
-    """See ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
+    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching`` for a Docker Swarm."""
 
     kind = "swarm"
 
@@ -64,14 +71,14 @@ class SwarmScheduler(DockerScheduler):
         self._storage = options.storage
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
-        """As with Docker; and what keeps state has to keep it where all nodes see it."""
+        """Prepare as on Docker, after checking that checkpoints go to storage that all nodes share."""
         granted = read_granted(folder)
         if granted is not None:
             check_state(granted.definition.config, self._storage, _CURE)
         return super().prepare(launch, folder, package)
 
     def hold(self, launch: Launch) -> None:
-        """Raises NotAllowed: log files are on the nodes."""
+        """Raise NotAllowed: the log files are on the nodes."""
         raise NotAllowed(
             "cluster swarm keeps no log files of a topology that is killed: they are on its nodes, and go with its "
             "containers",
@@ -79,10 +86,10 @@ class SwarmScheduler(DockerScheduler):
         )
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
-        """Never asked, for ``hold`` refuses."""
+        """Raise NotAllowed, like ``hold``, which is called first."""
         self.hold(launch)
 
 
 def scheduler_of(context: SchedulerContext) -> SwarmScheduler:
-    """For an api server."""
+    """Return the scheduler for an API server."""
     return SwarmScheduler(context.store, context.homes, SwarmOptions.of_environment(context.environment))

@@ -1,10 +1,10 @@
-"""A Docker Swarm, through its manager's engine: see ``swarm_plan`` for what a container is on it.
+"""Docker Swarm through its manager's engine. ``swarm_plan`` defines the form of a container on it.
 
-What belongs to one machine is asked of the manager's own engine, as ``DockerEngine`` does: the image, and the services
-of the cluster (api server, ZooKeeper, trackers), which run there as plain containers and join the topologies' overlay
-networks. A swarm tells of no task's end, so ``events`` looks each second.
+Requests that concern a single machine go to the manager's own engine, as in ``DockerEngine``: the image, and the
+services of the cluster (API server, ZooKeeper, trackers). These run there as plain containers and join the topologies'
+overlay networks. A swarm does not report the end of a task, so ``events`` polls once a second.
 
-``storage`` is a folder that every node and this process see alike. Each topology has a folder of its own in it.
+``storage`` is a folder that every node and this process share. Each topology has a folder of its own in it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from heron_control.schedulers.shared_storage import OfNodes, SharedStorage
 
 LOOK_SECONDS = 1.0
 LOG_LINES = 5
-PLACED_SECONDS, PLACE_LOOK_SECONDS = 10.0, 0.1  # for a swarm to find a node for a task
-UPDATES = 5  # somebody else may change a service between a look and a change
+PLACED_SECONDS, PLACE_LOOK_SECONDS = 10.0, 0.1  # limits of the wait for a swarm to place a task
+UPDATES = 5  # another client may change a service between a read and an update
 NO_SWARM = (
     "the Docker engine at {} is no manager of a swarm; docker swarm init there, or run the api server on a manager"
 )
 
 
 class SwarmEngine(OfNodes, DockerEngine):
-    """See ``heron_control.schedulers.engine.Engine``.
+    """Implementation of ``heron_control.schedulers.engine.Engine`` for a Docker Swarm.
 
-    ``constraints``: of all tasks, as ``node.labels.disk==ssd``; ``image``: to clear up what user code owns.
+    ``constraints`` apply to all tasks, for example ``node.labels.disk==ssd``. ``image`` is used to remove files that
+    belong to the user of user code.
     """
 
-    network_attempts = 150  # a task on another node takes its grace, and the manager hears of its end a little later
+    network_attempts = 150  # a task on another node takes its grace time, and the manager learns of its end later
     network_is_used = (*DockerEngine.network_is_used, "is in use by task")
 
     def __init__(
@@ -56,14 +57,18 @@ class SwarmEngine(OfNodes, DockerEngine):
         self._placing = threading.Lock()
         self._storage = SharedStorage(storage, project) if storage is not None else None
 
-    # Questions.
+    # Queries.
 
     def cores(self) -> float:
-        """Of the largest node that is there."""
+        """Return the processor cores of the largest node that is ready."""
         return max((node.cores for node in self.nodes().values() if node.state == "ready"), default=0.01)
 
     def nodes(self) -> dict[str, plan.Node]:
-        """The nodes by their ids. Raises EngineError where there is no swarm, or no manager."""
+        """Return the nodes by their ids.
+
+        Raises:
+            EngineError: The engine is not the manager of a swarm, or does not answer.
+        """
         with self._explained():
             try:
                 found = self._api.nodes()
@@ -74,28 +79,31 @@ class SwarmEngine(OfNodes, DockerEngine):
         return {entry["ID"]: _node(entry) for entry in found}
 
     def require_image(self, image: str) -> None:
-        """Raises EngineError if the manager lacks it, or is none."""
+        """Raise EngineError if the manager lacks the image, or the engine is not a manager."""
         self.nodes()
         self._pinned(image)
 
     def _pinned(self, image: str) -> str:
-        """The image such that every node has the very same, and none asks a registry for what it has."""
+        """Return a reference to the image that is the same image on every node.
+
+        It is an image id or a name with a digest, so a node that has the image does not ask a registry for it.
+        """
         if "@sha256:" in image:
             return image
         with self._explained(image):
             return str(self._api.inspect_image(image)["Id"])
 
     def containers(self) -> list[Seen]:
-        """Every container of every topology of the cluster, whatever its state."""
+        """Return the containers of all topologies of the cluster in any state."""
         filters = {"label": [self._ours()["label"], docker_plan.CONTAINER_LABEL]}
         with self._explained():
             services = self._api.services(filters=filters)
             tasks = self._api.tasks(filters=filters)
-        nodes = self.nodes()  # later: a node that is not there is not just too young
+        nodes = self.nodes()  # read after the tasks: a missing node has left the swarm, it is not merely new
         return [_seen(entry, self._life(entry, tasks, nodes)) for entry in services]
 
     def ending(self, container: str) -> Ending:
-        """How it ended. What its last line was is on its node."""
+        """Return how a container ended. Its last line is read from its node."""
         with self._explained():
             service = self._api.inspect_service(container)
             tasks = self._api.tasks(filters={"service": service["ID"]})
@@ -124,7 +132,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         )
 
     def events(self, since: int, until: int) -> Iterator[object]:
-        """A swarm does not tell: what has changed since the last look."""
+        """Yield the state of tasks and nodes after each change, by polling: a swarm does not report changes."""
         known = self._fingerprint()
         while (left := until - time.time()) > 0:
             time.sleep(min(LOOK_SECONDS, left))
@@ -142,7 +150,7 @@ class SwarmEngine(OfNodes, DockerEngine):
     # Containers.
 
     def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
-        """Secrets and a service without a task; returns the service's id."""
+        """Create the secrets and a service without a task, and return the service's id."""
         image = self._pinned(str(body["Image"]))
         if self._service(name) is not None:
             raise EngineError(f"the Docker engine says: Conflict. The service name {name} is in use")
@@ -175,7 +183,7 @@ class SwarmEngine(OfNodes, DockerEngine):
                 except docker.errors.APIError as error:
                     if error.status_code != 409 or attempt:
                         raise
-            self._remove_secrets(plan.SERVICE_LABEL, service)  # of a start that was interrupted
+            self._remove_secrets(plan.SERVICE_LABEL, service)  # left by an interrupted start
         raise AssertionError("unreachable")
 
     def _service(self, name: str) -> dict[str, Any] | None:
@@ -185,9 +193,9 @@ class SwarmEngine(OfNodes, DockerEngine):
         return None
 
     def start(self, container: str) -> int:
-        """One task is wanted from now on; what becomes of it is seen in ``containers``.
+        """Scale the service to one task. ``containers`` shows the task's progress.
 
-        Those that are to be apart are started one after the other: where one is, the next is told to be elsewhere.
+        Containers that must run apart are started one after the other: each is kept off the nodes of those before it.
         """
         found = self._service(container)
         if found is not None and docker_plan.APART_LABEL in found["Spec"]["Labels"]:
@@ -201,7 +209,10 @@ class SwarmEngine(OfNodes, DockerEngine):
         return 0
 
     def _places_beside(self, service: Mapping[str, Any]) -> list[str]:
-        """The nodes of the others of its topology that are to be apart. Waits for one that is just being placed."""
+        """Return the nodes of the topology's other containers that must run apart.
+
+        Wait up to ``PLACED_SECONDS`` for a container that is being placed.
+        """
         name = docker_plan.TOPOLOGY_ID_LABEL
         filters = {"label": [docker_plan.APART_LABEL, f"{name}={service['Spec']['Labels'][name]}"]}
         deadline = time.monotonic() + PLACED_SECONDS
@@ -220,11 +231,14 @@ class SwarmEngine(OfNodes, DockerEngine):
             time.sleep(PLACE_LOOK_SECONDS)
 
     def signal(self, container: str, name: str) -> None:
-        """The end of its task: its node sends SIGTERM, and SIGKILL when the grace is over."""
+        """End the task: its node sends SIGTERM, and SIGKILL after the grace time."""
         self._scale(container, 0)
 
     def _scale(self, container: str, replicas: int, more: Sequence[str] = ()) -> bool:
-        """False if there is no such service. ``more``: constraints of its task."""
+        """Set the number of replicas; return False if the service does not exist.
+
+        ``more`` are additional constraints of its task.
+        """
         for attempt in range(UPDATES):
             found = self._service(container)
             if found is None:
@@ -246,17 +260,17 @@ class SwarmEngine(OfNodes, DockerEngine):
         raise AssertionError("unreachable")
 
     def remove(self, container: str) -> None:
-        """The service, which ends its task, and its secrets. Id or name."""
+        """Remove the service (id or name), which ends its task, and its secrets."""
         found = self._service(container)
         name = found["Spec"]["Name"] if found is not None else container
         with self._explained(gone=(404,)):
             self._api.remove_service(container)
         self._remove_secrets(plan.SERVICE_LABEL, name)
 
-    # Networks, and what outlives containers.
+    # Networks and volumes.
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
-        """An overlay network that plain containers of the manager may join. Made unless it is there."""
+        """Create an overlay network that plain containers of the manager may join, unless it exists."""
         if name not in self.networks():
             with self._explained():
                 self._api.create_network(
@@ -264,7 +278,10 @@ class SwarmEngine(OfNodes, DockerEngine):
                 )  # fmt: skip
 
     def remove_network(self, name: str) -> None:
-        """Disconnect the services that are on it, and remove it; the manager's engine shows it for a moment more."""
+        """Disconnect the services from a network, and remove it.
+
+        The manager's engine still lists the network for a moment, so this method waits until it is gone.
+        """
         super().remove_network(name)
         for _ in range(self.network_attempts):
             if name not in self.networks():
@@ -273,7 +290,7 @@ class SwarmEngine(OfNodes, DockerEngine):
         raise EngineError(f"the network {name} still goes: a task on the manager has not ended; it is tried again")
 
     def connect(self, joiner: Joiner, network: str) -> None:
-        """Put a service on an overlay network, unless it is there."""
+        """Connect a service to an overlay network, unless it is connected."""
         try:
             super().connect(joiner, network)
         except EngineError as error:
@@ -281,7 +298,7 @@ class SwarmEngine(OfNodes, DockerEngine):
                 raise
 
     def volumes(self) -> dict[str, Owner]:
-        """Whatever secrets there are, and folders of the shared storage."""
+        """Return the owner of each topology's secrets and folder of the shared storage, by volume name."""
         with self._explained():
             secrets = self._api.secrets(filters=self._ours())
         found = {}
@@ -292,21 +309,21 @@ class SwarmEngine(OfNodes, DockerEngine):
         return found | (self._storage.owners() if self._storage is not None else {})
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """A folder of the shared storage, if there is one; secrets come with each container."""
+        """Create a folder of the shared storage, if it is configured. Secrets are created with each container."""
         if self._storage is not None:
             self._storage.make(name, labels)
 
     def remove_volume(self, name: str) -> None:
-        """Secrets and folder of a topology."""
+        """Remove the secrets and the folder of a topology."""
         self._remove_secrets(plan.VOLUME_LABEL, name)
         if self._storage is not None:
             try:
                 self._storage.remove(name)
-            except PermissionError:  # folders of user code's own
+            except PermissionError:  # user code owns some of the folders
                 self._remove_as_root(self._storage.folder / name)
 
     def _remove_as_root(self, folder: Path) -> None:
-        """By a container on the manager that sees nothing but the storage."""
+        """Remove a folder through a container on the manager that can access only the storage."""
         host = {
             "NetworkMode": "none", "CapDrop": ["ALL"], "CapAdd": ["DAC_OVERRIDE", "FOWNER"], "ReadonlyRootfs": True,
             "Mounts": [{"Type": "bind", "Source": str(folder.parent), "Target": "/storage"}],
@@ -356,7 +373,7 @@ def _node(entry: Mapping[str, Any]) -> plan.Node:
 
 
 def _tasks_of(service: str, tasks: Iterable[Mapping[str, Any]]) -> list[plan.Task]:
-    """Those of a service, the oldest first."""
+    """Return the tasks of a service, the oldest first."""
     mine = sorted((t for t in tasks if t.get("ServiceID") == service), key=lambda t: str(t["CreatedAt"]))
     return [_task(entry) for entry in mine]
 

@@ -1,13 +1,14 @@
-"""How a container of a topology looks on a Docker Swarm, and what a swarm's answers say of it.
+"""Mapping of a topology's container to a Docker Swarm, and interpretation of a swarm's answers.
 
-Pure. Each *life* of a container is one service with one replica, whose restart policy is "none": a swarm never starts
-it a second time, so its task is the container, and what ends is replaced by the scheduler, with another service
-(``docs/decisions/swarm.md``). ``service_of`` makes it out of the body that a Docker engine would get
-(``docker_plan.creation``), key by key: what hardens a container is said in one place. A key that a swarm has no word
-for stands in ``LACKING``, with the reason; one that nobody has thought of is refused.
+The functions are pure. Each *life* of a container is one service with one replica, whose restart policy is "none". A
+swarm never starts it a second time, so its task is the container. The scheduler replaces a container that has ended by
+another service (``docs/decisions/swarm.md``). ``service_of`` translates the body for a Docker engine
+(``docker_plan.creation``) key by key, so that the hardening of a container is defined in a single place. A key without
+an equivalent on a swarm is listed in ``LACKING``, with the reason. An unknown key is refused.
 
-``life_of`` reads it back. What a task was last seen doing does not count where its node is down: it may run on there,
-cut off, and ends when the node is back; the incarnations of its processes keep it from doing harm until then.
+``life_of`` derives the state of a container from a swarm's answers. The last reported state of a task does not count
+if its node is down. The task may still run there, disconnected, and ends when the node is back. Until then the
+incarnations of its processes keep it from doing harm.
 """
 
 from __future__ import annotations
@@ -19,34 +20,37 @@ from typing import Any, NamedTuple
 
 from heron_control.schedulers import docker_plan as plan
 
-SERVICE_LABEL = f"{plan.PREFIX}.service"  # on a secret: the service that it was made for
+SERVICE_LABEL = f"{plan.PREFIX}.service"  # on a secret: its service
 NETWORK_LABEL = f"{plan.PREFIX}.network"  # on a service
-VOLUME_LABEL = f"{plan.PREFIX}.volume"  # on a service and its secrets: the name of what belongs to the topology
-STARTED_LABEL = f"{plan.PREFIX}.started"  # on a service that was told to run
+VOLUME_LABEL = f"{plan.PREFIX}.volume"  # on a service and its secrets: the name of the topology's volume
+STARTED_LABEL = f"{plan.PREFIX}.started"  # on a service that has been started
 
-LACKING = {  # of the body of a Docker container
+LACKING = {  # keys of the body of a Docker container
     "MemorySwap": "a swarm of this API gives as much swap as memory; turn swap off on the nodes",
     "SecurityOpt": "no_new_privs is the engine's setting; Heronry's image has no program that gives privileges",
     "RestartPolicy": "always none",
 }
-_UID = "10001"  # of the image's user; the files put into a container belong to it
+_UID = "10001"  # of the image's user, who owns the files that are put into a container
 _NANO = 1_000_000_000
 _ENDED = frozenset({"complete", "shutdown", "failed", "rejected", "remove", "orphaned"})
-_DNS = ["timeout:1", "attempts:1"]  # a name of a container that is gone is given up soon
+_DNS = ["timeout:1", "attempts:1"]  # give up soon on the name of a container that is gone
 
 
 class Node(NamedTuple):
-    """A node of the swarm. ``known_by``: what constraints may ask for, as ``node.labels.disk``, and its value."""
+    """A node of the swarm.
+
+    ``known_by`` maps the names that constraints may refer to, for example ``node.labels.disk``, to their values.
+    """
 
     name: str
     state: str  # ready, down, unknown, disconnected
     cores: float
-    active: bool = True  # takes tasks, neither drained nor paused
+    active: bool = True  # accepts tasks: neither drained nor paused
     known_by: Mapping[str, str] = {}
 
 
 class Task(NamedTuple):
-    """What a swarm says of a task; ``node`` is an id, "" before it has one."""
+    """State of a task as a swarm reports it. ``node`` is an id, or "" before the task has a node."""
 
     state: str
     node: str = ""
@@ -57,7 +61,11 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a service amounts to. ``state``: as in ``Seen``; ``trouble``: why it does not run yet, or how it ended."""
+    """State of a service.
+
+    ``state`` is a state of ``Seen``. ``trouble`` is the reason why it does not run yet, or how it ended. ``lost`` is
+    True if it ended because its node was lost.
+    """
 
     state: str
     trouble: str = ""
@@ -66,19 +74,22 @@ class Life:
 
 
 def secret_name(service: str, file: str) -> str:
-    """The name of a secret: a swarm takes 64 characters, which both names together may exceed."""
+    """Return the name of a secret.
+
+    The name is a hash, since a swarm allows 64 characters, which the names of service and file may exceed.
+    """
     digest = hashlib.blake2b(f"{service}/{file}".encode(), digest_size=16).hexdigest()
     return f"heronry-{digest}"
 
 
 def secret_labels(service: str, body: Mapping[str, Any]) -> dict[str, str]:
-    """What says whose a secret is."""
+    """Return the labels that identify the owner of a secret."""
     labels = {key: value for key, value in body["Labels"].items() if key != plan.CONTAINER_LABEL}
     return {**labels, SERVICE_LABEL: service, VOLUME_LABEL: plan.volume_of(body)}
 
 
 def labels_of(body: Mapping[str, Any]) -> dict[str, str]:
-    """The labels of a service."""
+    """Return the labels of a service."""
     return {**body["Labels"], NETWORK_LABEL: body["HostConfig"]["NetworkMode"], VOLUME_LABEL: plan.volume_of(body)}
 
 
@@ -91,10 +102,18 @@ def service_of(
     constraints: Sequence[str] = (),
     storage: str = "",
 ) -> dict[str, Any]:
-    """The task template of a service for the container of this body.
+    """Return the task template of a service for the container of this body.
 
-    ``image``: the id, or a name with a digest; ``secrets``: path in the container to id of the secret; ``storage``: the
-    topology's folder of the shared storage, on every node. Raises KeyError for what has no translation.
+    Args:
+        name: Name of the service.
+        body: Body for a Docker engine (``docker_plan.creation``).
+        image: An image id, or a name with a digest.
+        secrets: Path in the container to the id of the secret.
+        constraints: Constraints of the task.
+        storage: The topology's folder of the shared storage, the same on every node; "" without shared storage.
+
+    Raises:
+        KeyError: The body contains a key without a translation.
     """
     host = dict(body["HostConfig"])
     spec = {
@@ -136,7 +155,10 @@ def _know(given: Mapping[str, Any], known: set[str]) -> None:
 
 
 def _resources(host: dict[str, Any]) -> dict[str, Any]:
-    """Limits as on Docker. Reserved is the memory, and the cores without those of Heronry's own processes."""
+    """Return the resources of a task, with the same limits as on Docker.
+
+    It reserves the memory, and the cores except those of Heronry's own processes.
+    """
     memory, nano, pids = host.pop("Memory", 0), host.pop("NanoCpus", 0), host.pop("PidsLimit", 0)
     own = int(plan.OWN_CPU * _NANO)
     return {
@@ -146,7 +168,11 @@ def _resources(host: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mounts(mounts: Iterable[Mapping[str, Any]], tmpfs: Mapping[str, str], storage: str) -> list[dict[str, Any]]:
-    """A volume without a name is on the node's disk, and goes with the task: nobody could clear up one with a name."""
+    """Return the mounts of a task.
+
+    A volume is created without a name, on the node's disk, so that it is removed with the task. A named volume could
+    not be removed from here.
+    """
     made: list[dict[str, Any]] = []
     for mount in mounts:
         if mount["Type"] != "volume" or set(mount) != {"Type", "Source", "Target"}:
@@ -154,7 +180,7 @@ def _mounts(mounts: Iterable[Mapping[str, Any]], tmpfs: Mapping[str, str], stora
         made.append({"Type": "volume", "Target": mount["Target"]})
     for target, options in tmpfs.items():
         given = dict(part.partition("=")[::2] for part in options.split(","))
-        _know(given, {"rw", "nosuid", "nodev", "size"})  # the second and third a swarm says anyway
+        _know(given, {"rw", "nosuid", "nodev", "size"})  # a swarm always sets nosuid and nodev
         made.append({"Type": "tmpfs", "Target": target, "TmpfsOptions": {"SizeBytes": int(given["size"])}})
     if storage:
         made += [
@@ -170,7 +196,14 @@ def _secret(service: str, path: str, key: str) -> dict[str, Any]:
 
 
 def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mapping[str, Node]) -> Life:
-    """What a service amounts to. ``wanted``: it is to have a task; ``tasks``: oldest first."""
+    """Return the state of a service.
+
+    Args:
+        wanted: The service is scaled to one task.
+        started: The service was started at least once.
+        tasks: Its tasks, the oldest first.
+        nodes: The nodes of the swarm by id.
+    """
     living = [task for task in tasks if task.state not in _ENDED and not _lost_node(task, nodes)]
     if living:
         last = living[-1]
@@ -182,12 +215,15 @@ def life_of(*, wanted: bool, started: bool, tasks: Sequence[Task], nodes: Mappin
         return Life("exited", f"{_lost_node(last, nodes)}; it may run on there, cut off, until the node is back", True)
     if wanted:
         return Life("starting")
-    return Life("exited" if started else "created")  # a swarm forgets the task that it was asked to end
+    return Life("exited" if started else "created")  # a swarm forgets a task after it was told to end it
 
 
 def apart_from(taken: Iterable[str], nodes: Mapping[str, Node], constraints: Iterable[str]) -> list[str]:
-    """The constraints that keep a task off the ``taken`` nodes, by their ids; none where no other node would take it
-    (``constraints``: what is asked of it anyway): then it is better beside others than nowhere."""
+    """Return constraints that keep a task off the ``taken`` nodes, which are given by their ids.
+
+    Return an empty list if no other node would accept the task under its other ``constraints``: sharing a node is
+    better than not running.
+    """
     given = list(constraints)
     avoided = sorted(set(taken))
     free = (key for key, node in nodes.items() if key not in avoided and _takes(node, given))
@@ -195,7 +231,10 @@ def apart_from(taken: Iterable[str], nodes: Mapping[str, Node], constraints: Ite
 
 
 def _takes(node: Node, constraints: Iterable[str]) -> bool:
-    """Whether a swarm would put a task there, if there is room. As a swarm does, it compares without case."""
+    """Return True if a swarm would place a task on the node, provided it has room.
+
+    Like a swarm, it compares values without case.
+    """
     for constraint in constraints:
         name, _, wanted = constraint.replace("!=", "==").partition("==")
         same = node.known_by.get(name.strip(), "").lower() == wanted.strip().lower()
@@ -205,8 +244,11 @@ def _takes(node: Node, constraints: Iterable[str]) -> bool:
 
 
 def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, bool]:
-    """The node of the living task of a service that is to have one, "" if it has none; and whether it is about to get
-    one: a swarm makes the task a moment later, and then looks for a node."""
+    """Return the node of the living task of a service, and whether the task is about to get one.
+
+    The service is scaled to one task. The node is "" if there is none. A swarm creates the task a moment later, and
+    then looks for a node.
+    """
     if not tasks:
         return "", True
     living = [task for task in tasks if task.state not in _ENDED and not _lost_node(task, nodes)]
@@ -216,7 +258,7 @@ def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, boo
 
 
 def _lost_node(task: Task, nodes: Mapping[str, Node]) -> str:
-    """What has become of the task's node, if it is lost."""
+    """Return a description of how the task's node was lost, or "" if it is not lost."""
     if not task.node:
         return ""
     node = nodes.get(task.node)
@@ -234,7 +276,7 @@ def _waits(task: Task) -> str:
 
 
 def _in_words(task: Task, nodes: Mapping[str, Node]) -> str:
-    """Why a task ended where its program did not say it."""
+    """Return the reason why a task ended, or "" if its program reports the reason itself."""
     where = nodes[task.node].name if task.node in nodes else "its node"
     if "No such image" in task.error:
         return f"the image is not on {where} ({task.image[:19]}): docker save … | docker load there, or use a registry"

@@ -1,11 +1,13 @@
 """The ``k8s`` cluster: each container of a topology is a Pod of a Kubernetes cluster, on any of its nodes.
 
-The api server runs in the cluster (``deploy/kubernetes.yml``), or anywhere with a kubeconfig. What to start, end and
-start again is decided as on one Docker engine (``docker``); what differs is how a container looks (``k8s_plan``), and
-that its processes and user code are one user without any capability, as the level "restricted" of Kubernetes' Pod
-security wants it. What a container writes is on the disk of its node and goes with it. Where the operator gives a claim
-that all nodes can mount (HERONRY_K8S_CLAIM), each topology has a folder in it; without it, one that keeps state is
-refused.
+The API server runs in the cluster (``deploy/kubernetes.yml``), or anywhere with a kubeconfig. It decides which
+containers to start, stop and restart as on a single Docker engine (``docker``). There are two differences: the form of
+a container (``k8s_plan``), and the user. Heronry's processes and user code run as the same user without any capability,
+as the level "restricted" of Kubernetes' Pod security standards requires.
+
+A container writes to the disk of its node, and these files are removed with it. If the operator provides a claim that
+all nodes can mount (HERONRY_K8S_CLAIM), each topology has a folder in it. Without such a claim, a topology that keeps
+state is refused.
 """
 
 from __future__ import annotations
@@ -31,18 +33,26 @@ _CURE = "Start the api server with HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE (do
 
 @dataclass(frozen=True, slots=True)
 class KubernetesOptions(DockerOptions):
-    """``placing``: where Pods go; ``storage``: where this process sees what is mounted by ``placing.claim``."""
+    """Options of the Kubernetes scheduler.
+
+    ``placing`` is where Pods go. ``storage`` is the folder where this process mounts the claim ``placing.claim``.
+    """
 
     placing: Placing = field(default_factory=Placing)
     storage: Path | None = None
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> KubernetesOptions:
-        """As for Docker, and from HERONRY_K8S_NAMESPACE, HERONRY_K8S_NODES (labels, separated by commas),
-        HERONRY_K8S_PULL_SECRET, HERONRY_K8S_REACH (address blocks, separated by commas), HERONRY_K8S_CLAIM and
-        HERONRY_K8S_STORAGE.
+        """Read the options from the environment.
 
-        Raises SchedulerError for a label without a value, and for storage that is not there.
+        Besides the variables of the Docker scheduler these are HERONRY_K8S_NAMESPACE, HERONRY_K8S_NODES (labels,
+        separated by commas), HERONRY_K8S_PULL_SECRET, HERONRY_K8S_REACH (address blocks, separated by commas),
+        HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE.
+
+        Raises:
+            SchedulerError: A label has no value, the storage is not an existing folder with an absolute path, or only
+                one of
+                claim and storage is given.
         """
         docker = DockerOptions.of_environment(environment)
         labels = [part.partition("=") for part in _parts(environment.get("HERONRY_K8S_NODES", ""))]
@@ -68,7 +78,7 @@ def _parts(text: str) -> list[str]:
 
 
 class KubernetesScheduler(DockerScheduler):
-    """See ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
+    """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching`` for Kubernetes."""
 
     kind = "k8s"
 
@@ -79,7 +89,11 @@ class KubernetesScheduler(DockerScheduler):
         self._storage = options.storage
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
-        """As with Docker, but with one user; and no checkpoints on a node's own disk."""
+        """Prepare as on Docker, but with a single user, and without checkpoints on a node's own disk.
+
+        Raises:
+            NotAllowed: The settings name a user for user code, or checkpoints would not be on shared storage.
+        """
         name = Keys.HERON_USER_CODE_USER.name
         if setting(launch.settings, Keys.HERON_USER_CODE_USER) is not None:
             raise NotAllowed(f"{name}: a Pod has one user, without a right to become another", f"Leave out {name}.")
@@ -91,19 +105,24 @@ class KubernetesScheduler(DockerScheduler):
         return replace(prepared, settings=settings)
 
     def hold(self, launch: Launch) -> None:
-        """Raises NotAllowed: log files are on the nodes."""
+        """Raise NotAllowed: the log files are on the nodes."""
         raise NotAllowed(
             "cluster k8s keeps no log files of a topology that is killed: they are on its nodes, and go with its Pods",
             "Read them before with heron logs, or kill it without --keep-logs.",
         )
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
-        """Never asked, for ``hold`` refuses."""
+        """Raise NotAllowed, like ``hold``, which is called first."""
         self.hold(launch)
 
 
 def _engine(options: KubernetesOptions) -> Engine:
-    """Raises SchedulerError without the client, EngineError without a cluster."""
+    """Return the engine for these options.
+
+    Raises:
+        SchedulerError: The Kubernetes client is not installed.
+        EngineError: The configuration of a cluster is missing.
+    """
     try:
         from heron_control.schedulers.k8s_client import own_namespace
         from heron_control.schedulers.k8s_engine import KubernetesEngine
@@ -118,5 +137,5 @@ def _engine(options: KubernetesOptions) -> Engine:
 
 
 def scheduler_of(context: SchedulerContext) -> KubernetesScheduler:
-    """For an api server."""
+    """Return the scheduler for an API server."""
     return KubernetesScheduler(context.store, context.homes, KubernetesOptions.of_environment(context.environment))

@@ -1,13 +1,13 @@
-"""What a Kubernetes cluster's answers say of containers and nodes: they are read here, and nowhere else.
+"""Interpretation of a Kubernetes cluster's answers about containers and nodes. Other modules do not parse them.
 
-Pure. ``life_of`` says what a record (``k8s_plan``) amounts to. What a Pod was last seen doing does not count where its
-node is lost: it may run on there, cut off, and ends when the node is back; the incarnations of its processes keep it
-from doing harm until then.
+The functions are pure. ``life_of`` derives the state of a container from its record (``k8s_plan``). The last reported
+state of a Pod does not count if its node is lost. The Pod may still run there, disconnected, and ends when the node is
+back. Until then the incarnations of its processes keep it from doing harm.
 
-Kubernetes calls a node unknown when its kubelet has said nothing for a while, also when the reason is that the API
-server was away, which is where kubelets say it. So ``Sight`` keeps when the API server came back: a node that is found
-unknown after that is lost when the kubelets have had GRACE_SECONDS to speak again, and a node that was unknown before
-is not given another time.
+Kubernetes calls a node unknown if its kubelet has not reported for a while. This also happens if the API server was
+unavailable, since kubelets report to it. Therefore ``Sight`` records when the API server came back. A node that is
+found unknown after that is lost once its kubelet has had GRACE_SECONDS to report again. A node that was unknown before
+does not get this time again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from heron_control.schedulers.k8s_plan import STARTED_LABEL
 
 AWAY_SECONDS = 10.0  # the scheduler looks every two seconds
-GRACE_SECONDS = 40.0  # as Kubernetes gives a silent kubelet by default; it speaks every ten
+GRACE_SECONDS = 40.0  # Kubernetes' default for a silent kubelet, which reports every ten seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,17 @@ class Node:
 
     lost: bool
     cores: float
-    takes: bool = True  # Pods of topologies: it is not cordoned, and has no taint that they do not tolerate
+    takes: bool = True  # accepts Pods of topologies: not cordoned, without a taint that they do not tolerate
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a record amounts to. ``state``: as in ``Seen``; ``trouble``: why it does not run yet, or how it ended."""
+    """State of a record.
+
+    ``state`` is a state of ``Seen``. ``trouble`` is the reason why it does not run yet, or how it ended. ``lost`` is
+    True if it ended because its node was lost.
+    """
 
     state: str
     trouble: str = ""
@@ -44,7 +48,10 @@ class Life:
 
 
 def node_of(found: Mapping[str, Any]) -> Node:
-    """What is said of a node. One whose kubelet says itself that it is not ready is not lost: its Pods run on."""
+    """Parse a node.
+
+    A node whose kubelet itself reports that it is not ready is not lost: its Pods continue to run.
+    """
     status = found.get("status", {})
     ready = next((c["status"] for c in status.get("conditions", ()) if c["type"] == "Ready"), "Unknown")
     spec = found.get("spec", {})
@@ -58,29 +65,38 @@ def node_of(found: Mapping[str, Any]) -> Node:
 
 
 def takers(nodes: Mapping[str, Node] | None, selector: Mapping[str, str]) -> int:
-    """How many nodes take Pods with this selector of nodes, if there is room; 0 where nobody may look at nodes."""
+    """Return the number of nodes that accept Pods with this node selector, provided they have room.
+
+    Return 0 if the account may not read nodes (``nodes`` is None).
+    """
     shown = (nodes or {}).values()
     return sum(node.takes and not node.lost and selector.items() <= node.labels.items() for node in shown)
 
 
 def cores(quantity: str) -> float:
-    """A quantity of processors, as ``3920m`` or ``4``."""
+    """Parse a quantity of processors, for example ``3920m`` or ``4``, into cores."""
     return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """When the cluster answered, in seconds of one clock. ``back``: when it did so first after it had been away, which
-    before the first answer it was; ``unknown``: each node that is unknown now, and ``back`` as it was when the node
-    was first found so."""
+    """Times at which the cluster answered, in seconds of a monotonic clock.
+
+    ``answered`` is the time of the last answer. ``back`` is the time of the first answer after the API server was
+    unavailable; it counts as unavailable before the first answer. ``unknown`` maps each node that is unknown now to the
+    value of ``back`` when the node was first found unknown.
+    """
 
     answered: float = float("-inf")
     back: float = float("-inf")
     unknown: Mapping[str, float] = field(default_factory=dict)
 
     def look(self, nodes: Mapping[str, Node], now: float) -> tuple[Sight, dict[str, Node]]:
-        """The cluster shows ``nodes`` now. Returns what is known from now on, and the nodes with those that still have
-        time to speak not lost."""
+        """Record that the cluster answered with ``nodes`` at the time ``now``.
+
+        Returns:
+            The new record, and the nodes. A node that still has time to report does not count as lost.
+        """
         back = now if now - self.answered > AWAY_SECONDS else self.back
         unknown = {name: self.unknown.get(name, back) for name, node in nodes.items() if node.lost}
         judged = {
@@ -90,7 +106,7 @@ class Sight:
 
 
 def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Mapping[str, Node] | None) -> Life:
-    """What a record amounts to. ``nodes``: None where nobody may look at them."""
+    """Return the state of a record, given its Pod. ``nodes`` is None if the account may not read nodes."""
     if pod is None:
         started = STARTED_LABEL in (record["metadata"].get("labels") or {})
         return Life("exited", "its Pod was deleted") if started else Life("created")
@@ -111,7 +127,7 @@ def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Map
 
 
 def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Life:
-    if not ended:  # evicted, or refused by its node
+    if not ended:  # evicted, or rejected by its node
         said = " ".join(filter(None, (status.get("reason", ""), status.get("message", ""))))
         return Life("exited", said or "it ended, and its node does not say how")
     lines = [line.strip() for line in str(ended.get("message", "")).splitlines() if line.strip()]
@@ -123,7 +139,7 @@ def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Life:
 
 
 def _waits(status: Mapping[str, Any], container: Mapping[str, Any], node: str) -> str:
-    """For what a Pod waits that does not run yet; "" where it is just being made ready."""
+    """Return the reason why a Pod does not run yet, or "" if it is being prepared."""
     waiting = container.get("state", {}).get("waiting", {})
     reason, said = waiting.get("reason", ""), waiting.get("message", "")
     if reason in ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"):

@@ -1,8 +1,9 @@
-"""Requests to a Kubernetes API server, by its official client, in plain values; errors name cause and cure.
+"""Requests to a Kubernetes API server through its official client, in plain values.
 
-Objects are what they are in manifests: dicts. An API server that is laden says so (429) and is asked again when it
-wants to be; one that is away is said to be so at once, for the scheduler's watch asks again by itself. What it says of
-an object that is there already, or is not there any more, is an answer like others: ``Refused`` has its number.
+Objects are dicts, as in manifests. Errors name cause and remedy. If the API server is overloaded (429), the request is
+retried after the time that the server asks for. If the server is unavailable, the request fails at once, since the
+scheduler's watch retries anyway. Answers such as "already exists" or "not found" raise ``Refused`` with the HTTP status
+code.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _CURES = (
 
 
 class Refused(EngineError):
-    """The API server has answered, and did not do it; ``code`` is HTTP's."""
+    """The API server has refused a request. ``code`` is the HTTP status code."""
 
     def __init__(self, code: int, said: str) -> None:
         cure = next((f"; {cure}" for sign, cure in _CURES if sign in said), "")
@@ -53,17 +54,28 @@ class Refused(EngineError):
 
 
 def own_namespace() -> str:
-    """That of the Pod that this process is in; ``default`` outside of one."""
+    """Return the namespace of the Pod in which this process runs, or ``default`` outside of a Pod."""
     with suppress(OSError):
         return NAMESPACE_FILE.read_text().strip() or "default"
     return "default"
 
 
 class KubernetesClient:
-    """One namespace of a cluster: the one that this process runs in, or that of the user's kubeconfig. Thread-safe."""
+    """Client for one namespace of a cluster: the one in which this process runs, or that of the user's kubeconfig.
+
+    Thread-safe.
+    """
 
     def __init__(self, namespace: str, address: str = "") -> None:
-        """``address``: of an API server without more ado, for tests. Raises EngineError without a cluster."""
+        """Load the configuration of the cluster.
+
+        Args:
+            namespace: Namespace of all objects.
+            address: Address of an API server that is used without further configuration, for tests.
+
+        Raises:
+            EngineError: The configuration of a cluster is missing.
+        """
         self.namespace = namespace
         self._policy = ""
         made = client.Configuration()
@@ -74,14 +86,14 @@ class KubernetesClient:
                 if NAMESPACE_FILE.exists():
                     config.load_incluster_config(made)  # type: ignore[no-untyped-call]  # the client has few types
                 else:
-                    file = os.environ.get("KUBECONFIG") or None  # the client would have looked when it was imported
+                    file = os.environ.get("KUBECONFIG") or None  # the client itself reads it only when it is imported
                     config.load_kube_config(file, client_configuration=made)  # type: ignore[no-untyped-call]  # the same
             except config.ConfigException as error:
                 raise EngineError(
                     f"there is no Kubernetes cluster to ask: {error}; run the api server in one "
                     "(docs/how-to/deploy/kubernetes.md), or set KUBECONFIG"
                 ) from error
-        # Only what the server refuses for now is asked again here; urllib3 keeps to its Retry-After.
+        # Retry only temporary refusals (429); urllib3 respects the Retry-After header.
         made.retries = urllib3.Retry(
             total=LADEN_ATTEMPTS, connect=0, read=0, redirect=0, other=0, status=LADEN_ATTEMPTS,
             status_forcelist=[429], allowed_methods=None, backoff_factor=0.2, raise_on_status=False,
@@ -93,26 +105,38 @@ class KubernetesClient:
     # Objects.
 
     def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make it. Raises Refused, with CONFLICT if there is one of that name."""
+        """Create an object.
+
+        Raises:
+            Refused: The server refuses, with code CONFLICT if an object of that name exists.
+        """
         return self._call("POST", self._path(body["kind"]), body=body)
 
     def replace(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Put it in the place of what was read. Raises Refused, with CONFLICT if that has changed since."""
+        """Replace an object that was read before.
+
+        Raises:
+            Refused: The server refuses, with code CONFLICT if the object has changed since.
+        """
         return self._call("PUT", self._path(body["kind"], body["metadata"]["name"]), body=body)
 
     def read(self, kind: str, name: str) -> dict[str, Any] | None:
-        """The object, or None."""
+        """Return an object, or None if it does not exist."""
         with self._unless(NOT_FOUND):
             return self._call("GET", self._path(kind, name))
         return None
 
     def list(self, kind: str, labels: str) -> list[dict[str, Any]]:
-        """Those with these labels."""
+        """Return the objects of a kind that match a label selector."""
         found = self._call("GET", self._path(kind), query={"labelSelector": labels})
         return cast(list[dict[str, Any]], found["items"])
 
     def mark(self, kind: str, name: str, uid: str, label: str) -> None:
-        """Set a label to 1 on the object with this uid. Raises Refused."""
+        """Set a label to 1 on the object with this uid.
+
+        Raises:
+            Refused: The server refuses, for example because the uid differs.
+        """
         self._call(
             "PATCH", self._path(kind, name),
             body=[
@@ -122,7 +146,10 @@ class KubernetesClient:
         )  # fmt: skip
 
     def delete(self, kind: str, name: str, uid: str = "", grace_seconds: int | None = None) -> bool:
-        """Have it deleted, only if it has this uid where one is given; False if it is not there (any more)."""
+        """Delete an object, and return False if it does not exist.
+
+        If a uid is given, an object with another uid is not deleted.
+        """
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -134,14 +161,17 @@ class KubernetesClient:
         return False
 
     def nodes(self) -> dict[str, dict[str, Any]] | None:
-        """The nodes by name; None if this account may not look at them."""
+        """Return the nodes by name, or None if this account may not read them."""
         with self._unless(403):
             found = self._call("GET", "/api/v1/nodes")
             return {node["metadata"]["name"]: node for node in found["items"]}
         return None
 
     def changes(self, labels: str, seconds: float) -> Iterator[str]:
-        """The names of Pods that change from now on, for so long. A history that is gone (410) ends it early."""
+        """Yield the names of Pods as they change, for this many seconds.
+
+        Ends early if the server no longer has the history (410).
+        """
         limit = max(1, int(seconds))
         path = self._path("Pod")
         since = self._call("GET", path, query={"labelSelector": labels, "limit": "1"})["metadata"]["resourceVersion"]
@@ -158,8 +188,14 @@ class KubernetesClient:
                 answer.close()
 
     def may(self, verb: str, resource: str, group: str = "", *, everywhere: bool = False) -> bool:
-        """Whether this account may do so in the namespace, or ``everywhere`` (what ``kubectl auth can-i`` asks).
-        ``resource``: as ``pods``, or ``pods/exec``."""
+        """Return True if this account has a permission, as ``kubectl auth can-i`` does.
+
+        Args:
+            verb: For example ``create``.
+            resource: For example ``pods`` or ``pods/exec``.
+            group: API group of the resource.
+            everywhere: Ask for all namespaces rather than for this one.
+        """
         name, _, part = resource.partition("/")
         asked = {"verb": verb, "group": group, "resource": name, "subresource": part}
         body = {
@@ -170,24 +206,27 @@ class KubernetesClient:
         return bool(self._call("POST", path, body=body)["status"].get("allowed"))
 
     def ask(self, path: str) -> dict[str, Any] | None:
-        """What stands at a path of the API; None if it is not there, or not this account's to see."""
+        """Return the content of a path of the API, or None if it does not exist or this account may not read it."""
         with self._unless(403, NOT_FOUND):
             return self._call("GET", path)
         return None
 
     def version(self) -> str:
-        """Of the cluster, as v1.20.2."""
+        """Return the version of the cluster, for example v1.20.2."""
         return str(self._call("GET", "/version")["gitVersion"])
 
     def policy_version(self) -> str:
-        """The newest version of the group policy that the cluster serves: v1 came with Kubernetes 1.21."""
+        """Return the newest version of the API group policy that the cluster serves.
+
+        v1 was introduced with Kubernetes 1.21.
+        """
         if not self._policy:
             found = {one["version"] for one in self._call("GET", "/apis/policy")["versions"]}
             self._policy = "v1" if "v1" in found else "v1beta1"
         return self._policy
 
     def close(self) -> None:
-        """Let go of its connections."""
+        """Close the connections."""
         self._api.rest_client.pool_manager.clear()
 
     # One request.
@@ -214,7 +253,11 @@ class KubernetesClient:
         body: Any = None,
         seconds: float = ANSWER_SECONDS,
     ) -> Any:
-        """The answer, of which nothing is read yet. Raises Refused."""
+        """Return the answer, with its body unread.
+
+        Raises:
+            Refused: The status is not 2xx.
+        """
         kind = "application/json-patch+json" if method == "PATCH" else "application/json"
         request = self._api.param_serialize(
             method, path, query_params=list((query or {}).items()), body=body, auth_settings=["BearerToken"],
@@ -227,7 +270,7 @@ class KubernetesClient:
 
     @contextmanager
     def _unless(self, *codes: int) -> Iterator[None]:
-        """These answers are no errors."""
+        """Suppress ``Refused`` with one of these codes."""
         try:
             yield
         except Refused as error:
@@ -245,7 +288,7 @@ class KubernetesClient:
 
 
 def _said(body: bytes) -> str:
-    """The message of an answer that is no success."""
+    """Return the message of an unsuccessful answer."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, TypeError, KeyError):

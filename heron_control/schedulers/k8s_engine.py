@@ -1,9 +1,9 @@
-"""Kubernetes as an engine of containers: see ``k8s_plan`` for what a container is on it.
+"""Kubernetes as a container engine. ``k8s_plan`` defines the form of a container on it.
 
-A container's id is the name and the uid of its record, so that nobody takes one life for another. A Pod is made when
-the container is started; it says itself when it has ended. What is asked to stop is deleted with its grace, and how it
-ended is not known then. Where a node is lost, Kubernetes keeps the Pod until the node is back: the scheduler has it
-removed all the same, and starts another.
+The id of a container is the name and the uid of its record, so that two lives of a container cannot be confused. The
+Pod is created when the container is started, and reports its own end. A container is stopped by deleting its Pod with
+the grace time, and then the way it ended is unknown. If a node is lost, Kubernetes keeps the Pod until the node is
+back. The scheduler removes the Pod anyway, and starts another.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from heron_control.schedulers.shared_storage import OfNodes, SharedStorage
 log = logging.getLogger(__name__)
 GONE_SECONDS = 60.0
 LOOK_SECONDS = 0.2
-REPLACES = 5  # somebody else may change an object between a look and a change
+REPLACES = 5  # another client may change an object between a read and an update
 
 
 class KubernetesEngine(OfNodes):
-    """See ``heron_control.schedulers.engine.Engine``."""
+    """Implementation of ``heron_control.schedulers.engine.Engine`` for Kubernetes."""
 
     def __init__(self, project: str, placing: Placing, storage: SharedStorage | None = None) -> None:
         self.project = project
@@ -39,14 +39,14 @@ class KubernetesEngine(OfNodes):
         self._sight = answers.Sight()
         self._looking = threading.Lock()
 
-    # Questions.
+    # Queries.
 
     def host(self, name: str, network: str) -> str:
-        """In its topology's domain, which every Pod of the cluster can look up."""
+        """Return the name of a Pod in its topology's domain, which every Pod of the cluster can resolve."""
         return plan.host_of(name, network, self._placing.namespace)
 
     def cores(self) -> float:
-        """Of the largest node that is there; without bound where nobody may look."""
+        """Return the cores of the largest node that is not lost, or infinity if the account may not read nodes."""
         nodes = self._nodes()
         if nodes is None:
             return float("inf")
@@ -69,30 +69,36 @@ class KubernetesEngine(OfNodes):
         return judged
 
     def require_image(self, image: str) -> None:
-        """Whether nodes have it, or can fetch it, they say when they need it; here only whether the cluster answers."""
+        """Check that the cluster answers.
+
+        Nodes report only when they start a container whether they have the image or can pull it.
+        """
         self._api.list("ConfigMap", self._ours(docker_plan.TOPOLOGY_ID_LABEL))
 
     def containers(self) -> list[Seen]:
-        """Every container of every topology of the cluster, whatever its state."""
+        """Return the containers of all topologies of the cluster in any state."""
         records = self._api.list("ConfigMap", self._ours(plan.RECORD_LABEL))
-        pods = self._pods_by_owner()  # later: a record that has been started has its Pod there, unless it has gone
+        pods = self._pods_by_owner()  # read after the records: a started record has a Pod, unless it is gone
         nodes = self._nodes()
         return [_seen(record, answers.life_of(record, pods.get(_uid(record)), nodes)) for record in records]
 
     def _pods_by_owner(self) -> dict[str, dict[str, Any]]:
-        """Uid of a record to its Pod."""
+        """Return the Pod of each record by the record's uid."""
         found = self._api.list("Pod", self._ours(docker_plan.CONTAINER_LABEL))
         return {owner["uid"]: pod for pod in found for owner in pod["metadata"].get("ownerReferences") or ()}
 
     def joiners(self) -> list[Joiner]:
-        """None: every Pod can be reached, and the topology's policy lets the cluster's services in."""
+        """Return an empty list.
+
+        Every Pod can be reached without joining a network, and the topology's policy admits the cluster's services.
+        """
         return []
 
     def connect(self, joiner: Joiner, network: str) -> None:
-        """Nobody has to."""
+        """Do nothing: services do not have to be connected."""
 
     def ending(self, container: str) -> Ending:
-        """How it ended."""
+        """Return how a container ended."""
         record = self._record(container)
         if record is None:
             raise EngineError(f"Kubernetes says: No such container: {container}")
@@ -102,13 +108,13 @@ class KubernetesEngine(OfNodes):
         return Ending(life.exit_code, life.out_of_memory, life.trouble, int(limits.get("memory", 0)))
 
     def events(self, since: int, until: int) -> Iterator[object]:
-        """What happens to Pods until then, as it happens."""
+        """Yield the names of Pods as they change, until the given time."""
         yield from self._api.changes(self._ours(docker_plan.CONTAINER_LABEL), until - time.time())
 
     # Containers.
 
     def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
-        """A record and a Secret."""
+        """Create a record and a Secret, and return the container's id."""
         network = plan.network_of(body)
         if network and self._api.read("Service", plan.object_name(network)) is None:
             raise EngineError(f"the network {network} is not found: somebody has removed its Service; it is made anew")
@@ -129,7 +135,7 @@ class KubernetesEngine(OfNodes):
         return f"{name}/{_uid(record)}"
 
     def _make(self, body: Mapping[str, Any]) -> None:
-        """Make it in the place of what an earlier life has left under its name."""
+        """Create an object, replacing one that an earlier life has left under its name."""
         kind, name = body["kind"], body["metadata"]["name"]
         for _ in range(REPLACES):
             try:
@@ -146,7 +152,7 @@ class KubernetesEngine(OfNodes):
         raise EngineError(f"somebody else makes a {kind} {name} again and again; what else uses this namespace?")
 
     def start(self, container: str) -> int:
-        """Its Pod is made; what becomes of it is seen in ``containers``."""
+        """Create the Pod. ``containers`` shows its progress."""
         record = self._record(container)
         if record is None:
             raise EngineError(f"Kubernetes says: No such container: {container}")
@@ -155,20 +161,24 @@ class KubernetesEngine(OfNodes):
         return 0
 
     def signal(self, container: str, name: str) -> None:
-        """Its Pod is deleted: its node sends SIGTERM, and SIGKILL when the grace is over, or at once."""
+        """Delete the Pod: its node sends SIGTERM, and SIGKILL after the grace time (1 second unless SIGTERM)."""
         if (pod := self._pod(container)) is not None:
-            grace = None if name == "SIGTERM" else 1  # 0 would say that it is gone, whether it is or not
+            grace = None if name == "SIGTERM" else 1  # 0 would remove the Pod object even if its processes still run
             self._api.delete("Pod", pod["metadata"]["name"], _uid(pod), grace)
 
     def remove(self, container: str) -> None:
-        """Its Pod, its Secret, its record. Id or name. Raises EngineError if the Pod does not go."""
+        """Remove the Pod, the Secret and the record of a container (id or name).
+
+        Raises:
+            EngineError: The Pod still exists after ``GONE_SECONDS``.
+        """
         record = self._record(container)
         if record is None:
             return
         if (pod := self._pod(container)) is not None:
             nodes = self._nodes()
             life = answers.life_of(record, pod, nodes)
-            # What has ended, or cannot be asked, is only to be forgotten.
+            # A Pod that has ended, or whose node is lost, only needs to be removed from the API.
             self._remove_object("Pod", pod["metadata"]["name"], _uid(pod), 0 if life.state == "exited" else 1)
         name = record["metadata"]["name"]
         self._api.delete("Secret", name)
@@ -185,7 +195,7 @@ class KubernetesEngine(OfNodes):
             time.sleep(LOOK_SECONDS)
 
     def _record(self, container: str) -> dict[str, Any] | None:
-        """By id or name."""
+        """Return the record of a container (id or name), or None."""
         name, _, uid = container.partition("/")
         found = self._api.read("ConfigMap", name)
         if (
@@ -201,14 +211,14 @@ class KubernetesEngine(OfNodes):
         found = self._api.read("Pod", name)
         return found if found is not None and (not uid or uid in _owners(found)) else None
 
-    # Networks, and what outlives containers.
+    # Networks and volumes.
 
     def networks(self) -> dict[str, Owner]:
-        """Name of each network of a topology to its owner."""
+        """Return the owner of each topology's network by name."""
         return self._named("Service", plan.NETWORK_NOTE)
 
     def volumes(self) -> dict[str, Owner]:
-        """Whatever Secrets and records there are, and folders of the shared storage."""
+        """Return the owner of each topology's Secrets, records and folder of the shared storage, by volume name."""
         objects = self._named("Secret", plan.VOLUME_NOTE) | self._named("ConfigMap", plan.VOLUME_NOTE)
         return objects | (self._storage.owners() if self._storage is not None else {})
 
@@ -220,7 +230,7 @@ class KubernetesEngine(OfNodes):
         return found
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
-        """Service and NetworkPolicy, unless they are there."""
+        """Create the Service and the NetworkPolicy, unless they exist."""
         for body in (
             plan.service(name, labels, self._placing.namespace),
             plan.policy(name, labels, self._placing, internal=internal),
@@ -232,7 +242,7 @@ class KubernetesEngine(OfNodes):
                     raise
 
     def expect(self, network: str, labels: Mapping[str, str], containers: int) -> None:
-        """So many containers the topology is to have: the budget of those who empty nodes."""
+        """Set the PodDisruptionBudget for this number of containers, which tools that drain nodes respect."""
         version = f"policy/{self._api.policy_version()}"
         body = plan.disruption(network, labels, self._placing.namespace, containers, version)
         for _ in range(REPLACES):
@@ -249,17 +259,20 @@ class KubernetesEngine(OfNodes):
         raise EngineError(f"somebody else changes the PodDisruptionBudget {body['metadata']['name']} again and again")
 
     def remove_network(self, name: str) -> None:
-        """The Service last: as long as it is there, the rest is known."""
+        """Remove the network's objects, the Service last: as long as it exists, ``networks`` lists the network."""
         for kind in ("PodDisruptionBudget", "NetworkPolicy", "Service"):
             self._api.delete(kind, plan.object_name(name))
 
     def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """A folder of the shared storage, if there is one; Secrets and records come with each container."""
+        """Create a folder of the shared storage, if it is configured.
+
+        Secrets and records are created with each container.
+        """
         if self._storage is not None:
             self._storage.make(name, labels)
 
     def remove_volume(self, name: str) -> None:
-        """Secrets, records and folder of a topology."""
+        """Remove the Secrets, records and folder of a topology."""
         for kind in ("Secret", "ConfigMap"):
             for entry in self._api.list(kind, self._ours(docker_plan.TOPOLOGY_ID_LABEL)):
                 if (entry["metadata"].get("annotations") or {}).get(plan.VOLUME_NOTE) == name:
@@ -271,11 +284,11 @@ class KubernetesEngine(OfNodes):
                 raise EngineError(f"{self._storage.folder / name} cannot be removed: {error}") from error
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Close the connections to the cluster."""
         self._api.close()
 
     def _ours(self, label: str) -> str:
-        """What lists this cluster's objects that have this label."""
+        """Return the selector of this cluster's objects that have this label."""
         return f"{plan.selector({docker_plan.CLUSTER_LABEL: self.project})},{label}"
 
 

@@ -1,14 +1,15 @@
-"""How a topology looks on Kubernetes: every object that is made for it.
+"""Mapping of a topology to Kubernetes: the objects that are created for it.
 
-Pure. Each *life* of a container is a ConfigMap (its record: ``launch.json`` and the Pod that it is to have), a Secret,
-and one bare Pod that is never started a second time; the two others belong to the ConfigMap, so that whatever is
-interrupted, they go with it. ``pod_of`` makes the Pod out of the body that a Docker engine would get
-(``docker_plan.creation``), key by key: what hardens a container is said in one place. A key that Kubernetes has no word
-for stands in ``LACKING``, with the reason; one that nobody has thought of is refused. ``k8s_answers`` reads it back.
+The functions are pure. Each *life* of a container is a ConfigMap (its record: ``launch.json`` and the Pod to create), a
+Secret, and one bare Pod that is never started a second time. Secret and Pod are owned by the ConfigMap, so that they
+are removed with it after any interruption. ``pod_of`` translates the body for a Docker engine
+(``docker_plan.creation``) key by key, so that the hardening of a container is defined in a single place. A key without
+an equivalent on Kubernetes is listed in ``LACKING``, with the reason. An unknown key is refused. ``k8s_answers`` parses
+the cluster's answers.
 
-A topology's *network* is a headless Service, which gives its Pods names, a NetworkPolicy, which keeps others away from
-them, and a PodDisruptionBudget. What is said here is understood by every Kubernetes from 1.20 on; the version of a
-PodDisruptionBudget is asked of the cluster.
+A topology's *network* is a headless Service, which gives its Pods names, a NetworkPolicy, which keeps other Pods away
+from them, and a PodDisruptionBudget. The objects are valid on every Kubernetes from 1.20 on. The version of a
+PodDisruptionBudget depends on the cluster.
 """
 
 from __future__ import annotations
@@ -25,16 +26,14 @@ from heron_control.schedulers import docker_plan as plan
 from heron_runtime.model.containers import LAST_STANDBY
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER, holds_master
 
-NETWORK_NOTE = (
-    f"{plan.PREFIX}.network"  # annotation of a Pod, its record and a Service: the network, as Heronry names it
-)
-VOLUME_NOTE = f"{plan.PREFIX}.volume"  # annotation of a record and a Secret: the name of what belongs to the topology
-RECORD_LABEL = f"{plan.PREFIX}.record"  # on a ConfigMap that stands for a life
-STARTED_LABEL = f"{plan.PREFIX}.started"  # on a record whose Pod was made
+NETWORK_NOTE = f"{plan.PREFIX}.network"  # annotation of a Pod, its record and a Service: Heronry's name of the network
+VOLUME_NOTE = f"{plan.PREFIX}.volume"  # annotation of a record and a Secret: the name of the topology's volume
+RECORD_LABEL = f"{plan.PREFIX}.record"  # on a ConfigMap that represents a life of a container
+STARTED_LABEL = f"{plan.PREFIX}.started"  # on a record whose Pod was created
 POD_FILE = "pod.json"  # in a record
-PUBLIC = frozenset({plan.LAUNCH_FILE})  # of a container's files: those that are no secret
+PUBLIC = frozenset({plan.LAUNCH_FILE})  # those files of a container that are not secret
 
-LACKING = {  # of the body of a Docker container
+LACKING = {  # keys of the body of a Docker container
     "MemorySwap": "a kubelet gives no swap unless its operator says so",
     "PidsLimit": "the kubelet's setting (podPidsLimit), not a Pod's",
     "CapAdd": "nobody changes users: Heronry's processes and user code are one user, who begins as such",
@@ -42,7 +41,7 @@ LACKING = {  # of the body of a Docker container
     "RestartPolicy": "always Never",
 }
 UID = 10001  # of the image's user
-CONTAINER = "heron"  # the one container of a Pod that stays
+CONTAINER = "heron"  # the main container of a Pod
 GIVEN_PATH = "/given"
 _LOST = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
 _MASTERS = [str(number) for number in (MASTER_CONTAINER, *range(FIRST_STANDBY, LAST_STANDBY + 1))]
@@ -51,8 +50,10 @@ _NOTED = (plan.TOPOLOGY_LABEL, plan.TOPOLOGY_ID_LABEL)
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Where Pods of topologies go. ``reach``: address blocks beyond the cluster that they may reach (a state store);
-    ``claim``: the PersistentVolumeClaim of storage that all nodes see.
+    """Placement of the Pods of topologies.
+
+    ``selector`` holds labels of nodes. ``reach`` holds address blocks outside the cluster that Pods may reach, for
+    example a state store. ``claim`` is the PersistentVolumeClaim of storage that all nodes share.
     """
 
     namespace: str = "default"
@@ -66,7 +67,7 @@ class Placing:
 
 
 def object_name(name: str) -> str:
-    """The name of an object for what Heronry calls ``name``: a DNS label, another one for each name."""
+    """Return the name of the object that represents ``name``: a DNS label, unique for each name."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x"
     slug = slug if slug[0].isalpha() else f"x{slug}"
     if slug.replace("-", "_") == name.replace("-", "_") and len(slug) <= 63:
@@ -76,7 +77,7 @@ def object_name(name: str) -> str:
 
 
 def label_value(value: str) -> str:
-    """The value as a label may have it; another one for each value."""
+    """Return the value in a form that is valid for a label, unique for each value."""
     if re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", value):
         return value
     digest = hashlib.blake2b(value.encode(), digest_size=5).hexdigest()
@@ -84,17 +85,17 @@ def label_value(value: str) -> str:
 
 
 def host_of(name: str, network: str, namespace: str) -> str:
-    """Where a Pod is found, from every namespace."""
+    """Return the host name of a Pod, which resolves in every namespace."""
     return f"{name}.{object_name(network)}.{namespace}.svc"
 
 
 def selector(labels: Mapping[str, str]) -> str:
-    """What lists objects with these labels."""
+    """Return the selector of objects with these labels."""
     return ",".join(f"{key}={label_value(value)}" for key, value in sorted(labels.items()))
 
 
 def topology_of(found: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and id of the topology that an object belongs to."""
+    """Return the name and id of the topology that an object belongs to."""
     notes = found["metadata"].get("annotations") or {}
     return notes.get(plan.TOPOLOGY_LABEL, ""), notes.get(plan.TOPOLOGY_ID_LABEL, "")
 
@@ -109,11 +110,14 @@ def _metadata(name: str, labels: Mapping[str, str], notes: Mapping[str, str], sp
     }
 
 
-# What a topology is.
+# Objects of a topology.
 
 
 def service(name: str, labels: Mapping[str, str], namespace: str) -> dict[str, Any]:
-    """What gives the Pods of a topology their names, also before they are ready: they have to find each other first."""
+    """Return the headless Service that gives the Pods of a topology their names.
+
+    The names resolve before the Pods are ready, since the Pods must find each other first.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -123,9 +127,10 @@ def service(name: str, labels: Mapping[str, str], namespace: str) -> dict[str, A
 
 
 def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: bool) -> dict[str, Any]:
-    """Pods of a topology speak with each other, with the cluster's services, and with a name server.
+    """Return the NetworkPolicy of a topology.
 
-    Unless the topology is ``internal``, they may reach whatever they like; nobody else may reach them.
+    Its Pods may communicate with each other, with the cluster's services, with the blocks of ``reach`` and with a name
+    server. Unless the topology is ``internal``, they may reach any address. Other Pods may not reach them.
     """
     peers: list[dict[str, Any]] = [
         {"podSelector": {"matchLabels": _pods_of(labels)}},
@@ -150,9 +155,10 @@ def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: 
 def disruption(
     name: str, labels: Mapping[str, str], namespace: str, containers: int, version: str = "policy/v1"
 ) -> dict[str, Any]:
-    """Whoever empties nodes takes one Pod at a time, and the next when the first one is ready elsewhere.
+    """Return the PodDisruptionBudget, so that draining nodes evicts one Pod at a time.
 
-    Pods that have no controller take no share: how many there are has to be said.
+    The next Pod is evicted when the first one is ready elsewhere. The number of containers must be given, since a
+    percentage does not apply to Pods without a controller.
     """
     return {
         "apiVersion": version,
@@ -163,15 +169,15 @@ def disruption(
 
 
 def _pods_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels by which a topology's Pods are known, with the record's kind left to records."""
+    """Return the labels that select a topology's Pods."""
     return {key: label_value(labels[key]) for key in (plan.CLUSTER_LABEL, plan.TOPOLOGY_ID_LABEL)}
 
 
-# What a container is.
+# Objects of a container.
 
 
 def network_of(body: Mapping[str, Any]) -> str:
-    """The topology's network; "" where it is to be on none."""
+    """Return the topology's network, or "" if the container is not on a network."""
     name = str(body["HostConfig"]["NetworkMode"])
     return "" if name == "none" else name
 
@@ -179,9 +185,9 @@ def network_of(body: Mapping[str, Any]) -> str:
 def record_of(
     name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str, placing: Placing, takers: int
 ) -> dict[str, Any]:
-    """The ConfigMap that stands for a container of this body, with all that is needed to start it.
+    """Return the ConfigMap that represents a container of this body, with all that is needed to start it.
 
-    ``takers``: how many nodes take Pods.
+    ``takers`` is the number of nodes that accept Pods.
     """
     pod = pod_of(name, body, sorted(files), folder, placing, takers)
     metadata = _metadata(
@@ -196,7 +202,7 @@ def record_of(
 
 
 def secret_of(name: str, body: Mapping[str, Any], files: Mapping[str, bytes], placing: Placing) -> dict[str, Any]:
-    """Its files that are nobody else's business."""
+    """Return the Secret with the confidential files of a container."""
     labels = {key: value for key, value in body["Labels"].items() if key != plan.CONTAINER_LABEL}
     return {
         "apiVersion": "v1",
@@ -208,13 +214,13 @@ def secret_of(name: str, body: Mapping[str, Any], files: Mapping[str, bytes], pl
 
 
 def pod_in(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The Pod that a record is to have."""
+    """Return the Pod of a record, as it is to be created."""
     found: dict[str, Any] = json.loads(record["data"][POD_FILE])
     return found
 
 
 def owned_by(record: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
-    """The object, which goes when the record does."""
+    """Return the object with the record as its owner, so that it is removed with the record."""
     owner = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -227,12 +233,13 @@ def owned_by(record: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, An
 def pod_of(
     name: str, body: Mapping[str, Any], files: list[str], folder: str, placing: Placing, takers: int
 ) -> dict[str, Any]:
-    """The Pod for the container of this body, whose ``files`` are in ``folder`` of its volume.
+    """Return the Pod for the container of this body, whose ``files`` are in ``folder`` of its volume.
 
-    Raises KeyError for what has no translation.
+    Raises:
+        KeyError: The body contains a key without a translation.
     """
     host = dict(body["HostConfig"])
-    strict = takers >= int(body["Labels"].get(plan.APART_LABEL, 0))  # there is a node for each that is to be apart
+    strict = takers >= int(body["Labels"].get(plan.APART_LABEL, 0))  # enough nodes to keep them apart
     network = network_of(body)
     host.pop("NetworkMode")
     volumes, mounts = _volumes(host.pop("Mounts", ()), host.pop("Tmpfs", {}))
@@ -256,7 +263,7 @@ def pod_of(
         "env": [{"name": key, "value": value} for key, _, value in (e.partition("=") for e in body.get("Env", ()))],
         "resources": resources,
         "volumeMounts": mounts,
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # its last words, should it fail
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # report its last log lines if it fails
         "securityContext": {
             "allowPrivilegeEscalation": "no-new-privileges:false" in host.pop("SecurityOpt", ()),
             "capabilities": {"drop": host.pop("CapDrop", ["ALL"])},
@@ -269,7 +276,7 @@ def pod_of(
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "shareProcessNamespace": host.pop("Init", False),  # the Pod's first process buries what lost its parent
+        "shareProcessNamespace": host.pop("Init", False),  # the Pod's first process reaps orphans
         "terminationGracePeriodSeconds": body.get("StopTimeout", 10),
         "securityContext": {
             "runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
@@ -295,8 +302,11 @@ def pod_of(
 
 
 def _copying(container: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
-    """What gives the container files of its own: those that Kubernetes gives belong to root, and a group reads them."""
-    # The places where others are mounted are made here, or the node would make them for root alone.
+    """Return the init container that copies the files, so that the container's user owns them.
+
+    The files that Kubernetes mounts belong to root and are readable by a group.
+    """
+    # Create the mount points of nested mounts here. Otherwise the node would create them for root only.
     inside = [m["mountPath"] for m in container["volumeMounts"] if "subPath" in m]
     volume = [m for m in container["volumeMounts"] if m["name"] == "volume"]
     same = ("image", "imagePullPolicy", "resources", "securityContext", "terminationMessagePolicy")
@@ -316,7 +326,10 @@ def _know(given: Mapping[str, Any], known: set[str]) -> None:
 
 
 def _resources(host: dict[str, Any]) -> dict[str, Any]:
-    """Limits as on Docker. Asked for is the memory, and the cores without those of Heronry's own processes."""
+    """Return the resources of a Pod, with the same limits as on Docker.
+
+    It requests the memory, and the cores except those of Heronry's own processes.
+    """
     memory, nano = host.pop("Memory", 0), host.pop("NanoCpus", 0)
     if not memory:
         return {}
@@ -329,7 +342,7 @@ def _resources(host: dict[str, Any]) -> dict[str, Any]:
 
 
 def _volumes(mounts: Any, tmpfs: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What a container writes is on the disk of its node, and goes with the Pod."""
+    """Return the volumes and mounts of a Pod: on the node's disk or in memory, removed with the Pod."""
     volumes: list[dict[str, Any]] = []
     mounted: list[dict[str, Any]] = []
     for mount in mounts:
@@ -356,7 +369,10 @@ def _sources(name: str, files: list[str]) -> list[dict[str, Any]]:
 
 
 def _probe(number: int) -> dict[str, Any]:
-    """Ready is what has begun its work. There is no liveness probe: heron_container looks after its own processes."""
+    """Return the readiness probe: a container is ready when it has begun its work.
+
+    A liveness probe is not needed, since heron_container monitors its own processes.
+    """
     file = f"container{number}.lock" if holds_master(number) else f"sm{number}.sock"
     return {
         "exec": {"command": ["test", "-e", f"{plan.RUNTIME_DIR}/{file}"]},
@@ -365,10 +381,11 @@ def _probe(number: int) -> dict[str, Any]:
 
 
 def _apart(labels: Mapping[str, str], *, strict: bool) -> dict[str, Any]:
-    """Pods of one topology on different nodes, and in different zones, as far as there are.
+    """Return the affinity that spreads the Pods of a topology over nodes and zones as far as possible.
 
-    Those that are to be apart never on one node, if ``strict``. Kubernetes keeps a Pod away from a node also for what
-    another Pod there asks for: so one that was made where there was no other node has not the label that these name.
+    If ``strict``, Pods that must run apart never share a node. Kubernetes also keeps a Pod away from a node because of
+    the anti-affinity of another Pod there. Therefore a Pod that was created while there were too few nodes lacks the
+    label that these rules select.
     """
     host, zone = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
     ours = _pods_of(labels)

@@ -1,14 +1,14 @@
-"""How a topology looks on a Docker engine: names, labels, limits, and everything a container is created with.
+"""Mapping of a topology to a Docker engine: names, labels, limits, and the body that creates a container.
 
-Pure: a launch and a packing plan in, plain values out. One network and one volume for each submission, one Docker
-container for each container of the topology (``heron_runtime.model.containers``). Every name holds the compose project,
-the topology and six digits of the submission's id, so that two clusters, or two submissions of one name, never meet.
-The name of a container is a DNS label: it is the host that its processes publish, and resolves on the topology's
-network even after somebody has disconnected and connected it.
+The functions are pure. They turn a launch and a packing plan into plain values. Each submission has one network and one
+volume, and each container of the topology (``heron_runtime.model.containers``) has one Docker container. Every name
+contains the compose project, the topology and six digits of the submission's id, so that names of two clusters, or of
+two submissions of one name, do not collide. The name of a container is a DNS label. It is the host that the container's
+processes publish. It resolves on the topology's network even after the container was disconnected and connected again.
 
-Memory: what the packing plan says, but never less than the tasks were promised plus OWN_RAM for Heronry's own
-processes, unless the user has stated the container's size (``topology.container.ram``), which then is the limit.
-Cores: the plan's, plus OWN_CPU, at most what the engine has.
+Memory: the limit is the value of the packing plan, but at least the memory promised to the tasks plus OWN_RAM for
+Heronry's own processes. If the user has stated the size of the container (``topology.container.ram``), that is the
+limit. Cores: the limit is the plan's value plus OWN_CPU, and at most the number of the engine's cores.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from heron_runtime.model.plan import PackingPlan, Resources
 from heron_runtime.model.settings import Keys, MiB, setting
 
 PREFIX = "org.heronry"
-CLUSTER_LABEL = f"{PREFIX}.cluster"  # on everything a scheduler makes: the compose project
+CLUSTER_LABEL = f"{PREFIX}.cluster"  # on every object of a scheduler: the compose project
 TOPOLOGY_ID_LABEL = f"{PREFIX}.topology-id"
 TOPOLOGY_LABEL = f"{PREFIX}.topology"
 ROLE_LABEL = f"{PREFIX}.role"
 ENVIRON_LABEL = f"{PREFIX}.environ"
 CONTAINER_LABEL = f"{PREFIX}.container"
-APART_LABEL = f"{PREFIX}.apart"  # on containers of which no two are to share a node: how many they are
-JOINS_LABEL = f"{PREFIX}.joins"  # on a service: it is to be on the network of every topology of this cluster
-ALIAS_LABEL = f"{PREFIX}.alias"  # …under this name
+APART_LABEL = f"{PREFIX}.apart"  # on containers that must not share a node: their number
+JOINS_LABEL = f"{PREFIX}.joins"  # on a service that must be on the network of every topology of this cluster
+ALIAS_LABEL = f"{PREFIX}.alias"  # on such a service: its name on these networks
 
-# Compose labels the images it builds, and containers inherit that: it would take ours for its own services.
+# Compose labels the images it builds, and containers inherit the labels. Without these, compose would treat a
+# topology's containers as its own services.
 NO_COMPOSE = {f"com.docker.compose.{name}": "" for name in ("project", "service", "version")}
 
-VOLUME_PATH = "/var/lib/heronry"  # in containers: what the topology's containers share, and what outlives them
+VOLUME_PATH = "/var/lib/heronry"  # in containers: files that the topology's containers share and that outlive them
 HOME = f"{VOLUME_PATH}/topology"
 RUNTIME_DIR = f"{VOLUME_PATH}/run"
-SHARED_PATH = f"{VOLUME_PATH}/shared"  # where there is storage that all nodes see: what all of a topology share
-SHARED_MOUNTS = {"checkpoints": f"{HOME}/checkpoints", "files": SHARED_PATH}  # folder of the topology's storage: where
-USER, CODE_USER = "heronry", "heronry-code"  # of the image: Heronry's own processes, user code
+SHARED_PATH = f"{VOLUME_PATH}/shared"  # with storage that all nodes share: files of the whole topology
+SHARED_MOUNTS = {"checkpoints": f"{HOME}/checkpoints", "files": SHARED_PATH}  # folder of the storage: mount point
+USER, CODE_USER = "heronry", "heronry-code"  # users of the image: for Heronry's own processes, and for user code
 SECRET, KEY, CREDENTIAL, LAUNCH_FILE = "secret", "key.pem", "store-credential", "launch.json"
 
 OWN_RAM = 256 * MiB
@@ -57,21 +58,21 @@ _LONGEST = {"project": 20, "topology": 28}
 
 
 def start_folder(number: int) -> str:
-    """Where a container finds its ``launch.json``, secret, key and credential."""
+    """Return the folder with a container's ``launch.json``, secret, key and credential."""
     return f"{VOLUME_PATH}/start/{number}"
 
 
 def shared_name(project: str, launch: Launch) -> str:
-    """The name of the topology's network and volume.
+    """Return the name of the topology's network and volume.
 
-    In the order of names it comes after ``<project>_cluster``, the network of compose. The engine publishes ports of a
-    service that is on several networks by way of the first of them: it must not change as topologies come and go.
+    It sorts after ``<project>_cluster``, the network of compose. If a service is on several networks, the engine
+    publishes its ports through the first of them by name. That network must not change as topologies come and go.
     """
     return f"{project}_topology-{_identity(launch)}"
 
 
 def container_host(project: str, launch: Launch, number: int) -> str:
-    """The name of a container: a DNS label."""
+    """Return the name of a container, which is a DNS label."""
     return f"{_slug(project, _LONGEST['project'])}-{_identity(launch)}-{number}"
 
 
@@ -84,7 +85,7 @@ def _slug(text: str, longest: int) -> str:
 
 
 def labels(project: str, launch: Launch, number: int | None = None) -> dict[str, str]:
-    """What says whose a container, network or volume is."""
+    """Return the labels that identify the owner of a container, network or volume."""
     found = {
         CLUSTER_LABEL: project,
         ROLE_LABEL: launch.role,
@@ -96,7 +97,11 @@ def labels(project: str, launch: Launch, number: int | None = None) -> dict[str,
 
 
 def limits(packing: PackingPlan, config: Mapping[str, Any], number: int, cores: float) -> Resources:
-    """The limits of a container. ``cores`` is what the engine has. Raises KeyError for a container not in the plan."""
+    """Return the limits of a container. ``cores`` is the number of the engine's cores.
+
+    Raises:
+        KeyError: The container is not in the plan.
+    """
     if holds_master(number):
         return Resources(min(MASTER_RESOURCES.cpu + OWN_CPU, cores), MASTER_RESOURCES.ram_bytes + OWN_RAM)
     plan = packing.container(number)
@@ -107,7 +112,7 @@ def limits(packing: PackingPlan, config: Mapping[str, Any], number: int, cores: 
 
 
 def launch_inside(launch: Launch, api_url: str, scheduler: str = "docker") -> Launch:
-    """The launch as the topology's containers shall see it; ``host`` is filled in for each of them."""
+    """Return the launch for the topology's containers. ``host`` is set later for each of them."""
     return replace(
         launch,
         home=HOME,
@@ -125,24 +130,27 @@ def launch_inside(launch: Launch, api_url: str, scheduler: str = "docker") -> La
 
 
 def launch_of(launch: Launch, host: str, number: int) -> Launch:
-    """The launch of one container, which is found under ``host``."""
+    """Return the launch of one container, which others reach under ``host``."""
     credential = f"{start_folder(number)}/{CREDENTIAL}" if launch.store_credential else ""
     key = f"{start_folder(number)}/{KEY}"
     return replace(launch, host=host, store_credential=credential, key=key)
 
 
 def reader_name(project: str, launch: Launch) -> str:
-    """The name of the container by which the topology's volume is read when all others are gone."""
+    """Return the name of the container through which the topology's volume is read after all others are gone."""
     return f"{container_host(project, launch, 0)[:-1]}logs"
 
 
 def writer_name(project: str, launch: Launch) -> str:
-    """The name of the container by which the topology's volume is written before there are others."""
+    """Return the name of the container through which the topology's volume is written before others exist."""
     return f"{container_host(project, launch, 0)[:-1]}checkpoint"
 
 
 def helper(project: str, launch: Launch, image: str, *, writes: bool = False) -> dict[str, Any]:
-    """Body of the creation of these two. They have no number, so that nobody takes them for the topology's own."""
+    """Return the body that creates the reader or the writer.
+
+    These containers do not have a number, so that they are not mistaken for containers of the topology.
+    """
     mount = {"Type": "volume", "Source": shared_name(project, launch), "Target": VOLUME_PATH, "ReadOnly": not writes}
     return {
         "Image": image,
@@ -154,12 +162,20 @@ def helper(project: str, launch: Launch, image: str, *, writes: bool = False) ->
 def creation(
     project: str, launch: Launch, number: int, image: str, limits: Resources, *, apart: int = 0
 ) -> dict[str, Any]:
-    """Body of the engine's ``POST /containers/create``, without the name. Nothing in it is secret.
+    """Return the body of the engine's ``POST /containers/create``, without the name. It contains no secrets.
 
-    ``apart``: it is one of so many of its topology of which no two share a node, where there are nodes enough.
+    The first program of the container is root with three capabilities until it has become ``USER``. It then keeps the
+    capabilities with which instances become ``CODE_USER`` (``heron_container.bootstrap``), since an engine does not
+    grant capabilities to other users.
 
-    Its first program is root with three capabilities, for as long as it takes to become ``USER``. What it keeps then
-    are those by which instances become ``CODE_USER`` (``heron_container.bootstrap``): an engine gives none to others.
+    Args:
+        project: The compose project.
+        launch: The launch of the topology.
+        number: Number of the container.
+        image: The image.
+        limits: Limits of the container.
+        apart: If not 0, the number of containers of the topology that must run on different nodes, if there are enough
+            nodes. This container is one of them.
     """
     shared = shared_name(project, launch)
     file = f"{start_folder(number)}/{LAUNCH_FILE}"
@@ -197,11 +213,11 @@ def creation(
             "CapAdd": ["KILL", "SETGID", "SETUID"],
             "SecurityOpt": ["no-new-privileges:true"],
             "LogConfig": {"Type": "json-file", "Config": LOG_OPTIONS},
-            "RestartPolicy": {"Name": "no"},  # the scheduler does it, so that the state of the topology says so
+            "RestartPolicy": {"Name": "no"},  # the scheduler restarts containers, so that the topology reports it
         },
     }
 
 
 def volume_of(body: Mapping[str, Any]) -> str:
-    """The name of the volume that a container of this body has; "" where it has none."""
+    """Return the name of the volume of a container with this body, or "" if it does not have one."""
     return next((str(m["Source"]) for m in body["HostConfig"].get("Mounts", ()) if m["Type"] == "volume"), "")

@@ -1,5 +1,6 @@
-"""The killed state: a topology is over when its execution state is gone, says killed, or belongs to another
-submission.
+"""The killed state of a topology.
+
+A topology has ended if its execution state is missing, is the killed state, or belongs to another submission.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from heron_runtime.wire import store_codecs as codec
 
 
 def is_killed(store: StateStore, topology: str, topology_id: str) -> bool:
-    """True if whoever runs this submission must stop. Blocks. Raises StoreError."""
+    """Return True if the processes of this submission must stop. Blocks.
+
+    Raises:
+        StoreError: The execution state cannot be read.
+    """
     path = paths.execution_state(topology)
     state = decoded(path, store.get(path), codec.EXECUTION_STATE)
     return state is None or state.topology_id != topology_id or state.state is TopologyState.KILLED

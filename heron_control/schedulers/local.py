@@ -1,8 +1,8 @@
-"""The ``local`` cluster: a scheduler process of its own for each topology (``heron_scheduler``), on this host.
+"""The ``local`` cluster: each topology has its own scheduler process (``heron_scheduler``) on this host.
 
-``start`` is called by ``heron submit`` and, when the scheduler died, by a container; by ``heron restart``, where the
-whole topology has died with the machine. Two calls at once do no harm: a second scheduler finds the lock of the first
-and exits.
+``start`` is called by ``heron submit``. A container calls it when the scheduler has died, and ``heron restart`` calls
+it when the whole topology has died with the machine. Concurrent calls are harmless: a second scheduler finds the lock
+of the first and exits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from heron_runtime.wire.container import RestartContainer, SchedulerStatus
 
 STOP_MARGIN_SECONDS = 5.0
 POLL_SECONDS = 0.1
-HOME_LEVELS = 5  # environment, role, cluster, topologies, and the home around them
+HOME_LEVELS = 5  # environment, role, cluster, topologies, and the home itself
 
 
 def start(launch: Launch, launch_file: Path) -> int:
@@ -55,7 +55,7 @@ def start(launch: Launch, launch_file: Path) -> int:
         process = start_session("heron_scheduler", ["--launch", str(launch_file.resolve())], launch.home, log_file)
     except OSError as error:
         raise SchedulerError(f"cannot start heron_scheduler of {launch.topology}: {error}") from error
-    process.returncode = 0  # it is to outlive us: no warning about a child that still runs
+    process.returncode = 0  # it outlives this process: suppress the warning about a running child
     return process.pid
 
 

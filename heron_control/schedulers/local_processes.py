@@ -1,6 +1,7 @@
-"""The processes of a topology on this host, however they are found: by their titles with their working folder or their
-session, or by the launch file they were started with; and by their marks and control groups what user code has left
-behind.
+"""The processes of a topology on this host, found in several ways.
+
+They are found by their titles together with their working folder or session, or by the launch file they were started
+with. Processes left by user code are found by their marks and control groups.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ KILL_WAIT_SECS = 5.0
 
 
 def processes_of(launch: Launch) -> list[psutil.Process]:
-    """The living processes of this very submission.
+    """Return the living processes of this submission.
 
-    A process is ours if its title names the topology and either it works in the topology's folder or its session is one
-    of ours (user code may change the folder, and another home may run a topology of the same name), or if it was
-    started with our launch file and has no title yet.
+    A process belongs to the submission if its title names the topology, and it either works in the topology's folder or
+    belongs to a session of the topology. The session matters since user code may change the folder, and the folder
+    since another home may run a topology of the same name. A process without a title belongs to it if it was started
+    with the submission's launch file.
     """
     sessions = _sessions(launch)
     prefix = process_title(launch.topology, "")
@@ -46,7 +48,7 @@ def processes_of(launch: Launch) -> list[psutil.Process]:
             if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.Error, ProcessLookupError):
-            continue  # it ended meanwhile, or belongs to somebody else
+            continue  # it has ended meanwhile, or belongs to another user
     return found
 
 

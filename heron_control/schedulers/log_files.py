@@ -1,7 +1,8 @@
 """Log files that rotate: ``name.log``, then ``name.log.1`` (the newest old one) up to ``name.log.<files>``.
 
-``RotatingFile`` is written by the owner of a pipe. ``OwnLog`` is for a process that nobody reads a pipe of, because
-it must outlive its parent: it points its own stdout and stderr at the file, and at a new one when that has grown.
+``RotatingFile`` is written by the owner of a pipe. ``OwnLog`` is for a process whose output is not read through a pipe,
+because the process must outlive its parent. It redirects its own stdout and stderr to the file, and to a new file when
+that has grown.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ def rotate(path: Path, files: int) -> None:
 
 
 class RotatingFile:
-    """Appends bytes; holds at most ``maximum_bytes`` in the file and ``files`` older ones. Not thread-safe.
+    """File to which bytes are appended, with rotation.
 
-    ``write`` returns False when the disk does not take all the bytes (full, read-only), and then none of them are in
-    the file; it never raises and tries anew next time. A file that was removed from outside is made again at the next
-    rotation only.
+    It holds at most ``maximum_bytes`` in the file, and keeps ``files`` older ones. Not thread-safe.
+
+    ``write`` returns False if the disk does not accept all the bytes (full, read-only). Then the file contains none of
+    them. ``write`` never raises, and the next call tries again. A file that was removed externally is created again
+    only at the next rotation.
     """
 
     def __init__(self, path: Path, maximum_bytes: int, files: int) -> None:

@@ -6,7 +6,10 @@ from heron_runtime.state.store import CheckOwner, Create, Delete, NodeExists, Se
 
 
 class Presence:
-    """Ephemeral node. ``data`` must differ from that of every other process, for example by its process id."""
+    """Ephemeral node of a process.
+
+    ``data`` must differ from that of every other process, for example by containing the process id.
+    """
 
     def __init__(self, store: StateStore, path: str, data: bytes) -> None:
         self._store = store
@@ -15,15 +18,21 @@ class Presence:
         self._written = data
 
     def keep(self) -> bytes:
-        """The bytes of the node as it stands now: ours, or those of another holder.
+        """Create or update the node, unless another process holds it. Blocks; call it on a thread.
 
-        b"" when it could not be made at this moment. Blocks; call it on a thread. Raises StoreUnavailable.
+        Returns:
+            The current bytes of the node: those of this process or of another holder. b"" if the node could not be
+                created
+            at this moment.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
         """
         node = self._store.get(self.path)
         try:
             if node is not None and (node.data == self.data or node.data != self._written):
                 return node.data
-            if node is not None:  # ours, and it says what was true before
+            if node is not None:  # ours, with outdated data
                 self._store.commit([CheckOwner(self.path), Set(self.path, self.data, node.version)])
             else:
                 self._store.commit([Create(self.path, self.data, ephemeral=True)])
@@ -47,4 +56,4 @@ class Presence:
         try:
             self._store.commit([CheckOwner(self.path), Delete(self.path)])
         except TransactionFailed:
-            return  # an earlier session's, which takes it along; or it has gone meanwhile
+            return  # it belongs to an earlier session and ends with it, or it is already gone

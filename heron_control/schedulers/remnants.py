@@ -1,10 +1,10 @@
-"""What is left of a container on this host whose leader is dead, found without asking who descends from whom.
+"""Detection of the processes that a container whose leader is dead has left on this host.
 
-Descent is the sure way (``heron_runtime.orphans``), and it is broken where a whole line of parents was killed. Then
-there are two witnesses, neither of which a daemon loses by fork, setsid, chdir or closing its descriptors: the mark in
-the environment that ``heron_container`` gives to all below it, which an exec hands on, and its heartbeat file, which
-every process of the container has mapped until an exec. Only a program that was started with an emptied environment
-has neither.
+Descent is the reliable way (``heron_runtime.orphans``), but it fails if a whole line of parents was killed. This module
+uses two other properties. A daemon does not lose them by fork, setsid, chdir or closing its descriptors. The first is
+the mark in the environment that ``heron_container`` gives to all its descendants, which exec preserves. The second is
+the container's heartbeat file, which every process of the container has mapped until an exec. Only a program that was
+started with an empty environment has neither.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def remnants(launch: Launch, container: int | None = None) -> list[psutil.Proces
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         except (OSError, psutil.Error):
-            continue  # it ended meanwhile, or belongs to somebody else
+            continue  # it has ended meanwhile, or belongs to another user
     return found
 
 
@@ -54,6 +54,6 @@ def _has_mark(pid: int, mark: str, *, whole: bool) -> bool:
 
 def _has_mapped(pid: int, path: str) -> bool:
     if "python" not in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
-        return False  # another program has mapped nothing of ours, and the maps of some are long
+        return False  # other programs do not map our files, and the maps of some are long
     with open(f"/proc/{pid}/maps", errors="replace") as file:
         return path in file.read()

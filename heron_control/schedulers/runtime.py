@@ -1,7 +1,7 @@
 """The runtime folder of a topology on this host: Unix sockets, heartbeat slots, locks.
 
-It is short, since the path of a Unix socket has 107 bytes at most, and belongs to this user alone. Others may pass
-through where user code has a user of its own (``heron_runtime.code_user``), but see and change nothing.
+Its path is short, since the path of a Unix socket has at most 107 bytes. It belongs to this user only. If user code has
+a user of its own (``heron_runtime.code_user``), other users may traverse it, but cannot list or change it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ log = logging.getLogger(__name__)
 
 
 def runtime_base() -> Path:
-    """The folder for the runtime folders of topologies: in XDG_RUNTIME_DIR where there is one and it is short enough.
+    """Return the parent of the runtime folders of topologies.
 
-    Not made, not checked: see ``make_runtime_dir``.
+    It is in XDG_RUNTIME_DIR if that is a writable folder of this user and short enough, and in /tmp otherwise. The
+    folder is neither created nor checked: see ``make_runtime_dir``.
     """
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     if given.startswith("/") and os.path.isdir(given) and os.access(given, os.W_OK):
@@ -43,7 +44,12 @@ def runtime_dir(topology_id: str) -> Path:
 
 
 def make_runtime_dir(folder: Path) -> None:
-    """Make the folder and its parent, both 0700 and ours, not a link laid there. Raises NotAllowed, Failure."""
+    """Create the folder and its parent, both with mode 0700.
+
+    Raises:
+        NotAllowed: One of them is a link, belongs to another user, or is open to others.
+        Failure: The path is too long for Unix sockets.
+    """
     if len(os.fsencode(folder.parent)) + len(LONGEST_SOCKET_NAME) > SOCKET_PATH_BYTES:
         raise Failure(f"{folder} is too long for Unix sockets", "Set XDG_RUNTIME_DIR to a shorter folder.")
     for path in (folder.parent, folder):
@@ -59,7 +65,10 @@ def make_runtime_dir(folder: Path) -> None:
 
 
 def remove_runtime_dir(launch: Launch) -> None:
-    """Remove the runtime folder, if it is certainly one. ``launch.json`` is only a file. Idempotent."""
+    """Remove the runtime folder. Idempotent.
+
+    A path that is not certainly a runtime folder is left alone, since ``launch.json`` may have been changed.
+    """
     folder = Path(launch.runtime_dir)
     try:
         found = folder.lstat()

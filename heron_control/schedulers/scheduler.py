@@ -1,12 +1,12 @@
-"""What a scheduler offers to the command line and to the api server, whatever runs the containers underneath.
+"""Scheduler protocol: the operations that a scheduler offers to the command line and to the API server.
 
-A scheduler gets a topology whose definition, packing plan and execution state already stand in the state store, and
-whose folder holds ``launch.json``, the secret and, where the containers share the disk, the user's package. It never
-writes those.
+When a scheduler receives a topology, its definition, packing plan and execution state are already in the state store.
+Its folder holds ``launch.json``, the secret and, where the containers share the disk, the user's package. A scheduler
+never writes these.
 
-A scheduler that watches its containers itself (``local`` does not: it starts a process that does) has one method more,
-``async def run(self) -> None``: it reconciles what runs with the packing plans until it is cancelled. The api server
-runs it.
+A scheduler that watches its containers itself has one more method, ``async def run(self) -> None``. It reconciles the
+running containers with the packing plans until it is cancelled. The API server runs it. ``local`` does not have this
+method, since it starts a process that watches the containers.
 """
 
 from __future__ import annotations
@@ -23,61 +23,100 @@ from heron_runtime.launch import Launch
 from heron_runtime.state.store import StateStore
 from heron_runtime.wire.container import SchedulerStatus
 
-ALL = -1  # in place of the number of a container
+ALL = -1  # used in place of a container number
 
 
 class SchedulerError(Unavailable):
-    """The scheduler could not do what was asked; the text names the cause and the cure."""
+    """The scheduler could not carry out a request. The text names the cause and the remedy."""
 
 
 class Scheduler(Protocol):
     """Starts, restarts and ends the containers of one topology."""
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
-        """Make ready what must be there before ``start``; returns the launch as the topology's processes shall see it.
+        """Create everything that must exist before ``start``, and return the launch for the topology's processes.
 
-        ``folder`` will be the topology's folder (it gets its final name later). ``package`` is its code: a tar.gz or,
-        from the command line, a folder, which may be moved.
-        Whatever this makes, ``remove`` removes. Raises SchedulerError, PackageError, OSError.
+        Args:
+            launch: The launch of the submission.
+            folder: The staged folder, which is moved to its final path later.
+            package: The user's code: a tar.gz or, from the command line, a folder, which may be moved.
+
+        Everything that this creates is removed by ``remove``.
+
+        Raises:
+            SchedulerError: The scheduler cannot prepare the topology.
+            PackageError: The package is invalid.
+            OSError: A file cannot be written.
         """
 
     def bring(self, launch: Launch, folder: Path) -> None:
-        """After ``prepare``, for a topology that begins with a checkpoint: that lies in ``folder``/checkpoints, whole
-        and checked, and is brought to where the topology's processes will look for it. It may go from ``folder``.
+        """Copy the checkpoint that a topology starts with to where its processes look for it.
 
-        Raises SchedulerError, InvalidTopology for more than there is room for, OSError.
+        Called after ``prepare``. The checkpoint is in ``folder``/checkpoints, complete and verified. It may be moved
+        from there.
+
+        Raises:
+            SchedulerError: The checkpoint cannot be copied.
+            InvalidTopology: The checkpoint needs more space than there is.
+            OSError: A file cannot be read or written.
         """
 
     def start(self, launch: Launch, launch_file: Path) -> int:
-        """See to it that all containers get started; returns at once. Raises SchedulerError.
+        """Initiate the start of all containers, and return at once.
 
-        Idempotent: what runs already is left alone. Returns the process id of what watches the containers, or 0 where
-        that is not a process of this host.
+        Idempotent: running containers are left alone.
+
+        Returns:
+            The id of the process that watches the containers, or 0 if it is not a process of this host.
+
+        Raises:
+            SchedulerError: The start cannot be initiated.
         """
 
     def restart(self, launch: Launch, container: int, timeout_seconds: float) -> tuple[int, ...]:
-        """Stop and start one container, or all (-1); returns which. Raises SchedulerError."""
+        """Stop and start one container, or all (``ALL``).
+
+        Returns:
+            The numbers of the restarted containers.
+
+        Raises:
+            SchedulerError: The restart fails.
+        """
 
     def kill(self, launch: Launch, progress: Progress = silent, *, untold: bool = False) -> None:
-        """Return when nothing of the topology runs. Raises SchedulerError for what does not end in its time.
+        """Return when all processes of the topology have ended.
 
-        Its killed state stands in the store already, where its processes see it; unless they are ``untold``.
+        The killed state is already in the store, where the topology's processes see it, unless they are ``untold``.
+
+        Raises:
+            SchedulerError: A process does not end in time.
         """
 
     def hold(self, launch: Launch) -> None:
-        """It is about to be killed, and its logs are wanted: nothing of them goes before ``remove``."""
+        """Keep the logs until ``remove``. Called before the topology is killed, if its logs are wanted."""
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
-        """After ``kill``: bring its logs into ``folder``, the topology's, unless they are there. Raises SchedulerError.
+        """Copy the logs into ``folder``, the topology's folder, unless they are there. Called after ``kill``.
 
-        What it raises has removed nothing: ``kill`` may be asked again, with or without the logs.
+        Raises:
+            SchedulerError: The logs cannot be copied. Nothing has been removed, so the kill may be repeated with or
+                without
+                the logs.
         """
 
     def remove(self, launch: Launch) -> None:
-        """Remove what the other methods made outside the topology's folder. Idempotent. Raises SchedulerError."""
+        """Remove everything that the other methods created outside the topology's folder. Idempotent.
+
+        Raises:
+            SchedulerError: Something cannot be removed.
+        """
 
     def status(self, launch: Launch) -> SchedulerStatus | None:
-        """What is known of the containers; None where a ``heron_scheduler`` process tells. Raises SchedulerError."""
+        """Return the status of the containers, or None if a ``heron_scheduler`` process reports it.
+
+        Raises:
+            SchedulerError: The status cannot be read.
+        """
 
 
 @runtime_checkable
@@ -90,9 +129,12 @@ class Watching(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerContext:
-    """What an api server tells the scheduler it makes: its cluster, the store (opened before anything is asked of the
-    scheduler), its own environment variables, for options, and where the folders of topologies are. A topology's own
-    credential for the store, if it needs one, is in its folder."""
+    """Context that an API server passes to the scheduler that it creates.
+
+    ``store`` is opened before the first call of the scheduler. ``environment`` holds the API server's environment
+    variables, from which the scheduler reads its options. ``homes`` locates the folders of topologies. A topology's own
+    credential for the store, if it needs one, is in its folder.
+    """
 
     cluster: str
     store: StateStore
@@ -101,7 +143,11 @@ class SchedulerContext:
 
 
 class SchedulerMaker(Protocol):
-    """What ``--scheduler`` of an api server names (entry point group ``heronry.schedulers``)."""
+    """Factory that the option ``--scheduler`` of an API server names (entry point group ``heronry.schedulers``)."""
 
     def __call__(self, context: SchedulerContext, /) -> Scheduler:
-        """The one scheduler of the api server. Raises SchedulerError."""
+        """Return the scheduler of the API server.
+
+        Raises:
+            SchedulerError: The options are invalid.
+        """

@@ -1,8 +1,8 @@
-"""Storage that all nodes and the api server see alike, with a folder of its own for each topology.
+"""Storage that all nodes and the API server share, with a separate folder for each topology.
 
-There is what has to outlive containers and their nodes: checkpoints, and whatever user code keeps in
-``/var/lib/heronry/shared``. A note says whose a folder is, so that it can be removed when nothing else of its topology
-is left.
+It holds the files that must outlive containers and their nodes: checkpoints, and files that user code keeps in
+``/var/lib/heronry/shared``. A file in each folder names its owner, so that the folder can be removed when nothing else
+of its topology is left.
 """
 
 from __future__ import annotations
@@ -24,26 +24,34 @@ from heron_runtime.files import entries, replace_file
 from heron_runtime.model.settings import Keys, setting
 
 OWNER_FILE = "owner.json"
-REMOVE_SECS = 10.0  # a container that ends on another node may write and remove files meanwhile
+REMOVE_SECS = 10.0  # a container that is ending on another node may still write and remove files
 _CHUNK = 1 << 20
 
 
 class SharedStorage:
-    """``folder``: as this process sees it; ``project``: whose folders in it are looked at."""
+    """Folders of a cluster's topologies in the shared storage.
+
+    ``folder`` is the path of the storage in this process. ``project`` is the cluster. Folders of other clusters are
+    ignored.
+    """
 
     def __init__(self, folder: Path, project: str) -> None:
         self.folder = folder
         self._project = project
 
     def owners(self) -> dict[str, Owner]:
-        """Name of each topology's folder to its owner. Raises EngineError for a note that cannot be read."""
+        """Return the owner of each topology's folder by the folder's name.
+
+        Raises:
+            EngineError: An owner file cannot be read.
+        """
         found = {}
         for file in self.folder.glob(f"*/{OWNER_FILE}"):
             try:
                 labels = json.loads(file.read_bytes())
                 if labels[plan.CLUSTER_LABEL] == self._project:
                     found[file.parent.name] = Owner(labels[plan.TOPOLOGY_LABEL], labels[plan.TOPOLOGY_ID_LABEL])
-            except FileNotFoundError:  # it goes at this moment
+            except FileNotFoundError:  # it is being removed
                 continue
             except (OSError, ValueError, KeyError) as error:
                 raise EngineError(
@@ -52,7 +60,11 @@ class SharedStorage:
         return found
 
     def make(self, name: str, labels: Mapping[str, str]) -> None:
-        """The folder of a topology, unless it is there. Raises EngineError."""
+        """Create the folder of a topology, unless it exists.
+
+        Raises:
+            EngineError: The folder cannot be created.
+        """
         folder = self.folder / name
         try:
             folder.mkdir(mode=0o711, exist_ok=True)
@@ -63,8 +75,11 @@ class SharedStorage:
             raise EngineError(f"the shared storage {self.folder} takes no folder: {error}") from error
 
     def put(self, name: str, folder: Path, path: str) -> None:
-        """The files of ``folder``, and of those in it, into what containers of a topology see as ``path``. Raises
-        EngineError."""
+        """Copy the files below ``folder`` to the place that containers of a topology see as ``path``.
+
+        Raises:
+            EngineError: ``path`` is not in the shared storage, or a file cannot be copied.
+        """
         part = next((part for part, where in plan.SHARED_MOUNTS.items() if where == path), None)
         if part is None:
             raise EngineError(f"{path} is no folder of the storage that nodes share, so nothing can be put there")
@@ -81,9 +96,14 @@ class SharedStorage:
             raise EngineError(f"the shared storage {self.folder} takes no checkpoint: {error}") from error
 
     def remove(self, name: str) -> None:
-        """Remove the folder of a topology, also what an attempt that failed has left of it. Its owner's file goes last,
-        so that the rest is still known to be the topology's. Raises PermissionError for what another user has in it,
-        EngineError."""
+        """Remove the folder of a topology, including the remains of a failed attempt.
+
+        The owner file is removed last, so that the rest can still be attributed to the topology.
+
+        Raises:
+            PermissionError: The folder contains files of another user.
+            EngineError: The folder cannot be removed.
+        """
         folder, deadline = self.folder / name, time.monotonic() + REMOVE_SECS
         if not (folder / OWNER_FILE).exists():
             return
@@ -102,7 +122,13 @@ class SharedStorage:
 
 
 def check_state(config: Mapping[str, Any], storage: Path | None, cure: str) -> None:
-    """Raises NotAllowed for checkpoints that not all nodes would see; ``cure``: how to give storage that they see."""
+    """Check that all nodes can reach the checkpoints of a topology.
+
+    ``cure`` is the hint that explains how to configure shared storage.
+
+    Raises:
+        NotAllowed: Some nodes cannot reach the checkpoints.
+    """
     if setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) != "EFFECTIVELY_ONCE":
         return
     mode = Keys.TOPOLOGY_RELIABILITY_MODE.name
@@ -120,7 +146,10 @@ def check_state(config: Mapping[str, Any], storage: Path | None, cure: str) -> N
 
 
 class OfNodes:
-    """What engines of several nodes do alike about files: each node has disks of its own, beside the shared storage."""
+    """Mixin with the file operations of engines with several nodes.
+
+    Each node has its own disks besides the shared storage.
+    """
 
     _storage: SharedStorage | None
 
@@ -130,7 +159,11 @@ class OfNodes:
         yield b""  # a generator, as ``Engine`` says
 
     def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
-        """Straight into the shared storage. Raises EngineError without one."""
+        """Copy a folder directly into the shared storage.
+
+        Raises:
+            EngineError: Shared storage is not configured, or the copy fails.
+        """
         if self._storage is None:
             raise EngineError(
                 f"there is no storage that all nodes see, so nothing can be put into {path} of containers"

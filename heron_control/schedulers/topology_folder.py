@@ -1,11 +1,12 @@
-"""The folder of a topology on the host that submits it: ``launch.json``, secret, key, the credential for the state
-store, and what else belongs there.
+"""The folder of a topology on the host that submits it.
 
-It is prepared beside its place, so that two who submit the same name at once cannot mix their files, and takes the
-place by one rename when the state store has decided who wins.
+It contains ``launch.json``, the secret, the key, the credential for the state store, and other files of the topology.
 
-Where a folder is, follows from a topology's cluster, role, environment and name, and from nothing else: its record in
-the state store says it, too, but user code may be able to write there (``Homes``).
+The folder is staged next to its final path, so that two concurrent submissions of the same name cannot mix their files.
+It is moved to its final path by one rename, after the state store has decided which submission wins.
+
+The path of a folder depends only on the topology's cluster, role, environment and name. The record in the state store
+contains the path, but is not trusted, since user code may be able to write there (``Homes``).
 """
 
 from __future__ import annotations
@@ -37,9 +38,16 @@ TOPOLOGIES = "topologies"
 
 
 def put_package(package: Path, folder: Path) -> None:
-    """The user's code, staged in a folder or packed as one file, into a topology's folder, and the empty folders of
-    what its processes write there. Raises PackageError, OSError."""
-    # Here, since who only starts schedulers or removes folders has no use for what packages need.
+    """Move or unpack the user's code into a topology's folder.
+
+    Also create the empty folders for the logs and metrics of its processes. ``package`` is a staged folder, which is
+    moved, or a packed file.
+
+    Raises:
+        PackageError: The package is invalid.
+        OSError: A file cannot be written.
+    """
+    # Imported here, since callers that only start schedulers or remove folders do not need it.
     from heron_control.packaging.shipping import unpack_package
 
     if package.is_dir():
@@ -51,7 +59,7 @@ def put_package(package: Path, folder: Path) -> None:
 
 
 def place_of(root: Path, cluster: str, role: str, environ: str, name: str) -> Path:
-    """Return the place of a topology's folder below a home."""
+    """Return the path of a topology's folder below a home."""
     return root / TOPOLOGIES / cluster / role / environ / name
 
 
@@ -59,9 +67,9 @@ def place_of(root: Path, cluster: str, role: str, environ: str, name: str) -> Pa
 class Homes:
     """The folders of one cluster's topologies, below ``root``.
 
-    ``shared``: other homes of this very user may submit to the same store. Then a record's own word is taken for the
-    root, but only for a folder of ours whose ``launch.json`` is that of this topology. For commands, which have no more
-    rights than who submitted; never for a service.
+    ``shared`` means that other homes of the same user may submit to the same store. Then the root in a record is
+    accepted, but only for a folder of this user whose ``launch.json`` is that of this topology. Use it for commands,
+    which have the same rights as the submitting user, and never for a service.
     """
 
     root: Path
@@ -117,7 +125,7 @@ def make_folder(folder: Path) -> None:
     """
     above = [path for path in folder.parents if not path.exists()]
     for path in (*reversed(above), folder):
-        path.mkdir(mode=0o700, exist_ok=path in above)  # mkdir(parents=True) would leave those above open to all
+        path.mkdir(mode=0o700, exist_ok=path in above)  # mkdir(parents=True) would leave the parents open to all
 
 
 def write_secrets(folder: Path) -> None:
@@ -142,9 +150,13 @@ def draw_store_credential(folder: Path, operators: StoreCredential, topology_id:
 
 
 def store_credential_in(folder: Path, operators: StoreCredential) -> StoreCredential:
-    """The topology's own, as it was drawn at its submit; the file names the ``operators`` as they are known now.
+    """Return the topology's own credential, which was generated when it was submitted.
 
-    Raises StoreError, OSError.
+    The file is updated if it does not name the current ``operators``.
+
+    Raises:
+        StoreError: The credential is invalid.
+        OSError: The file cannot be read or written.
     """
     file = folder / STORE_CREDENTIAL_FILE
     found = read_credential(file)
@@ -173,8 +185,14 @@ def identity_in(folder: Path, topology_id: str) -> Identity:
 
 
 def take_place(staging: Path, place: Path) -> None:
-    """Move the staged folder to its place. Logs of an earlier topology of the name are kept, the rest is removed."""
-    if not staging.is_dir():  # somebody else has given it its place: that is left alone
+    """Move the staged folder to its final path.
+
+    The logs of an earlier topology of the same name are kept, and the rest of its folder is removed.
+
+    Raises:
+        OSError: The staged folder is missing, or cannot be moved.
+    """
+    if not staging.is_dir():  # another process has moved it: leave that folder alone
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging))
     kept = place / LOG_FILES
     if kept.is_dir():
@@ -195,14 +213,17 @@ def load_launch(folder: Path) -> Launch | None:
 
 
 def remove_folder(place: Path, *, keep_logs: bool = False) -> None:
-    """Remove the folder, or all of it but the logs, and the folders above it that are empty then. Idempotent."""
+    """Remove the folder, or all of it except the logs. Idempotent.
+
+    If the logs are not kept, folders above it that are empty afterwards are removed as well.
+    """
     if keep_logs:
         for entry in entries(place):
             if entry.name != LOG_FILES:
                 shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
         return
     shutil.rmtree(place, ignore_errors=True)
-    for parent in list(place.parents)[:3]:  # ENV, ROLE and CLUSTER go when nothing is left in them
+    for parent in list(place.parents)[:3]:  # remove ENV, ROLE and CLUSTER if they are empty
         try:
             parent.rmdir()
         except OSError:

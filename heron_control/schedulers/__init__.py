@@ -1,6 +1,6 @@
-"""Schedulers: what runs the containers of a topology. One protocol (``scheduler.py``), ``local.py`` and those that
-follow.
+"""Schedulers, which run the containers of a topology.
 
-The other modules are what ``heron_container`` and ``heron_scheduler`` share: commands, log files, identity of
+``scheduler.py`` defines the protocol. ``local.py``, ``docker.py``, ``swarm.py``, ``k8s.py`` and ``slurm.py`` implement
+it. The other modules are shared with ``heron_container`` and ``heron_scheduler``: commands, log files, identity of
 processes, presence in the state store.
 """

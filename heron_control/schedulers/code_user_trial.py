@@ -1,7 +1,7 @@
-"""Trial before a submission: can instances run as the user that ``heron.user.code.user`` names?
+"""Check before a submission that instances can run as the user that ``heron.user.code.user`` names.
 
-That user must be able to read the interpreter, Heronry and the topology's code. If they lie in a folder closed to
-others, as the home of root often is, every instance would fail.
+That user must be able to read the interpreter, Heronry and the topology's code. If they are in a folder that is closed
+to other users, as root's home often is, every instance would fail.
 """
 
 from __future__ import annotations

@@ -3,15 +3,16 @@
 The table receives facts and returns orders. A container is a *group* of processes whose leader is ``heron_container``:
 a process group on the local cluster, a Docker container with Docker. When the leader ends, the others end as well; the
 rest is killed after a grace period. A container is started again only when its whole group has ended (``gone``), so
-there are never two of one number. The first restart is immediate; then the delay doubles while it keeps dying young.
+two groups of one number never exist at the same time. The first restart is immediate. Then the delay doubles while the
+container keeps dying young.
 
 Memory: one row for each number that the packing plans have named, because a pending restart is a field of its row. A
 row takes at most ``ROW_BYTES``. There are at most as many effects as rows.
 
 ::
 
-absent ─Start→ up ─ended→ ending ─gone→ waiting ─due→ up up ─(restart, stop)→ stopping ─ended→ ending ─gone→ waiting, or
-over
+    absent ─start→ up ─ended→ ending ─gone→ waiting ─due→ up
+    up ─(restart, stop)→ stopping ─ended→ ending ─gone→ waiting, or over
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from heron_runtime.model.ids import container_name
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.wire.container import LAST_ERROR_CHARACTERS, ProcessState, ProcessStatus
 
-STOP_MARGIN_MS = 3000  # heron_container stops its children in two waves, a grace each
+STOP_MARGIN_MS = 3000  # heron_container stops its children in two waves, each with a grace time
 END_GRACE_MS = 2000
 ROW_BYTES = 4096 + 4 * LAST_ERROR_CHARACTERS  # a character may take four bytes
 
@@ -41,9 +42,9 @@ class Stage(StrEnum):
 
     UP = "up"
     STOPPING = "stopping"  # asked to stop
-    ENDING = "ending"  # the leader is gone, the rest must go
+    ENDING = "ending"  # the leader has ended, the rest must end
     WAITING = "waiting"  # for its next start
-    OVER = "over"  # it shall not run any more
+    OVER = "over"  # it will not run again
 
 
 SHOWN = {
@@ -88,13 +89,13 @@ class ContainerRow:
     number: int
     backoff: Backoff
     stage: Stage = Stage.UP
-    group: int = 0  # 0 while nothing of it exists
+    group: int = 0  # 0 while it has no processes
     since_ms: int = 0
     born_ms: int = 0
     kill_ms: int | None = None
     due_ms: int | None = None
     wanted: bool = True
-    asked: bool = False  # its end was asked for, so it is no death
+    asked: bool = False  # its end was requested, so it does not count as a death
     restarts: int = 0
     last_error: str = ""
 
@@ -129,7 +130,7 @@ class Containers:
                 self.rows[number] = self._row(number, now_ms)
                 effects.append(StartContainer(number))
             else:
-                row.wanted = True  # it had not gone yet
+                row.wanted = True  # its processes have not ended yet
         for number, row in self.rows.items():
             if number not in wanted:
                 row.wanted = False
@@ -245,7 +246,7 @@ class Containers:
 
     def _stop(self, now_ms: int, row: ContainerRow) -> list[Effect]:
         if not row.group:
-            return []  # it is being born; ``born`` asks again if all must stop
+            return []  # it is being started; ``born`` stops it if all must stop
         row.kill_ms = now_ms + self.stop_grace_ms
         self._move(row, Stage.STOPPING, now_ms)
         return [TerminateContainer(row.number, row.group)]

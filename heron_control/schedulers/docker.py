@@ -81,7 +81,7 @@ class DockerOptions:
 class DockerScheduler:
     """Implementation of ``heron_control.schedulers.scheduler.Scheduler`` and ``Watching``."""
 
-    kind = "docker"  # what its topologies' processes read in ``heron.scheduler``
+    kind = "docker"  # value of ``heron.scheduler`` for the topologies' processes
 
     def __init__(self, store: StateStore, homes: Homes, options: DockerOptions, engine: Engine | None = None) -> None:
         self._store = store
@@ -91,15 +91,15 @@ class DockerScheduler:
         self._pool = ThreadPoolExecutor(STARTS_AT_ONCE, "docker-start")
         self._topologies: dict[str, DockerTopology] = {}  # by topology id
         self._lock = threading.Lock()
-        self._held: set[str] = set()  # ids of those whose volume must not go, for their logs are wanted
-        self._differing: set[str] = set()  # ids of those whose record was not what they were granted, the last time
-        self._coming: set[str] = set()  # ids of those that have a volume, and stand in the store only when they start
-        self._suspected: set[str] = set()  # ids of those whose record is not what was submitted
+        self._held: set[str] = set()  # ids of topologies whose volume must be kept for their logs
+        self._differing: set[str] = set()  # ids of topologies whose record differed from the grant at the last read
+        self._coming: set[str] = set()  # ids of topologies with a volume that are not in the store yet
+        self._suspected: set[str] = set()  # ids of topologies that were reported because of their record
         self._wake: Callable[[], None] = lambda: None
         self._started = time.time()
         self._trouble = ""
 
-    # The protocol.
+    # Scheduler protocol.
 
     def prepare(self, launch: Launch, folder: Path, package: Path) -> Launch:
         """Check engine and image before the submission is written. Creates nothing."""
@@ -128,7 +128,7 @@ class DockerScheduler:
     def start(self, launch: Launch, launch_file: Path) -> int:
         """Let the watch start the topology at once."""
         self._engine.require_image(self._options.image)
-        # What is started from now on finds the store where this launch says that it is.
+        # Containers started from now on use this launch's address of the store.
         self._known(launch, launch_file.parent).launch = launch
         with self._lock:
             self._coming.discard(launch.topology_id)
@@ -210,7 +210,7 @@ class DockerScheduler:
         )
         return SchedulerStatus(own, topology.view.statuses if topology else ())
 
-    # The watch.
+    # Watch.
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -257,7 +257,7 @@ class DockerScheduler:
             for topology in list(self._topologies.values()):
                 try:
                     topology.reconcile(seen, taken_ms, stop=topology.launch.topology_id in over)
-                except EngineError as error:  # of this topology alone, perhaps
+                except EngineError as error:  # perhaps only this topology is affected
                     troubles.append(str(error))
             self._clear_up(over, seen, networks, volumes)
             self._join(self._engine.joiners(), self._engine.networks())
@@ -276,7 +276,7 @@ class DockerScheduler:
         A topology has ended when the store says so. One with a damaged record or an unavailable store has not, and
         neither has one that has a volume and is about to be written to the store.
         """
-        with self._lock:  # before the store is asked: who has come by then is found there
+        with self._lock:  # before the store is read, which then has all topologies that have started meanwhile
             coming = set(self._coming)
         try:
             for state in topologies.list_topologies(self._store):
@@ -312,7 +312,7 @@ class DockerScheduler:
         if granted == Granted(definition, packing):
             self._differing.discard(state.topology_id)
         elif state.topology_id not in self._differing:
-            self._differing.add(state.topology_id)  # an update writes one after the other
+            self._differing.add(state.topology_id)  # an update writes record and grant one after the other
         else:
             self._say_once(state, "its record is not the one that was submitted; what was submitted holds")
         topology.plans(granted.definition, granted.packing)
@@ -384,7 +384,7 @@ class DockerScheduler:
                     self._wake()
                 since = until
             except EngineError:
-                stop.wait(OBSERVE_SECONDS)  # the watch says what is wrong
+                stop.wait(OBSERVE_SECONDS)  # the watch reports the error
                 since = int(time.time())
 
 

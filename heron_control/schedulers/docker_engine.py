@@ -32,7 +32,7 @@ class DockerEngine:
     """Implementation of ``heron_control.schedulers.engine.Engine``."""
 
     network_attempts = 25  # a container that has just been removed is still on its network
-    network_is_used: tuple[str, ...] = ("active endpoints",)  # what the engine says then
+    network_is_used: tuple[str, ...] = ("active endpoints",)  # messages of the engine in this case
 
     def __init__(self, project: str, address: str = "") -> None:
         self.project = project
@@ -41,7 +41,7 @@ class DockerEngine:
         self._lock = threading.Lock()
         self._cores = 0.0
 
-    # Questions.
+    # Queries.
 
     def cores(self) -> float:
         """Return the processor cores of the engine's machine, requested once."""
@@ -135,7 +135,7 @@ class DockerEngine:
 
     def remove(self, container: str) -> None:
         """Remove a container in any state."""
-        with self._explained(gone=(404, 409)):  # 409: somebody removes it already
+        with self._explained(gone=(404, 409)):  # 409: it is being removed
             self._api.remove_container(container, force=True, v=False)
 
     # Networks and volumes.
@@ -166,7 +166,7 @@ class DockerEngine:
 
     def connect(self, joiner: Joiner, network: str) -> None:
         """Connect a service to a network."""
-        with self._explained(gone=(403, 404)):  # 403: it is there already
+        with self._explained(gone=(403, 404)):  # 403: it is already connected
             self._api.connect_container_to_network(joiner.id, network, aliases=[joiner.alias] if joiner.alias else None)
 
     def remove_network(self, name: str) -> None:
@@ -195,7 +195,7 @@ class DockerEngine:
 
         Yields nothing if the folder does not exist.
         """
-        self.remove(reader)  # of an attempt that was interrupted
+        self.remove(reader)  # left by an interrupted attempt
         with self._explained(str(body["Image"])):
             self._api.create_container_from_config(dict(body), name=reader)
         try:
@@ -207,7 +207,7 @@ class DockerEngine:
 
     def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
         """Copy a local folder into a volume, through a container that never runs."""
-        self.remove(writer)  # of an attempt that was interrupted
+        self.remove(writer)  # left by an interrupted attempt
         with self._explained(str(body["Image"])):
             self._api.create_container_from_config(dict(body), name=writer)
         below = path.removeprefix(plan.VOLUME_PATH)
@@ -222,7 +222,7 @@ class DockerEngine:
         with self._explained(gone=(404,)):
             self._api.remove_volume(name, force=True)
 
-    # The session.
+    # Session.
 
     @property
     def _api(self) -> Any:

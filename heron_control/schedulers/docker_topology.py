@@ -65,13 +65,13 @@ class DockerTopology:
         self._lock = threading.RLock()
         self._plans: tuple[TopologyDefinition, PackingPlan] | None = None
         self._ids: dict[int, str] = {}  # container number to the engine's id
-        self._serial = 0  # handles for the core: unlike process ids they are never used twice
+        self._serial = 0  # handles for the core, which are never reused, unlike process ids
         self._pids: dict[int, int] = {}
         self._strays: set[str] = set()
         self._adopted = False
         self._ready = False
         self._expected = 0
-        self._shown: dict[int, Seen] = {}  # as of the last time
+        self._shown: dict[int, Seen] = {}  # as of the last observation
         self.view = View()
 
     @property
@@ -161,7 +161,7 @@ class DockerTopology:
             self._ids[number] = found.id
             self._serial += 1
             self._act(self._core.adopt(now_ms(), number, self._serial, alive))
-            if not alive:  # it died while nobody watched
+            if not alive:  # it died while no scheduler watched
                 self._core.rows[number].last_error = self._reason(self._engine.ending(found.id))
 
     def _remove_strays(self, seen: Sequence[Seen]) -> None:
@@ -176,7 +176,7 @@ class DockerTopology:
     def _compare(self, mine: dict[int, Seen], taken_ms: int) -> None:
         for number, row in sorted(self._core.rows.items()):
             if row.born_ms >= taken_ms or number not in self._ids:
-                continue  # it is younger than what was seen
+                continue  # it is younger than the observation
             found = mine.get(number)
             if found is None or found.id != self._ids[number]:
                 self._ended(number, "it vanished: somebody has removed it")
@@ -292,7 +292,7 @@ class DockerTopology:
                 self._engine.remove(container)
                 raise
         except (EngineError, OSError, KeyError) as error:
-            self._ready = False  # somebody may have removed the network
+            self._ready = False  # the network may have been removed
             return error
 
     def _files(self, number: int) -> dict[str, bytes]:
@@ -308,7 +308,7 @@ class DockerTopology:
     def _host(self, number: int) -> str:
         return plan.container_host(self._engine.project, self.launch, number)
 
-    # What others see.
+    # View.
 
     def _show(self) -> None:
         statuses = []

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from heron_control.schedulers.scheduler import SchedulerError
 
-READ_BY_ALL = 0o644  # of files that are put into a volume: the folders around them say who comes there
+READ_BY_ALL = 0o644  # mode of files put into a volume: access is restricted by their folders
 
 
 class EngineError(SchedulerError):
@@ -128,7 +128,7 @@ class Engine(Protocol):
         """Return the owner of each topology volume by name."""
 
     def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
-        """Create a network unless it exists. An ``internal`` one has no route to the outside."""
+        """Create a network unless it exists. An ``internal`` network does not have a route to the outside."""
 
     def expect(self, network: str, labels: Mapping[str, str], containers: int) -> None:
         """Announce the number of containers of a topology to engines that end containers themselves."""
@@ -157,11 +157,11 @@ class Engine(Protocol):
     def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
         """Copy a local folder below ``path`` of a volume, through a container ``writer`` that never runs.
 
-        The files belong to the user of Heronry's own processes there and are readable by all, whatever the umask here.
-        Folders are accessible to that user only. Containers started later see all of it.
+        The files belong to the user of Heronry's own processes there and are readable by all, regardless of the local
+        umask. Folders are accessible to that user only. Containers started later see all of it.
 
         Raises:
-            EngineError: The engine has no such place.
+            EngineError: The engine does not have such a path, or the copy fails.
         """
 
     def close(self) -> None:

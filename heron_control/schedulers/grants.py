@@ -1,12 +1,12 @@
 """Granted plans of submissions, stored out of their reach, and the quota of a cluster.
 
 Definition and packing plan of a submission are kept in its folder as they were accepted. A scheduler whose containers
-cannot reach that folder carries out only this plan. What a topology writes into its record in the state store has no
-effect. The folders are also the ledger of the cluster: the sum of all grants, including submissions in progress, stays
-within the quota.
+cannot reach that folder carries out only this plan. Changes that a topology makes to its record in the state store do
+not have an effect. The folders are also the ledger of the cluster: the sum of all grants, including submissions in
+progress, stays within the quota.
 
-Counted are the resources of packing plans, of a container for the topology master and for each standby, and the volume
-of user code. Memory and half a core of Heronry's own processes come on top (``docker_plan``).
+A grant counts the resources of the packing plan, of a container for the topology master and for each standby, and the
+volume of user code. The memory and half a core of Heronry's own processes are not counted (``docker_plan``).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Quota:
     disk_bytes: int | None = None
 
     def check(self, granted: Iterable[Amount], wanted: Amount) -> None:
-        """Check that ``wanted`` fits beside what is ``granted``.
+        """Check that ``wanted`` fits in addition to the amounts already ``granted``.
 
         Raises:
             QuotaSpent: A limit, named in the message, is exceeded.

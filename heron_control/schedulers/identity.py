@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-START_TOLERANCE_SECONDS = 5.0  # wall clocks are stepped now and then
+START_TOLERANCE_SECONDS = 5.0  # wall clocks are stepped occasionally
 
 
 def process_title(topology: str, name: str) -> str:
@@ -166,7 +166,7 @@ def group_exists(group: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return False  # the number belongs to somebody else by now
+        return False  # the number was reused by another user
     return True
 
 

@@ -2,13 +2,15 @@
 
 ::
 
-REF ──▶ folder and number ──▶ refuse state that no component can restore ──▶ copy files into the new topology's storage,
-under its names, and verify them ──▶ its launch names the checkpoint ──▶ where its containers have storage of their own,
-the scheduler brings the files there
+    REF ──▶ folder and number
+        ──▶ refuse state that no component can restore
+        ──▶ copy the files into the new topology's storage, under its names, and verify them
+        ──▶ its launch names the checkpoint
+        ──▶ if its containers have storage of their own, the scheduler copies the files there
 
-Theory of operation. A start is a restore (``topology_master/core/recovery.py``): the launch gives generation and last
-complete checkpoint as long as the store does not, and the master begins the next generation from there, as after a
-fault. The copies belong to the new topology, so retention of the old one does not affect them.
+Theory of operation. A start is a restore (``topology_master/core/recovery.py``). The launch gives the generation and
+the last complete checkpoint until the store does. The master begins the next generation from there, as after a fault.
+The copies belong to the new topology, so retention of the old one does not affect them.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state.store import StateStore
 
 SHAPES = "Write file:///folder[@NUMBER], or CLUSTER/ROLE/ENV/TOPOLOGY[@NUMBER or @NAME]."
-READ_BY_ALL = 0o644  # the folder around them is for us and for instances alone
+READ_BY_ALL = 0o644  # only this user and instances can access their folder
 _FOLDER = re.compile(r"file://(?:localhost)?(/.*?)(?:@(\d+))?")
 
 

@@ -1,9 +1,9 @@
-"""Draining: end a topology after it has processed what it has read (``heron kill --drain``).
+"""Draining: end a topology after it has processed all tuples it has read (``heron kill --drain``).
 
-Spouts are paused first. A stateful topology then takes a last checkpoint, stays paused after it, and every task
-confirms that it is committed, so transactional sinks show the result of all that was read. With acks the drain is
-complete when no tuple is in flight any more, acked or failed. If this takes too long, the topology continues as before
-and is not killed.
+Spouts are paused first. A stateful topology then takes a last checkpoint and stays paused after it. Every task confirms
+that the checkpoint is committed, so transactional sinks show the result of all tuples that were read. With acks, the
+drain is complete when all tuples have been acked or failed. If the drain exceeds its timeout, the topology continues as
+before and is not killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
 
 POLL_SECS = 0.2
-HEARTBEATS = 3  # for so long no tuple may be in flight: the count comes with them, and the pause takes its way, too
+HEARTBEATS = 3  # required time without tuples in flight: heartbeats carry the count, and the pause takes time to spread
 
 
 class NotDrained(Failure):

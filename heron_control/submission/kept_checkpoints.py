@@ -69,7 +69,7 @@ class KeptCheckpoints:
             OSError: The copy cannot be written.
         """
         label = f"upgrade-{number}"
-        self.forget(record, label)  # of an attempt that was given up
+        self.forget(record, label)  # left by an abandoned attempt
         stored, folder = record.execution, reachable_storage(record)
         self._named.save(folder, read_manifest(folder, number), stored.role, stored.environ, stored.topology, label)
         return label
@@ -107,7 +107,7 @@ class KeptCheckpoints:
         try:
             record = self._inspector.find(name, role, environ)
             found = rows(reachable_storage(record), record_in(self._store, name).complete)
-        except (NotFound, UsageError):  # it is gone, or one of that name takes no checkpoints now
+        except (NotFound, UsageError):  # it was killed, or a stateless topology has its name now
             if not named:
                 raise
             found = []

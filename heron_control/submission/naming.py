@@ -1,8 +1,8 @@
 """Named checkpoints (``heron checkpoint create --name``): self-contained folders that outlive their topology.
 
-They lie below the home in ``checkpoints/CLUSTER/ROLE/ENV/TOPOLOGY/NAME``, beside the folders of topologies. Such a
-folder has the layout of a topology's storage, with one manifest, so it can be copied anywhere. It is written beside its
-place and moved there by one rename, so a name always refers to a complete checkpoint.
+They are below the home in ``checkpoints/CLUSTER/ROLE/ENV/TOPOLOGY/NAME``, next to the folders of topologies. Such a
+folder has the layout of a topology's storage, with one manifest, so it can be copied anywhere. It is written to a
+temporary folder next to its path and moved there by one rename, so a name always refers to a complete checkpoint.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class NamedCheckpoints:
 
     @staticmethod
     def _remove_empty(place: Path) -> None:
-        with suppress(OSError):  # others are there, or somebody makes one at this moment
+        with suppress(OSError):  # other checkpoints are there, or one is being created
             for above in list(place.parents)[:5]:
                 above.rmdir()
 

@@ -1,4 +1,4 @@
-"""Prepared submission: complete beside its place, and removable."""
+"""Prepared submission in its staging folder, which can be completed or removed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Submission, kill, restart and update of topologies, over a state store and a scheduler. Blocking.
 
-Operations on the same name are serialized. A submission prepares everything in a folder beside the topology's place, so
-that two submissions of one name cannot mix their files. The transaction in the state store decides which one gets the
-name. If a later step fails or is interrupted, the transaction is undone with it. A crash at any point leaves a folder
-that can be completed or removed by the same decision: the store has the submission, or it does not.
+Operations on the same name are serialized. A submission is prepared in a staging folder next to the topology's folder,
+so that two submissions of one name cannot mix their files. The transaction in the state store decides which one gets
+the name. If a later step fails or is interrupted, the transaction is undone. A crash at any point leaves a folder that
+can be completed or removed by the same criterion: the store has the submission, or it does not.
 
 A kill begins with the transaction as well. Then it waits until all processes have ended, and removes the rest. An
 interrupted kill is completed by the next one.
@@ -66,8 +66,8 @@ log = logging.getLogger(__name__)
 class SubmissionService:
     """Topologies of one cluster. Thread-safe.
 
-    ``placed`` is called for each topology whose folder is in place, before it is started; ``removed`` for each removed
-    one.
+    ``placed`` is called for each topology after its folder has its final path and before it is started. ``removed`` is
+    called for each removed topology.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SubmissionService:
         self.kept = KeptCheckpoints(config, store)
         self._granting = threading.Lock()
         self._naming = threading.Lock()
-        self._locks = WeakValueDictionary[str, threading.Lock]()  # of names that somebody works on
+        self._locks = WeakValueDictionary[str, threading.Lock]()  # by name, while an operation on it is in progress
 
     # Submit.
 
@@ -122,7 +122,7 @@ class SubmissionService:
             if stored is not None and stored.topology_id == definition.id:
                 return None
             if stored is not None and not replace:
-                raise AlreadyExists(definition.name)  # told before anything is prepared; the transaction decides
+                raise AlreadyExists(definition.name)  # fail early, before anything is prepared; the transaction decides
             upgrade = None
             if stored is not None and submission.carry is not None and submission.start is None:
                 inspector = Inspector(self.store, self.config.homes)
@@ -168,7 +168,7 @@ class SubmissionService:
             prepared.undo(self.scheduler)
             raise
         try:
-            topologies.clear(self.store, name)  # what a namesake's processes left, with its rights
+            topologies.clear(self.store, name)  # nodes left by an earlier topology of this name, with its access rights
             progress("starting the containers")
             return self.start(prepared.launch, prepared.staging)
         except BaseException:
@@ -176,16 +176,16 @@ class SubmissionService:
             raise
 
     def start(self, launch: Launch, folder: Path) -> int:
-        """Move a staged folder to its place, unless it is there, and start the containers."""
+        """Move a staged folder to its final path, unless it is there, and start the containers."""
         place = self.place_of(launch)
         if folder != place:
             check_fence(self.store)
-            with self._granting:  # a folder that changes its name while the grants are summed up would be missed
+            with self._granting:  # a folder that is renamed while the grants are summed up would be missed
                 take_place(folder, place)
         if self._guarded:
             launch = with_store(launch, place, self.config.store.url)
             own = store_credential_in(place, read_credential(self.config.store.credential_file))
-            # A scheduler that watches by itself is the control plane's; another is a process of the topology.
+            # A scheduler that watches containers belongs to the control plane. Any other is a process of the topology.
             schedules = not isinstance(self.scheduler, Watching)
             topologies.admit(self.store, launch.topology, own.identity, schedules=schedules)
         self._placed(launch, place)
@@ -214,8 +214,8 @@ class SubmissionService:
 
     def _stage(self, launch: Launch, staging: Path, submission: Submission) -> Launch:
         make_folder(staging)
-        launch.save(staging / LAUNCH_FILE)  # before anything else is made: whoever finds it knows what to remove
-        with self._granting:  # two who submit at once do not both get what is left
+        launch.save(staging / LAUNCH_FILE)  # written first, so that a crash leaves a record of the rest
+        with self._granting:  # concurrent submissions must not both get the remaining quota
             others = all_granted(self.config.homes, apart_from=self.place_of(launch))
             granted = Granted(submission.definition, submission.packing)
             self.config.quota.check(others, amount_of(granted))
@@ -234,7 +234,7 @@ class SubmissionService:
             self._kill(name, submission.role, submission.environ, progress)
         except NotFound:
             if self._stored(name) is not None:
-                raise  # it is there, for somebody else
+                raise  # it exists, but under another role or environment
 
     def _take_back(self, prepared: Prepared, progress: Progress) -> None:
         """Undo the transaction and end what already runs, after a failed start."""
@@ -292,8 +292,8 @@ class SubmissionService:
         except StoreError as error:
             if found is None or not insist:
                 raise
-            # A full disk, for one. The processes end all the same, and the topology's folder, which may be what fills
-            # the disk, goes; then the record is tried again.
+            # For example a full disk. End the processes anyway, and remove the topology's folder, which may be the
+            # cause. Then repeat the write to the store.
             progress(f"{error}; ending the processes first")
             self.clean_up(launch, folder, progress, keep_logs=keep_logs, untold=True)
             was_there = topologies.kill(self.store, name, topology_id)
@@ -348,7 +348,7 @@ class SubmissionService:
             SchedulerError: The scheduler fails.
         """
         self.scheduler.kill(launch, progress, untold=untold)
-        check_fence(self.store)  # somebody else may have finished this, and given the name to another, meanwhile
+        check_fence(self.store)  # another process may have completed the kill and reused the name meanwhile
         if keep_logs:
             self.scheduler.save_logs(launch, folder)
         self.scheduler.remove(launch)
@@ -363,7 +363,7 @@ class SubmissionService:
             str(self._place_of(role, environ, name)), str(runtime_dir(topology_id)),
         )  # fmt: skip
 
-    # The rest.
+    # Other operations.
 
     def restart(self, record: TopologyRecord, container: int, timeout_seconds: float) -> tuple[int, ...]:
         """Restart one container, or all (-1).
@@ -404,7 +404,7 @@ class SubmissionService:
         return drain(inspector, inspector.find(name, role, environ), timeout_seconds, progress)
 
     def place_of(self, launch: Launch) -> Path:
-        """Return the place of its folder."""
+        """Return the path of the topology's folder."""
         return self._place_of(launch.role, launch.environ, launch.topology)
 
     def _place_of(self, role: str, environ: str, name: str) -> Path:
@@ -420,7 +420,7 @@ class SubmissionService:
         except NoSuchTopology:
             return None
         except StoreError:
-            # A damaged record, or an absent store? The second raises again.
+            # The record is damaged, or the store is unavailable. In the second case this raises again.
             try:
                 return next((s for s in topologies.list_topologies(self.store) if s.topology == name), None)
             except StoreError:

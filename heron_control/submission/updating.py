@@ -2,16 +2,18 @@
 
 ::
 
-read, plan, quota ──▶ (stateful: a held checkpoint) ──▶ one transaction: definition and packing plan │ done ◀──every
-task runs by the new plan── wait ◀────────────────────┘ │ timeout, a task that cannot start, Ctrl-C └──▶ the old plan
-again, in one transaction ──▶ wait
+    read, plan, quota ──▶ (stateful: a held checkpoint) ──▶ one transaction: definition and packing plan
+                                                                 │
+    done ◀── every task runs by the new plan ── wait ◀───────────┘
+                                                  │ timeout, a task that cannot start, Ctrl-C
+                                                  └──▶ the old plan again, in one transaction ──▶ wait
 
 Theory of operation. The transaction decides and checks the versions that were read, so of two concurrent updates one is
-refused. The rest is ordinary work: schedulers and containers run what the packing plan names. The topology master makes
-a physical plan once all are present. For a stateful topology it starts a generation with it, otherwise it waits for
-tuples in flight (``topology_master/core/planner.py``). Until the topology runs by the new plan, what it leaves out
-stays, so reverting is the same operation again. The updating process may die at any point: the store has one plan, and
-the topology moves to it.
+refused. Schedulers and containers then run what the packing plan names, as usual. The topology master makes a physical
+plan once all containers are present. For a stateful topology it starts a generation with the plan; otherwise it waits
+for tuples in flight (``topology_master/core/planner.py``). Containers that the new plan leaves out stay until the
+topology runs by it, so reverting is the same operation again. The updating process may die at any point: the store has
+one plan, and the topology moves to it.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from heron_runtime.state.store import StateStore, StoreUnavailable
 from heron_runtime.wire.container import ProcessState
 
 POLL_SECS = 0.2
-BACK_SECS = 60.0  # for the old plan to run again
-OLD_SECS = 30.0  # for containers that are not wanted any more to end
+BACK_SECS = 60.0  # timeout for the old plan to run again
+OLD_SECS = 30.0  # timeout for the end of containers that are no longer wanted
 Grant = Callable[[TopologyDefinition, PackingPlan], None]
 
 
@@ -47,7 +49,7 @@ class TakenBack(Failure):
 class Updating:
     """One update of one topology.
 
-    ``grant`` records what the cluster grants it, or raises QuotaSpent or OSError.
+    ``grant`` records the plan that the cluster grants the topology, or raises QuotaSpent or OSError.
     """
 
     def __init__(self, store: StateStore, inspector: Inspector, grant: Grant, record: TopologyRecord) -> None:
@@ -57,11 +59,11 @@ class Updating:
         self._name = record.definition.name
         self._place = record.execution.role, record.execution.environ
         self._id = record.definition.id
-        self._failures = 0  # of the generation that ran before
-        self._begin_anew: dict[str, int] = {}  # process ids of those that begin with other settings
+        self._failures = 0  # failures of the generation before the update
+        self._begin_anew: dict[str, int] = {}  # by name, ids of the processes that must restart with other settings
 
     def run(self, asked: UpdateRequest, timeout_secs: float, progress: Progress) -> PlannedUpdate:
-        """Update, and return when every task runs by the new plan and what it leaves out has ended.
+        """Update, and return when every task runs by the new plan and the containers that it leaves out have ended.
 
         Also raises what a checkpoint raises.
 
@@ -121,7 +123,7 @@ class Updating:
         """Wait until the topology runs by this plan.
 
         Raises:
-            Failure: It never will.
+            Failure: The topology cannot run by this plan.
             Unavailable: The deadline has passed.
         """
         while True:
@@ -141,7 +143,7 @@ class Updating:
             time.sleep(POLL_SECS)
 
     def _missing(self, record: TopologyRecord, status: TopologyStatus) -> str:
-        """Return what does not work yet, or "".
+        """Return a description of what does not work yet, or "" if everything works.
 
         Raises:
             Failure: Waiting is useless.
@@ -191,7 +193,7 @@ class Updating:
         again = f"it runs by its old plan again; update it once that is mended: {why}"
         try:
             self._begin_anew = {}
-            self._failures = 1 << 30  # whatever happens, there is no other plan to go back to
+            self._failures = 1 << 30  # ignore further failures: another plan to revert to does not exist
             self._wait(definition, old, time.monotonic() + BACK_SECS, BACK_SECS, progress)
         except Failure as failed:
             again = f"it has its old plan again, but does not run by it yet ({failed}); see `heron status`"
@@ -201,7 +203,7 @@ class Updating:
 
     def _wait_for_the_end_of(self, containers: tuple[int, ...], progress: Progress) -> None:
         deadline = time.monotonic() + OLD_SECS
-        with suppress(KeyboardInterrupt):  # it is updated; they end without us
+        with suppress(KeyboardInterrupt):  # the update is complete; the containers end without this process
             while time.monotonic() < deadline:
                 there = {location.container for location in topologies.containers(self._store, self._name)}
                 left = sorted(there & set(containers))

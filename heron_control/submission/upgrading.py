@@ -2,13 +2,16 @@
 
 ::
 
-check: the new topology can restore the state ──▶ drain: pause, last checkpoint, all of it committed ──▶ name it and
-copy it for the new one ──▶ kill the old one, submit the new one
+    check: the new topology can restore the state
+        ──▶ drain: pause, last checkpoint, all of it committed
+        ──▶ name the checkpoint, and copy it for the new topology
+        ──▶ kill the old topology, submit the new one
 
 Theory of operation. Until the kill the old topology is only paused, so after any failure or interruption before it the
 old one continues. After the kill the replacement must be completed, so Ctrl-C waits until the new one is started. If
-the command itself is killed, the old topology still exists, perhaps paused, or the new one does, or between them the
-named checkpoint. The command to type is printed before each of these steps. The named checkpoint stays as the way back.
+the command itself is killed, one of three remains: the old topology (perhaps paused), the new one, or, between them,
+the named checkpoint. The command to recover is printed before each of these steps. The named checkpoint is kept, so
+that the old state can be restored.
 
 The checkpoint is taken with paused spouts and held for some seconds, so nothing is read after it. Just before the kill
 it is checked again that nothing has been committed after it.
@@ -62,7 +65,7 @@ class Upgrade:
         self._carry = submission.carry
         self._note = note
         self._ran = record.execution.state is TopologyState.RUNNING
-        self._drained = 0  # the checkpoint that it goes on from
+        self._drained = 0  # number of the checkpoint from which the new topology continues
         self._label = ""
         stored = record.execution
         self.name = stored.topology
@@ -90,7 +93,7 @@ class Upgrade:
                 f"{self.name} keeps state, and what is submitted in its place keeps none: nothing was done, it goes on",
                 f"Set topology.reliability.mode = EFFECTIVELY_ONCE. {ANEW}",
             )
-        if setting(self._definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE):  # else it will be a new folder
+        if setting(self._definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE):  # the default is a new folder
             empty_storage(self._definition, home)
         complete = record_in(self._store, self.name).complete
         if complete:
@@ -189,7 +192,7 @@ def upgrade_of(
 
 @contextmanager
 def no_way_back(name: str) -> Iterator[None]:
-    """Delay Ctrl-C until the end of the block, then raise Interrupted. Has no effect outside the main thread."""
+    """Delay Ctrl-C until the end of the block, then raise Interrupted. Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,11 +1,11 @@
-"""How work that takes a while tells what it is doing."""
+"""Progress messages of long operations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-Progress = Callable[[str], None]  # shows what goes on
+Progress = Callable[[str], None]  # shows the current step
 
 
 def silent(_: str) -> None:
-    """Shows nothing."""
+    """Discard a progress message."""

@@ -262,7 +262,7 @@ class Inspector:
 
 def missing(store: StateStore, name: str, cluster: str) -> NotFound:
     """Return the error for an unknown topology, with a hint if it is a program variable."""
-    from heronry.streamlet.online.locate import PROGRAM  # here, since few who look at topologies need streamlets
+    from heronry.streamlet.online.locate import PROGRAM  # imported here, since few callers need streamlets
 
     known = [state.topology for state in topologies.list_topologies(store)]
     variables: dict[str, str] = {}

@@ -53,7 +53,7 @@ class KeptState:
     cause: str | None = None  # of the last restore, or of the failure
     cure: str | None = None
     restore_from: int = NO_CHECKPOINT
-    missing: tuple[str, ...] = ()  # who has not restored yet
+    missing: tuple[str, ...] = ()  # processes that have not restored yet
     last: LastCheckpoint | None = None
     under_way: UnderWay | None = None
     completed: int = 0

@@ -56,7 +56,7 @@ class Answers:
     containers: Mapping[int, ContainerStatus] = field(default_factory=dict)
     master: MasterStatus | None = None
     exceptions: tuple[ExceptionReport, ...] = ()
-    errors: Mapping[str, str] = field(default_factory=dict)  # who did not answer, and what happened instead
+    errors: Mapping[str, str] = field(default_factory=dict)  # by process that did not answer, the error
     counts: Counts = field(default_factory=dict)
 
 

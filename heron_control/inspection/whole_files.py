@@ -1,7 +1,7 @@
 """Verification and copies of a checkpoint's files. Values in them are not decoded.
 
-The master of a running topology removes files that are no longer needed. So all files of a checkpoint are linked first,
-which takes an instant, and copied from the links.
+The master of a running topology removes files that it does not need any more. So all files of a checkpoint are
+hard-linked first, which takes an instant, and copied from the links.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heron_runtime.failures import Failure
 from heron_runtime.model.checkpoints import Manifest, StatePart
 from heron_runtime.wire.checkpoint_formats import TASK_STATE, DamagedPart, checked_pieces, read_blocks, whose
 
-HELD = ".held"  # the links, beside the folders of a copy
+HELD = ".held"  # folder of the links, next to the folders of a copy
 
 
 class DamagedCheckpoint(Failure):
@@ -94,7 +94,7 @@ def copy_checkpoint(
 def _link(source: CheckpointFolder, held: CheckpointFolder, parts: Iterable[StatePart]) -> None:
     """Hold these files by links where possible; otherwise they are copied directly."""
     held.part_file("").mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(OSError):  # another disk, files of another user; what is missing is told by who reads it
+    with suppress(OSError):  # another disk, or files of another user; a missing file is reported when it is read
         for part in parts:
             os.link(source.part_file(part.name), held.part_file(part.name))
 

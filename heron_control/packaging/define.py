@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write the answer to ``--output`` and return the exit code."""
     options, user_arguments = _parse(arguments)
     file = Path(options.file)
-    sys.dont_write_bytecode = True  # no compiled files beside the user's
+    sys.dont_write_bytecode = True  # do not write compiled files next to the user's
     sys.argv = [options.file, *user_arguments]
     try:
         definition, missing = _definition(file, options.topology, options.name)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         frames = _user_frames(error)
         more = {"problems": error.problems, "topology": error.topology, "heading": error.heading + _at(frames)}
         return _answer(options.output, INVALID, _error("invalid", str(error), **more))
-    except BaseException as error:  # the user's code may raise anything, SystemExit too
+    except BaseException as error:  # the user's code may raise anything, including SystemExit
         return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_traceback(error)))
     if user_arguments:  # tasks import the same modules, which may read them
         definition = replace(definition, config={**definition.config, Config.TOPOLOGY_ARGUMENTS: user_arguments})

@@ -35,5 +35,5 @@ class TopologyTraits:
 
 
 def traits_file(output: Path) -> Path:
-    """Return the path of the traits, beside the answer."""
+    """Return the path of the file for the traits, in the folder of the answer."""
     return output.with_name(f"{output.name}.said")

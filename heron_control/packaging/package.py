@@ -1,7 +1,7 @@
 """Staging of the user's package: copied or unpacked into a folder that instances put on ``sys.path``.
 
 The source is a .py file, a folder, a .zip or a .tar.gz, and is treated as hostile, because an archive may come from
-anywhere. The content is checked while it is written (``writer``, ``archive``), in a new folder beside the destination.
+anywhere. The content is checked while it is written (``writer``, ``archive``), in a new folder next to the destination.
 Only a complete package is renamed to the destination. Layout of the result::
 
     FOLDER/word_count.py        a file

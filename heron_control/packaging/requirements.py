@@ -27,7 +27,7 @@ from pathlib import Path
 from heron_control.packaging.package import REQUIREMENTS, StagedPackage
 from heronry.api.errors import PackageError
 
-# Where a wheel for "any glibc from this on" begins; older names first, pip knows no order of its own.
+# Legacy names of wheel platforms (before PEP 600), by minor version of glibc 2. pip does not sort platforms itself.
 _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 _EXTENSION = re.compile(r"\.(?:(?P<tag>cpython-\d+\w*|abi3|pypy\d+-\w+)(?:-(?P<machine>[\w-]+?))?\.)?(?:so|pyd|dylib)$")
 _SYSTEMS = ("linux", "darwin")

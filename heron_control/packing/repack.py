@@ -132,7 +132,7 @@ def _even_out(
     stay = by_holding[:containers]
     numbers = stay + [max(held) + 1 + n for n in range(containers - len(stay))]
     share, larger = divmod(len(new) + sum(map(len, held.values())), containers)
-    # The larger shares go to those who hold most: that saves a move each.
+    # The containers that hold most get the larger shares, which saves one move each.
     room = {number: share + (rank < larger) for rank, number in enumerate(numbers)}
     found = {number: list(held.get(number, ()))[: room[number]] for number in numbers}
     homeless = [instance for number in stay for instance in held[number][room[number] :]]

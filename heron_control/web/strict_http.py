@@ -12,7 +12,7 @@ from typing import Any
 
 import h11
 
-_LOOSE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]")  # a line that ends by LF or CR alone, or goes on in the next
+_LOOSE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]")  # a line that ends by LF or CR alone, or a folded line
 
 
 class StrictConnection(h11.Connection):

@@ -23,11 +23,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 TARGET, HIGH, LOW = 0.7, 0.85, 0.35
-MAX_FACTOR = 10.0  # of spouts that were held back nearly always
+MAX_FACTOR = 10.0  # limit for spouts that were throttled nearly always
 MAX_TASKS = 65_535
-MIN_BUSY_SECS, MIN_TUPLES = 1.0, 100.0  # less says nothing
-SKEWED = 1.5  # the busiest task, compared to the mean
-PEAK = 0.95  # of the minutes, so many needed no more
+MIN_BUSY_SECS, MIN_TUPLES = 1.0, 100.0  # minimum for a meaningful result
+SKEWED = 1.5  # ratio of the busiest task to the mean
+PEAK = 0.95  # quantile of the minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def unheld(components: Sequence[ComponentLoad]) -> dict[str, float]:
     """Return the factor by which each component's work would grow without backpressure on spouts."""
     factors = {each.name: min(1 / (1 - each.held), MAX_FACTOR) if each.held < 1 else MAX_FACTOR for each in components}
     factors |= {each.name: 1.0 for each in components if not each.is_spout}
-    for _ in components:  # as deep as the graph is, at most
+    for _ in components:  # at most the depth of the graph
         for each in components:
             whole = sum(each.edges.values())
             if not each.is_spout and whole > 0:

@@ -71,7 +71,7 @@ class Question:
     step_ms: int
     component: str = ""
     instance: str = ""
-    metrics: tuple[str, ...] = ()  # with their key, or without
+    metrics: tuple[str, ...] = ()  # names with or without a key
     by_instance: bool = False
 
 

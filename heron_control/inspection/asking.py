@@ -37,7 +37,7 @@ class Asker:
         """Return the status of scheduler, containers and master, as far as they answer in time."""
         questions = status_questions(record, exceptions=exceptions)
         replies = self._ask_all(questions, self._deadline_secs)
-        # On a machine under load, being slow is not being dead: ask once more, and wait longer.
+        # On a loaded machine a process may be slow but alive: ask once more, and wait longer.
         late = {name: question for name, question in questions.items() if _is_late(replies[name])}
         return answers_of(record, {**replies, **self._ask_all(late, 2 * self._deadline_secs)})
 

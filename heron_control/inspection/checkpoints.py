@@ -22,7 +22,7 @@ from heron_runtime.state.topologies import decoded
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
-SHOWN = 10  # numbers in an error
+SHOWN = 10  # maximum number of checkpoints named in an error
 
 
 def storage_of(record: TopologyRecord) -> CheckpointFolder:
@@ -62,7 +62,7 @@ def rows(folder: CheckpointFolder, complete: int) -> list[dict[str, Any]]:
         try:
             found[number] = folder.read_manifest(number)
         except FileNotFoundError:
-            continue  # removed since it was listed
+            continue  # removed after it was listed
         except MalformedMessage as error:
             found[number] = f"its manifest is not whole: {error}"
     done = complete_ones({n: m.turn for n, m in found.items() if isinstance(m, Manifest)}, complete)

@@ -16,7 +16,7 @@ EXCEPTION_COUNT = "__exception-count"
 PUT_ASIDE = "failed-record-count"
 COUNTED = (EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, EXCEPTION_COUNT, PUT_ASIDE)
 SOME = 3  # minimum number of exceptions for a pattern
-MANY = 100  # of which not one tuple got through: the topology fails
+MANY = 100  # number of tuples, all of them failed, from which the topology counts as failing
 Counts = Mapping[str, Mapping[str, float]]  # component to metric, without its key, to total
 
 

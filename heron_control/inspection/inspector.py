@@ -53,8 +53,8 @@ from heron_runtime.wire.master import (
 )
 from heronry.api.errors import topology_not_found
 
-MAX_ASKED_FOR = 200  # topologies looked at for the sake of a hint
-AT_ONCE = 16  # topologies asked at the same time
+MAX_ASKED_FOR = 200  # maximum number of topologies read for a hint
+AT_ONCE = 16  # number of topologies queried concurrently
 MASTER_WAIT_SECS = 30.0
 RETRY_SECS = 0.3
 SINCE_THE_START = -1.0
@@ -158,7 +158,7 @@ class Inspector:
             Unavailable: The topology master does not answer.
             RpcError: The master refuses.
         """
-        from heron_control.inspection import metrics_table  # here, since no other question needs sketches
+        from heron_control.inspection import metrics_table  # imported here, since other queries do not need sketches
 
         name = record.definition.name
         known = [spec.name for spec in record.definition.components]

@@ -17,7 +17,7 @@ from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary, MasterStatus
 
 CURE = "mend the cause, then `heron restore` begins again from the last complete checkpoint"
-NAMED = 5  # processes in one line
+NAMED = 5  # maximum number of processes named in one line
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def read_local(folder: Path) -> Reader:
     def read(path: str, offset: int, length: int) -> FileData:
         try:
             file = (root / path).resolve()
-        except (ValueError, OSError, RuntimeError):  # a NUL, or links without end
+        except (ValueError, OSError, RuntimeError):  # a NUL, or a cycle of links
             file = root
         if not file.is_relative_to(root) or not file.is_file():
             raise FileNotFoundError(2, "no such log", path)
@@ -50,7 +50,7 @@ def tail(read: Reader, path: str, lines: int) -> tuple[bytes, int]:
         length = min(CHUNK_BYTES, start)
         more = read(path, start - length, length)
         if more.offset != start - length or len(more.data) != length:
-            break  # the file was rotated under us: what is there is there
+            break  # the file was rotated meanwhile: return what was read
         data, start = more.data + data, more.offset
     kept = data.splitlines(keepends=True)[-lines:]
     return b"".join(kept), end
@@ -75,6 +75,6 @@ class Follower:
             return []
         self._position = found.offset + len(found.data)
         *complete, self._partial = (self._partial + found.data).split(b"\n")
-        if len(self._partial) > CHUNK_BYTES:  # a line without end is shown in pieces
+        if len(self._partial) > CHUNK_BYTES:  # a line that does not end is shown in pieces
             complete, self._partial = [*complete, self._partial], b""
         return complete

@@ -28,7 +28,7 @@ from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import FileData, FileInfo, FileList, ListFiles, ReadFile
 
 MANIFESTS, PARTS = "manifests", "parts"
-CHUNK_BYTES = 1 << 20  # what a container gives at once
+CHUNK_BYTES = 1 << 20  # size of one piece from a container
 
 
 class Asks(Protocol):

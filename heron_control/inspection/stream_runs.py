@@ -26,7 +26,7 @@ from heron_runtime.user_home import home_of_user
 
 RUNS = Path("pipeline", "runs")  # below HERONRY_HOME
 LOOK_EVERY_SECS = 0.1
-STOP_SECS = 60.0  # what is under way on executors is cancelled, then Spark ends
+STOP_SECS = 60.0  # time for running tasks on executors to be cancelled and for Spark to end
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def living(folder: Path | None = None) -> list[StreamRun]:
     folder = folder or runs_folder()
     found = []
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-        with contextlib.suppress(OSError, ValueError, TypeError):  # it ends, or another version has written it
+        with contextlib.suppress(OSError, ValueError, TypeError):  # it is ending, or of another version
             if is_held(file.with_suffix(".lock")):
                 found.append(StreamRun(**json.loads(file.read_bytes())))
     return found

@@ -37,12 +37,12 @@ from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, 
 from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport
 
-OWN_DEATH = "exit code"  # how the reason of a process that was not killed begins
+OWN_DEATH = "exit code"  # prefix of the reason of a process that was not killed
 YOUNG_SECS: float = Keys.HERON_RESTART_RESET_SECS.default
-KEEPS_DYING = 3  # restarts, after as many early deaths in a row
-START_GRACE_SECS = 20.0  # a container that has not been seen is starting, for this long after submit
+KEEPS_DYING = 3  # number of restarts after as many early deaths in a row
+START_GRACE_SECS = 20.0  # a container that has not been seen counts as starting for this long after submit
 
-NO_CONTAINER = -1  # where the scheduler is
+NO_CONTAINER = -1  # container number of the scheduler
 HERON_SCHEDULER = "heron_scheduler"
 NOT_THERE = "it is not there"
 HERON_CONTAINER = "heron_container"
@@ -67,7 +67,7 @@ class ContainerView:
     id: int
     host: str
     state: ProcessState
-    trouble: str = ""  # what holds it up although its processes run
+    trouble: str = ""  # what delays it although its processes run
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ class TopologyStatus:
     processes: tuple[ProcessStatus, ...]
     causes: tuple[Cause, ...] = ()
     exceptions: tuple[ExceptionReport, ...] = ()
-    code_user: str | None = None  # as whom user code runs; "": as the user of Heronry's own processes; None: unknown
-    tasks_state: KeptState | None = None  # where it is kept
-    stalled: str = ""  # why nothing gets through although every process runs; empty if tuples do, or none is on its way
-    waiting: str = ""  # why it cannot begin yet
+    code_user: str | None = None  # user of user code; "": the user of Heronry's own processes; None: unknown
+    tasks_state: KeptState | None = None  # None for a stateless topology
+    stalled: str = ""  # why all tuples are stuck although every process runs; "" if some are acked or none is in flight
+    waiting: str = ""  # why it cannot start yet
     mode: str = ""  # its delivery guarantee
-    all_fail: str = ""  # the components of which no tuple gets through, and what they raise
-    put_aside: int = 0  # records of a streamlet program
-    update: str = ""  # how far one is where state is not kept, or what the last one did not wait for
+    all_fail: str = ""  # components all of whose tuples fail, and their exceptions
+    put_aside: int = 0  # number of records set aside by a streamlet program
+    update: str = ""  # progress of an update of a stateless topology, or what the last update did not wait for
 
     def cause(self) -> str:
         """Reason why the state is not better, or ""."""
@@ -101,7 +101,7 @@ class TopologyStatus:
         if self.processes[0].last_error == NOT_THERE and not any(map(_is_there, self.processes)):
             where, name = self.execution.cluster, self.execution.topology
             return f"nothing of it runs, as after the end of its machine; `heron restart {where} {name}` starts it"
-        if self.state == "starting":  # a container that waits for a node says so
+        if self.state == "starting":  # a container that waits for a node reports the reason
             return next((describe(process) for process in self.unwell() if process.last_error), "")
         return next(map(describe, self.unwell()), "") if self.state in ("failing", "degraded") else ""
 
@@ -186,7 +186,7 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
             since = record.execution.submitted_at
             found = ProcessStatus(kind, name, container, component, task, 0, state, since, 0, reason)
         processes.append(found)
-    processes += told.values()  # whatever else a container runs
+    processes += told.values()  # other processes of the containers
     states = {p.container: p.state for p in processes if p.kind == HERON_CONTAINER}
     hosts = {c.container: c.host for c in record.containers}
     troubles = {number: answer.trouble for number, answer in answers.containers.items()}
@@ -194,7 +194,7 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
     causes: list[Cause] = []
     for manager in answers.master.stream_managers if answers.master else ():
         causes += manager.causes
-    planned = [process for process in processes if process.name not in told]  # what an update leaves out may end
+    planned = [process for process in processes if process.name not in told]  # those that an update leaves out may end
     word = topology_state(record.execution.state, planned, record.physical is not None)
     stalled = stalled_text(answers.master.stream_managers) if answers.master and word == "running" else ""
     tasks_state = kept_state(record, answers.master)
@@ -291,7 +291,7 @@ def _silent(number: int, record: TopologyRecord, answers: Answers, young: bool) 
     """Return state and reason for the processes of a container that does not answer."""
     name = f"heron_container-{number}"
     if number in answers.containers:
-        return ProcessState.STARTING, ""  # the container is there and has not come to it yet
+        return ProcessState.STARTING, ""  # the container exists and has not started it yet
     known = _container_process(name, number, record, answers)
     if known is not None and known.state in (ProcessState.STARTING, ProcessState.RESTARTING):
         return ProcessState.STARTING, ""

@@ -107,7 +107,7 @@ def _emits_with_id(call: ast.Call) -> bool:
 
 def _missing_input(topology: Any) -> list[str]:
     """Return the inputs of a streamlet program that do not exist on this machine."""
-    reading = sys.modules.get("heronry.streamlet.reading")  # no program has been made without it
+    reading = sys.modules.get("heronry.streamlet.reading")  # a program cannot exist unless it is imported
     if reading is None or (not hasattr(topology, "steps") and not hasattr(topology, "build")):
         return []
     found: list[str] = reading.missing(topology if hasattr(topology, "steps") else topology.build())
@@ -208,7 +208,7 @@ def _blame(file: Path, error: BaseException) -> str:
 def _traceback(error: BaseException) -> str:
     try:
         return screenful(users_traceback(error, _is_own))
-    except Exception:  # an exception of the user's may raise when it is looked at
+    except Exception:  # an exception of the user's class may raise when it is inspected
         return ""
 
 
@@ -218,7 +218,7 @@ def _in_a_line(error: BaseException) -> str:
     name = cls.__qualname__ if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{cls.__qualname__}"
     try:
         said = str(error)
-    except Exception:  # of a class of the user's
+    except Exception:  # raised by a class of the user's
         said = "(its text cannot be had)"
     return one_line(f"{name}: {said}" if said else name)
 

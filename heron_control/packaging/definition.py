@@ -105,7 +105,7 @@ def _run(arguments: list[str], output: Path, timeout: float) -> int | None:
     except subprocess.TimeoutExpired:
         return None
     finally:
-        # The group, since the user's code may have started processes of its own; Ctrl-C of ours comes by here too.
+        # Kill the group, since the user's code may have started processes. Ctrl-C also ends up here.
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -24,7 +24,7 @@ from heronry.api.errors import PackageError
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 LIMITS = ArchiveLimits(files=50_000, total_bytes=2 << 30, file_bytes=1 << 30)  # requirements are part of what is sent
-_COMPRESSION = 6  # a higher one takes several times as long for a few per cent
+_COMPRESSION = 6  # higher levels take several times as long and save a few per cent
 
 
 def is_digest(text: str) -> bool:
@@ -52,7 +52,7 @@ def pack_package(root: Path, target: Path) -> str:
     """
     with (
         target.open("xb") as raw,
-        # Neither time nor name in gzip's header: they would change the digest.
+        # Omit time and name from gzip's header, since they would change the digest.
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=_COMPRESSION, mtime=0) as stream,
         tarfile.open(fileobj=cast(IO[bytes], stream), mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):

@@ -213,7 +213,7 @@ def _split(root: Path, modules: dict[str, Path], topology: str | None, shown: st
         )
     shipped = [name for name in modules if name not in _NOT_SHOWN]
     if len(shipped) == 1 and not module:
-        return shipped[0], topology  # it may be a builder's own name
+        return shipped[0], topology  # a builder's own name may be this
     names = [name for _, name in known] + list(modules)
     raise TopologyNotFound(f"{shown} has neither a module nor a class {topology!r}{did_you_mean(topology, names)}")
 

@@ -17,7 +17,7 @@ from typing import IO
 from heronry.api.errors import PackageError
 
 CHUNK = 1024 * 1024
-_PART_BYTES = 255  # the most of one part of a path that file systems take
+_PART_BYTES = 255  # limit of file systems for one component of a path
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ def pack_first_fit_decreasing(definition: TopologyDefinition) -> PackingPlan:
     if not demand.limits and demand.max_instances is None:
         demand = replace(demand, max_instances=DEFAULT_MAX_INSTANCES)
     bins: list[_Bin] = []
-    # Tasks of one need come in a row, and a bin that had no room for one has none for the next: start where it ended.
+    # Tasks with equal needs are adjacent. A bin without room for one lacks room for the next: start where it ended.
     first, last = 0, None
     for instance in sorted(demand.instances, key=_decreasing):
         if instance.resources != last:

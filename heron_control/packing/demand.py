@@ -28,7 +28,7 @@ _MAPS = {
     "disk": Keys.TOPOLOGY_COMPONENT_DISKMAP,
 }
 _BOUNDS: tuple[tuple[str, Setting[float | None], Setting[float | None]], ...] = (
-    # resource, size of a container, the most one may need
+    # resource, stated size of a container, maximum size of a container
     ("ram", Keys.TOPOLOGY_CONTAINER_RAM, Keys.TOPOLOGY_CONTAINER_MAX_RAM_HINT),
     ("cpu", Keys.TOPOLOGY_CONTAINER_CPU, Keys.TOPOLOGY_CONTAINER_MAX_CPU_HINT),
     ("disk", Keys.TOPOLOGY_CONTAINER_DISK, Keys.TOPOLOGY_CONTAINER_MAX_DISK_HINT),

@@ -93,7 +93,11 @@ class Scheduler(Protocol):
         """
 
     def hold(self, launch: Launch) -> None:
-        """Keep the logs until ``remove``. Called before the topology is killed, if its logs are wanted."""
+        """Keep the logs until ``remove``. Called before the topology is killed, if its logs are wanted.
+
+        Raises:
+            NotAllowed: The scheduler cannot keep logs.
+        """
 
     def save_logs(self, launch: Launch, folder: Path) -> None:
         """Copy the logs into ``folder``, the topology's folder, unless they are there. Called after ``kill``.

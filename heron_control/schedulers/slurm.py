@@ -57,6 +57,9 @@ class SlurmScheduler:
 
         Raises:
             NotAllowed: The settings name a user for user code, or the nodes cannot reach the state store.
+            SlurmError: Slurm does not answer.
+            PackageError: The package is invalid.
+            OSError: A file cannot be written.
         """
         if setting(launch.settings, Keys.HERON_USER_CODE_USER) is not None:
             name = Keys.HERON_USER_CODE_USER.name

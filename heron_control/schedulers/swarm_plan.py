@@ -30,7 +30,7 @@ LACKING = {  # keys of the body of a Docker container
     "SecurityOpt": "no_new_privs is the engine's setting; Heronry's image has no program that gives privileges",
     "RestartPolicy": "always none",
 }
-_UID = "10001"  # of the image's user, who owns the files that are put into a container
+_UID = "10001"  # id of the image's user, which owns the files that are put into a container
 _NANO = 1_000_000_000
 _ENDED = frozenset({"complete", "shutdown", "failed", "rejected", "remove", "orphaned"})
 _DNS = ["timeout:1", "attempts:1"]  # give up soon on the name of a container that is gone
@@ -246,8 +246,8 @@ def _takes(node: Node, constraints: Iterable[str]) -> bool:
 def place_of(tasks: Sequence[Task], nodes: Mapping[str, Node]) -> tuple[str, bool]:
     """Return the node of the living task of a service, and whether the task is about to get one.
 
-    The service is scaled to one task. The node is "" if there is none. A swarm creates the task a moment later, and
-    then looks for a node.
+    The service is scaled to one task. The node is "" if it is unknown or the task has ended. A swarm creates the task a
+    moment after the scaling, and then looks for a node.
     """
     if not tasks:
         return "", True

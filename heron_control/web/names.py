@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
-UNDONE_HEADER = "heronry-undone"  # with a 503: nothing was done, whatever was asked, so it may be sent again
+UNDONE_HEADER = "heronry-undone"  # with a 503: the request had no effect, so it may be sent again
 
 
 def hosts_of(host: str, allowed: Iterable[str]) -> list[str]:

@@ -27,7 +27,7 @@ class Repeats:
     """Kinds of the last minute. ``now`` is in seconds."""
 
     def __init__(self) -> None:
-        self._kinds: dict[Kind, tuple[float, int]] = {}  # since when, how many after the first; in order of time
+        self._kinds: dict[Kind, tuple[float, int]] = {}  # time of the first, number of repeats; in order of time
 
     def first(self, kind: Kind, now: float) -> bool:
         """Add a refusal; return True to record it, False if it was counted."""

@@ -16,7 +16,7 @@ class ServerMetrics:
 
     def __init__(self, prefix: str) -> None:
         self.registry = CollectorRegistry()
-        self.lag = LoopLag()  # to be started and stopped on the loop that serves
+        self.lag = LoopLag()  # must be started and stopped on the serving loop
         self._requests = Counter(
             f"{prefix}_requests_total", "requests answered", ("route", "code"), registry=self.registry
         )

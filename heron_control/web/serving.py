@@ -26,7 +26,7 @@ from heron_runtime.failures import Failure, Unavailable
 
 BACKLOG = 256
 HEAD_SECONDS = 15.0
-UNREAD_SECONDS = 60.0  # a client that takes nothing of an answer for so long is cut off
+UNREAD_SECONDS = 60.0  # a client that reads nothing of an answer for this long is disconnected
 MAX_HEAD_BYTES = 64 * 1024
 
 
@@ -90,7 +90,7 @@ def config_of(app: Any, *, access_log: bool, stop_seconds: int, **more: Any) -> 
     return uvicorn.Config(
         app, log_config=None, access_log=access_log, server_header=False, timeout_graceful_shutdown=stop_seconds,
         lifespan="on", ws="none", http=ImpatientProtocol, h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        proxy_headers=False, **more,  # X-Forwarded-For is what a client says of itself
+        proxy_headers=False, **more,  # a client can set X-Forwarded-For to any value
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi.exceptions import RequestValidationError
 
-RETRY = {"retry-after": "2"}  # goes with every 503
+RETRY = {"retry-after": "2"}  # sent with every 503
 MAX_FAULTS = 8
 
 

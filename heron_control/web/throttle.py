@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-ALLOWED = 20  # wrong tokens in a row that are answered and written down
-REFILL_SECONDS = 3.0  # after which one more is
+ALLOWED = 20  # number of consecutive wrong tokens that are answered and logged
+REFILL_SECONDS = 3.0  # interval after which one more is allowed
 MAX_ADDRESSES = 4096
 
 

@@ -71,7 +71,7 @@ def to_master(record: TopologyRecord, method: str, request: Hashable) -> Questio
     """Return a question to the topology master.
 
     Raises:
-        NoAnswer: The topology has no acting master.
+        NoAnswer: The topology does not have an acting master.
     """
     if record.master is None:
         name = record.definition.name

@@ -114,7 +114,7 @@ class TopologyStatus:
         return [f"container{'s' * (len(ids) > 1)} {', '.join(ids)}: {text}" for text, ids in found.items()]
 
     def unwell(self) -> list[ProcessStatus]:
-        """Processes that do not work, the worst first."""
+        """Return the processes that do not work, the worst first."""
         rank = {ProcessState.RESTARTING: 1, ProcessState.DEAD: 2, ProcessState.STOPPED: 3, ProcessState.STARTING: 4}
         found = [process for process in self.processes if process.state is not ProcessState.RUNNING]
         return sorted(found, key=lambda p: (p.restarts == 0, not p.last_error, rank.get(p.state, 5)))

@@ -1,8 +1,8 @@
 """Lookup of the user's topology: from FILE and TOPOLOGY to the object that has ``definition()``.
 
 Runs in the sub-process that imports the user's code. FILE is a .py file or a folder. A file is imported under its stem,
-without the files beside it: only the file is shipped, so an import that fails here would fail later as well. A folder
-(for a package its parent) is put on ``sys.path``, followed by its installed requirements, as in the instances.
+without the other files of its folder: only the file is shipped, so an import that fails here would fail later as well.
+A folder (for a package its parent) is put on ``sys.path``, followed by its installed requirements, as in the instances.
 """
 
 from __future__ import annotations

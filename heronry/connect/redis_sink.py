@@ -184,7 +184,7 @@ class RedisStreamSink(SeatedSink):
         self._settle(delete)
 
     def close(self) -> None:
-        """Discard the batch and close the connection. If the server is unreachable, the batch expires."""
+        """Close the connection. Entries that are not prepared are discarded, and those already in Redis expire."""
         if hasattr(self, "_server"):
             self._server.close()
 

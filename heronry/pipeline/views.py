@@ -346,7 +346,7 @@ def settled_ms(folder: Path) -> int | None:
     """Return the time that every source's watermark has passed, according to the online reducers.
 
     Returns:
-        Milliseconds since 1970 UTC. ``FOREVER`` if there are no reducers, or all have reached the end of their input.
+        Milliseconds since 1970 UTC. ``FOREVER`` if reducers do not exist, or all have reached the end of their input.
         None if the progress of at least one is unknown.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Sources and sinks ready to use in topologies whose state is kept: each record takes effect once.
+"""Sources and sinks for topologies with checkpointed state: each record takes effect once.
 
-Sources keep their positions in ``self.keyed``, one for each split; sinks write in two phases, or so that writing twice
-changes nothing. They are plain components: configure them with ``config`` in ``spec``, or derive from them.
-``docs/reference/connectors.md`` lists them with their keys.
+Sources keep their positions in ``self.keyed``, one for each split. Sinks write in two phases, or idempotently. They are
+ordinary components: configure them with ``config`` in ``spec``, or derive from them.
+``docs/reference/connectors.md`` lists them with their options.
 """

@@ -1,7 +1,7 @@
-"""Up to where all that a source has given was acked. Pure.
+"""Tracking of the position up to which all emitted rows are acknowledged. Performs no I/O.
 
-Acks come in any order. A position is safe once everything that was given before it is acked; rows are kept until then,
-for one that fails is given again.
+Acknowledgements arrive in any order. A position is safe once everything emitted before it is acknowledged. Rows are
+kept until then, so that failed ones can be emitted again.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ Row: TypeAlias = Sequence[Any]
 
 
 class Acked:
-    """Rows by their ids, which are numbers in the order in which rows were given."""
+    """Unacknowledged rows by id. Ids are consecutive numbers in the order of emission."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Row] = {}  # in the order of ids
+        self._open: dict[int, Row] = {}  # ordered by id
         self._next = 0
-        self._places: deque[tuple[int, Any]] = deque()  # the id that comes next behind a place, and the place
+        self._places: deque[tuple[int, Any]] = deque()  # positions, each with the next id after it
 
     def given(self, rows: Sequence[Row], place: Any) -> list[int]:
-        """The ids of rows that are given now, with the place behind them."""
+        """Record rows that are emitted now, with the position after them, and return their ids."""
         ids = list(range(self._next, self._next + len(rows)))
         self._open.update(zip(ids, rows, strict=True))
         self._next += len(rows)
@@ -30,15 +30,15 @@ class Acked:
         return ids
 
     def ack(self, number: int) -> None:
-        """It is done with."""
+        """Remove an acknowledged row."""
         self._open.pop(number, None)
 
     def row(self, number: int) -> Row | None:
-        """What was given with an id that is not acked."""
+        """Return an unacknowledged row, or None if it is acknowledged."""
         return self._open.get(number)
 
     def floor(self) -> Any:
-        """The furthest place that is newly safe; None if there is none."""
+        """Return the furthest position that has become safe, or None if it has not advanced."""
         first = next(iter(self._open), self._next)
         found = None
         while self._places and self._places[0][0] <= first:

@@ -1,4 +1,4 @@
-"""Times with a zone in Arrow columns, as the same instants in UTC, so that every engine reads the same values."""
+"""Conversion of zoned timestamps in Arrow columns to UTC, so that every engine reads the same values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def columns_in_utc(table: Any) -> Any:
-    """Return an Arrow table or batch whose times with a zone are in UTC, also inside of lists, structs and maps."""
+    """Convert zoned timestamps of an Arrow table or batch to UTC, including those nested in lists, structs and maps."""
     schema = table.schema
     if not any(_is_elsewhere(field.type) for field in schema):
         return table

@@ -1,4 +1,4 @@
-"""How often sinks try again when nobody answers, and how long they wait between: the same for all."""
+"""Retry policy shared by all sinks: attempts with exponential backoff."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 0.25, 10.0
 
 @dataclass(slots=True)
 class Attempt:
-    """``last``: no other will follow. ``asked_secs``: what the other side has asked to wait."""
+    """One attempt of an operation.
+
+    Attributes:
+        last: Whether no other attempt follows.
+        asked_secs: Pause in seconds that the other side has requested, set by the caller.
+    """
 
     last: bool
     asked_secs: float = 0.0
 
 
 def attempts(number: int) -> Iterator[Attempt]:
-    """So many, with pauses that double; who goes on from one has failed with it."""
+    """Yield up to ``number`` attempts, with pauses between them that double.
+
+    Iterating further means that the attempt has failed.
+    """
     pause = FIRST_PAUSE_SECS
     for left in reversed(range(number)):
         attempt = Attempt(left == 0)

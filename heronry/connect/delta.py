@@ -1,11 +1,12 @@
-"""Delta tables: opened with clear words, read file by file at a version, and committed to with a mark.
+"""Delta tables: opening, reading by file at a version, and committing with a transaction identifier.
 
-The library is ``deltalake``. Rows are read by pyarrow from the data files that it names, with the partition's values
-that it gives; what it, or that way, would get wrong is refused by name: deletion vectors, column mapping, and every
-feature that is not known here. So is, for writing, what a writer has to compute or check: generated and identity
-columns, constraints. A commit carries Delta's own action ``txn`` (Delta's protocol, "Transaction
-Identifiers"): whose it is, and which checkpoint; of two with the same one that do not know of each other the second
-fails.
+The library is ``deltalake``. pyarrow reads the rows from the data files that the library lists, with the partition
+values that it returns. Table features that this method would read incorrectly are rejected by name: deletion vectors,
+column mapping, and all unknown features. For writing, features that a writer would have to compute or check are
+rejected as well: generated and identity columns, and constraints.
+
+A commit carries Delta's action ``txn`` (Delta's protocol, "Transaction Identifiers") with the writer and its
+checkpoint. Of two concurrent commits with the same identifier, the second fails.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ READER_FEATURES = {"timestampNtz", "columnMapping", "v2Checkpoint", "vacuumProto
 WRITER_FEATURES = READER_FEATURES | {
     "appendOnly", "invariants", "changeDataFeed", "checkConstraints", "generatedColumns", "identityColumns",
 }  # fmt: skip
-COMPUTED = ("delta.invariants", "delta.generationExpression", "delta.identity.start")  # of a column
+COMPUTED = ("delta.invariants", "delta.generationExpression", "delta.identity.start")  # properties of a column
 MAPPING, EXPIRY = "delta.columnMapping.mode", "delta.setTransactionRetentionDuration"
 
 
 def path_problems(option: Option, config: Mapping[str, Any]) -> Iterator[str]:
-    """Why a configuration names no table."""
+    """Yield a message if the table's path is not an absolute path of a folder."""
     given = config.get(option.key)
     if isinstance(given, str) and given and ("://" in given or not Path(given).is_absolute()):
         yield (
@@ -44,7 +45,22 @@ def path_problems(option: Option, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 class DeltaTable:
-    """A table as it is now, or was at a version; ``root``: where its files lie. Raises ConnectError."""
+    """Delta table at its newest or a given version.
+
+    Args:
+        path: Folder of the table.
+        who: Name of the connector, for messages.
+        version: Version to open; None opens the newest.
+
+    Attributes:
+        name: Description of the table, for messages.
+        root: Folder of its data files.
+        version: The version that is open.
+        schema: Arrow schema.
+
+    Raises:
+        ConnectError: The library is not installed, or the table cannot be opened.
+    """
 
     def __init__(self, path: str, who: str, version: int | None = None) -> None:
         self._arrow, _ = arrow_driver(who, EXTRA)
@@ -84,12 +100,12 @@ class DeltaTable:
     # Reading.
 
     def readable(self) -> DeltaTable:
-        """Itself. Raises ConnectError for what would be read wrong."""
+        """Return this table. Raises ConnectError if it has features that cannot be read correctly."""
         self._refuse(self._unreadable(), "read")
         return self
 
     def fragments(self) -> tuple[dict[str, Any], Any]:
-        """Its data files by name, each as a fragment of Arrow's, in order of names; and the schema to read them by."""
+        """Return the data files as Arrow fragments by name, in the order of names, and the schema to read them with."""
         try:
             dataset = self._table.to_pyarrow_dataset()
         except self._library.exceptions.DeltaError as error:
@@ -105,13 +121,13 @@ class DeltaTable:
     # Writing.
 
     def writable(self) -> DeltaTable:
-        """Itself. Raises ConnectError for what a writer would have to compute or check."""
+        """Return this table. Raises ConnectError if it has features that cannot be written correctly."""
         self._refuse((*self._unreadable(), *self._unwritable()), "write")
         return self
 
     @property
     def partitions(self) -> DeltaPartitions | None:
-        """Of a table that is writable."""
+        """Return the partitions of a writable table, or None if it has none."""
         return DeltaPartitions(self._by, self.schema) if self._by else None
 
     def _unwritable(self) -> Iterator[str]:
@@ -137,12 +153,17 @@ class DeltaTable:
             )
 
     def committed(self, writer: str) -> int:
-        """As the log says it: the last checkpoint of this writer; -1: none."""
+        """Return the last checkpoint that the writer committed according to the log, or -1."""
         found = self._table.transaction_version(writer)
         return -1 if found is None else int(found)
 
     def add(self, files: Sequence[Added]) -> None:
-        """One transaction: the files and the marks. Raises Busy, ConnectError."""
+        """Commit files and their transaction identifiers in one transaction.
+
+        Raises:
+            Busy: Another writer changed the table.
+            ConnectError: The table cannot be written.
+        """
         deltalake, actions = self._library, []
         for file in files:
             about = os.stat(file.file)
@@ -169,7 +190,7 @@ class DeltaTable:
             ) from None
 
     def _sync(self) -> None:
-        """The library writes the log and leaves it to the system when that is on disk."""
+        """Flush new log files to disk, as the library does not do so."""
         log = Path(self._path, "_delta_log")
         version = self.version + 1
         while (commit := log / f"{version:020d}.json").exists():

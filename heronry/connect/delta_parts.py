@@ -1,10 +1,12 @@
-"""Partitions of Delta tables, as the format writes them (Delta's protocol, "Partition Value Serialization").
+"""Partition values of Delta tables (Delta's protocol, "Partition Value Serialization").
 
-The log holds a partition's values as text, the data files do not have these columns, and folders are named as the
-library names them: ``word=a%20b``. Moments are written with their zone: the form without one is read by Spark in the
-zone of its session. What readers would not give back as it was is refused: by its column, bytes (read as the text they
-are written as), floats (0.0 and -0.0 are one value and two partitions) and Decimals (``deltalake`` 1.6 reads -0.1 as
-``0.-1``); by its value, the empty text, which the format reads as null.
+The log holds partition values as text, data files do not contain partition columns, and folders are named as the
+library names them: ``word=a%20b``. Timestamps with a zone are written with it, because Spark would read the form
+without a zone in the zone of its session.
+
+Values that readers would not return unchanged are rejected. Rejected column types: bytes (readers return the text
+form), floats (0.0 and -0.0 are equal but would be two partitions) and Decimals (``deltalake`` 1.6 reads -0.1 as
+``0.-1``). The empty string is rejected as a value, because the format reads it as null.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ TEXT: dict[type[Any], Callable[[Any], str]] = {
 
 
 def refused(columns: Sequence[str], schema: Any) -> Iterator[str]:
-    """What cannot be written of a table that has these columns as partitions."""
+    """Yield the reasons why a table with these partition columns cannot be written."""
     for name in columns:
         column = column_of(schema.field(name))
         if column.python not in TEXT:
@@ -44,14 +46,14 @@ def refused(columns: Sequence[str], schema: Any) -> Iterator[str]:
 
 
 class DeltaPartitions(Partitions):
-    """Of columns that none is refused of."""
+    """Partitions of a Delta table whose partition columns were accepted by ``refused``."""
 
     def __init__(self, columns: Sequence[str], schema: Any) -> None:
         super().__init__(", ".join(str(column_of(schema.field(name))) for name in columns), columns, schema)
         self.apart = frozenset(columns)
 
     def of(self, values: Sequence[Any]) -> Place:
-        """Raises Unfit."""
+        """Return the partition of the columns' values. Raises Unfit."""
         key: list[str | None] = []
         for name, value in zip(self.columns, values, strict=True):
             if value == "":

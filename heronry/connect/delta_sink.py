@@ -1,4 +1,4 @@
-"""Tuples into a Delta table, each once: one transaction of its log for each checkpoint and task (``lake.py``)."""
+"""Exactly-once sink for a Delta table, with one transaction for each checkpoint and task (``lake.py``)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from heronry.connect.lake_sink import LakeSink, attempts_of, partitions_of
 
 
 class DeltaSink(LakeSink):
-    """Appends tuples as rows to the Delta table at ``user.delta.path``, which must be there: its columns are the
-    fields. Needs ``pip install heronry[delta]``. See ``docs/reference/connectors.md``."""
+    """Exactly-once sink that appends tuples as rows to the Delta table at ``user.delta.path``.
+
+    The table must exist, and its columns are the tuple's fields. Requires ``pip install heronry[delta]``.
+    ``docs/reference/connectors.md`` describes all options.
+    """
 
     folder_option = PATH
     extra = EXTRA
@@ -21,11 +24,11 @@ class DeltaSink(LakeSink):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from path_problems(PATH, config)
 
     @classmethod
     def table_of(cls, config: Mapping[str, Any]) -> DeltaTable:
-        """Raises ConnectError."""
+        """Open the table for writing. Raises ConnectError."""
         return DeltaTable(PATH.of(config), cls.__name__).writable()

@@ -1,4 +1,4 @@
-"""Rows of a Delta table at one version (``lake_source.py``)."""
+"""Source of the rows of a Delta table at one version (``lake_source.py``)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from heronry.connect.settings import seconds, whole
 
 
 class DeltaRows(LakeRows):
-    """Emits the rows of the Delta table at ``user.delta.path`` as they were at ``user.delta.version``; the fields are
-    the columns named in ``optional_outputs``. Needs ``pip install heronry[delta]``."""
+    """Source of the rows of the Delta table at ``user.delta.path``, as of version ``user.delta.version``.
+
+    The fields are the columns named in ``optional_outputs``. Requires ``pip install heronry[delta]``.
+    """
 
     example = "DeltaRows.spec(optional_outputs=['id', 'word'])"
     pause = seconds("user.delta.poll.secs", "how long to wait at the end, where nothing more will come", 5.0)
@@ -21,18 +23,18 @@ class DeltaRows(LakeRows):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from path_problems(PATH, config)
 
     @classmethod
     def snapshot(cls, config: Mapping[str, Any], fields: tuple[str, ...], version: int | None) -> DeltaSnapshot:
-        """Raises ConnectError."""
+        """Open the table at a version, or the newest. Raises ConnectError."""
         return DeltaSnapshot(DeltaTable(PATH.of(config), "delta", version).readable(), fields)
 
 
 class DeltaSnapshot(Snapshot):
-    """The files that the table's log names, each as a fragment of Arrow's."""
+    """Snapshot of a Delta table, with the data files of its log as Arrow fragments."""
 
     def __init__(self, table: DeltaTable, fields: tuple[str, ...]) -> None:
         self.name, self.version, self.schema = table.name, table.version, table.schema
@@ -40,17 +42,17 @@ class DeltaSnapshot(Snapshot):
         self._fragments, self._read_by = table.fragments()
 
     def files(self) -> list[str]:
-        """Their places below the table."""
+        """Return the paths of the data files, relative to the table."""
         return list(self._fragments)
 
     def rows(self, file: str) -> int:
-        """As its footer says."""
+        """Return the number of rows of a file, from its footer."""
         return int(self._fragments[file].count_rows())
 
     def batches(self, file: str) -> Iterator[Any]:
-        """With the values of its partition."""
+        """Yield the rows of a file as Arrow batches, including partition values."""
         scanner = self._fragments[file].scanner(schema=self._read_by, columns=self._fields, use_threads=False)
         yield from scanner.to_batches()
 
     def close(self) -> None:
-        """A fragment's file is open only while it is read."""
+        """Do nothing: a fragment's file is open only while it is read."""

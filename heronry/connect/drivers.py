@@ -1,4 +1,4 @@
-"""The client libraries of connectors, which only those who use them have."""
+"""Import of the connectors' optional client libraries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from heronry.connect.settings import ConnectError
 
 
 def driver(module: str, system: str, package: str, extra: str, error: type[Exception] = ConnectError) -> Any:
-    """The module of a client. ``system``: what it is for; ``package``: what has it; ``extra``: ours that brings it.
+    """Import a client library's module.
 
-    Raises ``error``."""
+    Args:
+        module: Name of the module.
+        system: Name of the system it is for, for messages.
+        package: Name of the package that contains the module.
+        extra: Extra of heronry that installs the package.
+        error: Class of the exception to raise if the import fails.
+
+    Returns:
+        The module.
+
+    Raises:
+        ConnectError: The module cannot be imported. ``error`` replaces this class.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as cause:
@@ -23,6 +35,6 @@ def driver(module: str, system: str, package: str, extra: str, error: type[Excep
 
 
 def arrow_driver(system: str, extra: str, error: type[Exception] = ConnectError) -> tuple[Any, Any]:
-    """pyarrow, and its Parquet. Raises ``error``."""
+    """Import pyarrow and pyarrow.parquet. Raises ``error`` if they cannot be imported."""
     arrow, parquet = (driver(name, system, "pyarrow", extra, error) for name in ("pyarrow", "pyarrow.parquet"))
     return arrow, parquet

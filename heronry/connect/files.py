@@ -1,8 +1,10 @@
-"""Text files: lines of a folder that grows as a source; JSON lines and CSV, a file for each checkpoint, as sinks.
+"""Text file source and file sinks for JSON lines and CSV.
 
-The source's splits are files, by inode, and a position is behind the last line that was emitted. A last line without
-an end is not there yet. Files may be rotated, by renaming or by copying and truncating, and compressed: log_files.py.
-How sinks write is ``spool.py``'s.
+The source reads the lines of a growing folder. Each file is a split, identified by its inode. A position is the byte
+offset after the last emitted line. The source does not emit a last line until its line end is written. Files may be
+compressed or rotated, either by renaming or by copying and truncating (see ``log_files.py``).
+
+The sinks write one file for each checkpoint and task (see ``spool.py``).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from heronry.connect.tracked import TrackedSource
 CHUNK_BYTES = 256 * 1024
 LINES_A_CALL = 256
 LIST_EACH_SECONDS = 0.5
-LIST_SHARE = 20  # a folder that takes long to list is listed less often: this many times as long
+LIST_SHARE = 20  # minimum pause between listings, in multiples of a listing's duration
 FOLDER = text("user.files.folder", "the folder whose files it reads", required=True)
 PATTERN = Option(
     "user.files.pattern",
@@ -50,19 +52,33 @@ PATTERN = Option(
 
 
 class FileLines(TrackedSource):
-    """Emits the lines of all files of a folder, and of those that come. ``config``: ``user.files.folder`` (read by all
-    tasks alike), ``user.files.pattern`` (``*``; ``*/*.log`` reads folders in it). Fields: ``line`` (str; bytes that are
-    no UTF-8 become U+FFFD)."""
+    """Source of the lines of all files in a folder, including files that are added later.
+
+    Every task must be able to read the same folder. The source skips hidden files and folders. A compressed file must
+    be a rotated copy of a file that was read before; any other one is an error.
+
+    Options in ``config``:
+
+    - ``user.files.folder``: the folder to read (required).
+    - ``user.files.pattern``: glob pattern below the folder, ``*`` by default; ``*/*.log`` reads its subfolders.
+
+    Fields: ``line`` (str). Bytes that are not valid UTF-8 become U+FFFD.
+    """
 
     outputs = ("line",)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from problems((FOLDER, PATTERN, POSITIONS), config)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check the configuration, restore the positions and list the files.
+
+        Raises:
+            BadConfig: An option is missing or invalid.
+            ConnectError: The folder does not exist, or contains a compressed file that is not a rotated copy.
+        """
         require(self, config)
         self._folder = Path(FOLDER.of(config))
         self._pattern = PATTERN.of(config)
@@ -71,13 +87,20 @@ class FileLines(TrackedSource):
         self._owned: list[str] = []
         self._list_at = 0.0
         self._rotation = Rotation()
-        self._known: dict[str, Place] = {}  # the positions of files that were read, also of those that are gone
-        self._ended: set[str] = set()  # compressed files that are read to their end
+        self._known: dict[str, Place] = {}  # positions of read files, including removed ones
+        self._ended: set[str] = set()  # compressed files that were read to the end
         self.begin_tracking(config, context)
         self._list()
 
     def splits(self) -> list[tuple[str, int]]:
-        """The files there are now, by inode; hidden ones are not yet whole. Raises ConnectError."""
+        """List the present files, by inode. Hidden files are skipped, as they may be incomplete.
+
+        Returns:
+            Pairs of a split's name and its number.
+
+        Raises:
+            ConnectError: The folder does not exist.
+        """
         if not self._folder.is_dir():
             raise ConnectError(
                 f"FileLines reads {self._folder}, which is no folder here: make it on every host of the topology, or "
@@ -89,7 +112,7 @@ class FileLines(TrackedSource):
         return [(file.split, file.number) for file in self._files.values()]
 
     def next_tuple(self) -> None:
-        """Some lines of the next file that has any."""
+        """Emit up to LINES_A_CALL lines of the next file that has new lines."""
         self.settle()
         if not self.has_room():
             return
@@ -107,7 +130,7 @@ class FileLines(TrackedSource):
         if place is None or split not in self._files or split in self._ended:
             return False
         found = lines_from(self._files[split].path, place)
-        if found is None:  # truncated, or another file, since it was listed
+        if found is None:  # truncated or replaced since the last listing
             self._list()
             return False
         lines, behind = found
@@ -123,12 +146,16 @@ class FileLines(TrackedSource):
         return None if found is None else Place(*found)
 
     def _list(self) -> None:
-        """Look for files, and where those begin that are new. Raises ConnectError."""
+        """List the files, and determine the positions of new ones.
+
+        Raises:
+            ConnectError: The folder is missing, or a compressed file is not a rotated copy of a file that was read.
+        """
         began = time.monotonic()
         owned = self.owned_splits()
         self._known |= self._kept()
         self._rotation.listed(self._files)
-        known = dict(self._known)  # as they are before any of them changes
+        known = dict(self._known)  # snapshot: the loop changes self._known
         for split in owned:
             place, file = self._place(split), self._files[split]
             if place is None or not is_intact(place, file):
@@ -148,7 +175,7 @@ class FileLines(TrackedSource):
         self._list_at = now + max(LIST_EACH_SECONDS, LIST_SHARE * (now - began))
 
     def _former(self, file: LogFile) -> Place | None:
-        """The position that an earlier version kept under the file's name."""
+        """Return the position that an earlier version of Heronry saved under the file's name, if any."""
         found = self.position_of(file.path.relative_to(self._folder).as_posix())
         return place_at(found, file.head) if isinstance(found, int) else None
 
@@ -160,19 +187,25 @@ class FileLines(TrackedSource):
         return any(place.length and begins_alike(place, file.head) for place in self._known.values())
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Give positions to files that have taken the place of others, before the others are forgotten."""
+        """List the files, so that rotated files inherit positions before those of removed files are dropped."""
         self._list()
 
 
 def lines_from(path: Path, place: Place) -> tuple[list[str], Place] | None:
-    """Return some whole lines behind a position, and the position behind them; None for a file that is another one.
+    """Return complete lines after a position, and the position after them.
 
-    A line longer than a chunk is read whole. Raises ConnectError for a file that cannot be read.
+    A line longer than CHUNK_BYTES is read completely.
+
+    Returns:
+        At most LINES_A_CALL lines and the new position, or None if the file was truncated or replaced.
+
+    Raises:
+        ConnectError: The file cannot be read.
     """
     try:
         return _lines_from(path, place)
     except FileNotFoundError:
-        return [], place  # files may be taken away; it will no longer be listed
+        return [], place  # the file was removed; the next listing will not contain it
     except OSError as error:
         raise ConnectError(
             f"{path} cannot be read ({error.strerror or error}): make it readable for the user that the topology's "
@@ -187,7 +220,7 @@ def _lines_from(path: Path, place: Place) -> tuple[list[str], Place] | None:
             if size < place.offset:
                 return None
             if size == place.offset and size:
-                return [], place  # unless it was rewritten in the same length, which shows when it grows
+                return [], place  # a file rewritten with the same length is detected when it grows
         head = file.read(HEAD_BYTES)
         if not begins_alike(place, head):
             return None
@@ -212,29 +245,39 @@ def _ends(data: bytes) -> Iterator[int]:
 
 
 class JsonLinesSink(SpoolSink):
-    """Writes each tuple as a JSON object, one a line, into ``user.sink.folder`` of its ``config``: one file for each
-    checkpoint and task, ``<name>.jsonl``, visible when the checkpoint is complete."""
+    """Sink that writes each tuple as a JSON object on a line of its own.
+
+    It writes one file ``<name>.jsonl`` for each checkpoint and task into the folder that ``user.sink.folder`` of its
+    ``config`` names. A file becomes visible when its checkpoint is complete.
+    """
 
     suffix = ".jsonl"
 
     def encode(self, tup: Tuple) -> bytes:
-        """One line."""
+        """Return the line for a tuple."""
         return json_object(self, tup.fields, tup.values) + b"\n"
 
 
 class CsvSink(SpoolSink):
-    """Writes tuples as lines of CSV (RFC 4180, UTF-8, a header in each file) into ``user.sink.folder``, as
-    ``JsonLinesSink`` does. None is an empty field, the empty string is ``""``; true, false; floats as ``repr``."""
+    """Sink that writes tuples as CSV lines (RFC 4180, UTF-8, a header in each file).
+
+    The files are stored in ``user.sink.folder``, as those of ``JsonLinesSink``. None is written as an empty field, the
+    empty string as ``""``, booleans as ``true`` and ``false``, and floats as their ``repr``.
+    """
 
     suffix = ".csv"
-    _fields: tuple[str, ...] = ()  # of the file that is written
+    _fields: tuple[str, ...] = ()  # header of the current file
 
     def begin(self, file: BinaryIO) -> None:
-        """The header comes with the first tuple."""
+        """Reset the header. It is written with the first tuple."""
         self._fields = ()
 
     def encode(self, tup: Tuple) -> bytes:
-        """One line, and the header before the first."""
+        """Return the line for a tuple, preceded by the header if it is the file's first.
+
+        Raises:
+            ConnectError: A value cannot be written as CSV, or the tuple's fields differ from the header.
+        """
         self.opened()
         line = ",".join([self._cell(name, value) for name, value in zip(tup.fields, tup.values, strict=True)])
         if not line:
@@ -284,7 +327,11 @@ def _is_text(value: str) -> bool:
 
 
 def json_object(sink: object, fields: Sequence[str], values: Sequence[Any]) -> bytes:
-    """Fields as a JSON object. Raises ConnectError for what JSON would not give back as it was."""
+    """Encode fields and values as a JSON object.
+
+    Raises:
+        ConnectError: A value would not be read back unchanged from JSON.
+    """
     for name, value in zip(fields, values, strict=True):
         why = _why_not_json(value)
         if why:
@@ -293,7 +340,10 @@ def json_object(sink: object, fields: Sequence[str], values: Sequence[Any]) -> b
 
 
 def _why_not_json(value: Any) -> str:
-    """Empty for None, bool, int of 64 bits, finite float, text, and lists and dicts by text of these."""
+    """Return why JSON cannot represent a value exactly, or the empty string if it can.
+
+    JSON can represent None, bool, 64-bit int, finite float, valid text, and lists and str-keyed dicts of these.
+    """
     kind = type(value)
     if kind is str:
         return "" if _is_text(value) else "it is no text that UTF-8 can hold"

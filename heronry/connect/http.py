@@ -1,11 +1,11 @@
-"""Batches to an HTTP server that knows idempotency keys: one POST for each checkpoint and task.
+"""HTTP sink for servers that support idempotency keys: one POST for each checkpoint and task.
 
-A batch of the spool (``posting.py``) is posted with the header ``Idempotency-Key: TOPOLOGY.COMPONENT-TOKEN`` until the
-server has taken it. So each takes effect once if the server keeps the keys it has answered with 2xx (the IETF's draft
-"The Idempotency-Key HTTP Header Field" has the rules), for longer than a topology may stand still.
+A spooled batch (``posting.py``) is posted with the header ``Idempotency-Key: TOPOLOGY.COMPONENT-TOKEN`` until the
+server has accepted it. So each batch takes effect once if the server remembers the keys that it answered with 2xx for
+longer than a topology may be stopped. The IETF draft "The Idempotency-Key HTTP Header Field" defines the rules.
 
-What is tried again: no answer, 408, 409 (the first try is still under way there), 425, 429 and 5xx, a bounded number
-of times. Any other answer is final, and named.
+The sink retries a limited number of times after missing answers, 408, 409 (an earlier attempt is still being
+processed), 425, 429 and 5xx. Any other answer is final and reported.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ MEANING = {
 
 
 class HttpSink(PostingSink):
-    """Posts the tuples of each checkpoint as a JSON array of objects to ``user.http.url``, once by idempotency key.
+    """Sink that posts the tuples of each checkpoint as a JSON array of objects to ``user.http.url``.
 
-    ``user.http.spool``: the folder of prepared batches, the same for all tasks. See
-    ``docs/reference/connectors.md``."""
+    Each batch has an idempotency key, so it takes effect once. ``user.http.spool`` names the folder of prepared
+    batches, which all tasks share. ``docs/reference/connectors.md`` describes all options.
+    """
 
     suffix = ".json"
     folder_option = text("user.http.spool", "the folder that keeps batches until they are posted", required=True)
@@ -58,7 +59,7 @@ class HttpSink(PostingSink):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from problems((cls.folder_option, *cls.options), config)
         yield from address_problems(config, URL, TOKEN_FILE, ("http", "https"))
         parts = parse_url(config.get(URL.key))
@@ -66,7 +67,7 @@ class HttpSink(PostingSink):
             yield f"config {URL.key!r} holds a user name: put a token into {TOKEN_FILE.key!r}"
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check the configuration, and create the client. Raises BadConfig, ConnectError."""
         super().initialize(config, context)
         headers = {"Content-Type": "application/json", **HEADERS.of(config)}
         if TOKEN_FILE.of(config):
@@ -75,28 +76,28 @@ class HttpSink(PostingSink):
         self._client = httpx.Client(headers=headers, timeout=TIMEOUT.of(config))
 
     def begin(self, file: BinaryIO) -> None:
-        """An array."""
+        """Start the JSON array. Its opening bracket is written with the first element."""
         self._between = b"[\n"
 
     def encode(self, tup: Tuple) -> bytes:
-        """One of its elements."""
+        """Return the array element for a tuple."""
         data = json_object(self, tup.fields, tup.values)
         self.opened()
         between, self._between = self._between, b",\n"
         return between + data
 
     def finish(self, file: BinaryIO) -> None:
-        """Its end."""
+        """Write the end of the array."""
         file.write(b"\n]\n")
 
     def close(self) -> None:
-        """What was not prepared is not kept."""
+        """Discard tuples that are not prepared, and close the client."""
         super().close()
         if hasattr(self, "_client"):
             self._client.close()
 
     def post(self, batch: Path, key: str) -> None:
-        """Post it. Raises ConnectError, FileNotFoundError."""
+        """Post a batch. Raises ConnectError, FileNotFoundError."""
         body, reason = batch.read_bytes(), ""
         for attempt in attempts(self._attempts):
             try:

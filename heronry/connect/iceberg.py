@@ -1,11 +1,12 @@
-"""Iceberg tables: opened with clear words, read file by file at a snapshot, and committed to with a mark.
+"""Iceberg tables: opening, reading by file at a snapshot, and committing with a mark.
 
-The library is ``pyiceberg``; which catalog, and where, are its own properties. Columns are matched by field ids: files
-are written with them, and read by the library, which follows renames and added columns. What that way would get wrong
-is refused by name: delete files, and format versions that give rows numbers. The values of partitions are in the files,
-and in a manifest (``iceberg_parts.py``). The mark of a writer is a property
-of the table, set in the same commit as the snapshot, so it is there as long as the table, whatever snapshots expire.
-The library's own retry is off: it would append again without a look at the mark.
+The library is ``pyiceberg``; its catalog is configured with its own properties. Columns are matched by field ids: files
+are written with ids and read by the library, which follows renamed and added columns. Tables that would be read
+incorrectly are rejected: those with delete files, and those of format versions with row lineage. Partition values are
+in the files and in a manifest (``iceberg_parts.py``).
+
+A writer's mark is a table property, set in the same commit as the snapshot. It remains as long as the table, even when
+snapshots expire. The library's own retry is disabled, because it would append again without checking the mark.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ TABLE = text("user.iceberg.table", "the table, with its namespace: shop.orders",
 SECRETS = ("password", "secret", "token", "credential", "access-key")
 MARK, RETRIES = "heronry.committed.", "commit.retry.num-retries"
 NEWEST_FORMAT = 2
-PARTITION = 3  # the place of a data file's partition among what a manifest says of it
+PARTITION = 3  # index of the partition in a manifest's data file record
 
 
 def catalog_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Why a configuration names no catalog, or holds what a definition must not show."""
+    """Yield a message if the catalog is missing from a configuration, or contains a secret."""
     given = config.get(CATALOG.key)
     if not given:
         yield f"needs config {CATALOG.key!r}: {CATALOG.what}"
@@ -57,15 +58,17 @@ def _has_password(value: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _catalog(properties: tuple[tuple[str, str], ...]) -> Any:
-    """Its connections are those of the process."""
+    """Return the catalog. It is cached, so its connections are shared within the process."""
     given = dict(properties)
     return importlib.import_module("pyiceberg.catalog").load_catalog(given.pop("name", "default"), **given)
 
 
 def end_threads() -> None:
-    """The library's, which it keeps for ever and makes anew when it wants them. A component that is closed leaves none
-    behind."""
-    module = sys.modules.get("pyiceberg.utils.concurrent")  # not there where the library is not
+    """Shut down the library's thread pool, which it would otherwise keep forever and recreates on demand.
+
+    A component calls this when it is closed, so that it leaves no threads running.
+    """
+    module = sys.modules.get("pyiceberg.utils.concurrent")  # None if the library is not loaded
     pool = None if module is None else module.ExecutorFactory._instance
     if module is not None and pool is not None:
         module.ExecutorFactory._instance = None
@@ -73,7 +76,22 @@ def end_threads() -> None:
 
 
 class IcebergTable:
-    """A table as it is now; ``root``: where its data files lie. Raises ConnectError."""
+    """Iceberg table in its present state.
+
+    Args:
+        catalog: Properties of pyiceberg's catalog.
+        name: Name of the table with its namespace.
+        who: Name of the connector, for messages.
+
+    Attributes:
+        name: Description of the table, for messages.
+        root: Folder of its data files.
+        schema: Arrow schema.
+        table: The library's table.
+
+    Raises:
+        ConnectError: The library is not installed, or the table cannot be opened or is in an object store.
+    """
 
     def __init__(self, catalog: Mapping[str, str], name: str, who: str) -> None:
         self._arrow, _ = arrow_driver(who, EXTRA)
@@ -87,7 +105,7 @@ class IcebergTable:
                 f"{who}: {self.name} lies at {self.table.location()}: tables on a file system that all hosts share are "
                 "known here, not those in object stores"
             )
-        self.root = Path(place.path, "data")  # the library takes it as it stands
+        self.root = Path(place.path, "data")  # without unquoting, as the library does
 
     def _opened(self, catalog: dict[str, str], name: str) -> Any:
         exceptions = driver("pyiceberg.exceptions", self._who, "pyiceberg", EXTRA)
@@ -98,7 +116,7 @@ class IcebergTable:
                 f"{self._who}: there is no Iceberg table {name} in the catalog: make it there (pyiceberg's "
                 "create_table, or Spark), or name another"
             ) from None
-        except Exception as error:  # each kind of catalog has its own: of sqlalchemy, of HTTP, of the file system
+        except Exception as error:  # catalogs raise their own errors: sqlalchemy, HTTP, file system
             raise ConnectError(
                 f"{self._who}: the Iceberg table {name} cannot be read from its catalog ({type(error).__name__}: "
                 f"{one_line(str(error), 300)}): see to config {CATALOG.key!r}, and that each host reaches it"
@@ -106,7 +124,7 @@ class IcebergTable:
 
     @property
     def partitions(self) -> IcebergPartitions | None:
-        """Of a table that is writable."""
+        """Return the partitions of a writable table, or None if it has none."""
         spec = self.table.spec()
         return IcebergPartitions(spec, self.table.schema(), self.schema) if spec.fields else None
 
@@ -117,7 +135,11 @@ class IcebergTable:
             yield f"format version {self.table.format_version}"
 
     def known(self, what: str) -> IcebergTable:
-        """Itself. Raises ConnectError for what would be read, or written, wrong."""
+        """Return this table. Raises ConnectError if it cannot be read, or written, correctly.
+
+        Args:
+            what: The operation, "read" or "write".
+        """
         found = ", ".join(self._unknown(what))
         if found:
             raise ConnectError(
@@ -127,14 +149,19 @@ class IcebergTable:
         return self
 
     def committed(self, writer: str) -> int:
-        """As its properties say: the last checkpoint of this writer; -1: none."""
+        """Return the last checkpoint that the writer committed according to the table's properties, or -1."""
         return int(self.table.properties.get(MARK + writer, -1))
 
     def add(self, files: Sequence[Added]) -> None:
-        """One commit: a snapshot with the files, and the marks. Raises Busy, ConnectError."""
+        """Commit a snapshot with the files, and the marks, in one commit.
+
+        Raises:
+            Busy: Another writer changed the table.
+            ConnectError: The table cannot be written.
+        """
         exceptions = driver("pyiceberg.exceptions", self._who, "pyiceberg", EXTRA)
         table = self.table
-        table.metadata.properties[RETRIES] = "0"  # of this object, not of the table
+        table.metadata.properties[RETRIES] = "0"  # changes only this object, not the table
         try:
             found = list(self._data_files(files))
             with table.transaction() as change:
@@ -148,7 +175,7 @@ class IcebergTable:
                 f"{self.name} does not take what {files[0].writer} has written, for others change it at the same time "
                 f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology goes on"
             ) from None
-        except Exception as error:  # each kind of catalog has its own
+        except Exception as error:  # catalogs raise their own errors
             raise ConnectError(
                 f"{self._who} cannot commit to {self.name} ({type(error).__name__}: {one_line(str(error), 300)}): see "
                 "to its catalog and its folder (rights, room). The rows are safe, and are committed again once the "
@@ -156,8 +183,11 @@ class IcebergTable:
             ) from None
 
     def _data_files(self, files: Sequence[Added]) -> Iterator[Any]:
-        """The library's. It would take the partition from a column's least and greatest value, which buckets have
-        not; so it is told of none, and the partition is what was staged."""
+        """Yield the library's data file objects.
+
+        The library would derive the partition from a column's minimum and maximum, which does not work for buckets.
+        So it gets an unpartitioned spec, and the partition is set from the staged key.
+        """
         arrow = driver("pyiceberg.io.pyarrow", self._who, "pyiceberg", EXTRA)
         plain = importlib.import_module("pyiceberg.partitioning").UNPARTITIONED_PARTITION_SPEC
         table, partitions = self.table, self.partitions
@@ -170,7 +200,7 @@ class IcebergTable:
             yield found
 
     def _sync(self) -> None:
-        """The library leaves it to the system when metadata are on disk."""
+        """Flush the new metadata files to disk, as the library does not do so."""
         snapshot = self.table.current_snapshot()
         written = [self.table.metadata_location, snapshot.manifest_list]
         written += [manifest.manifest_path for manifest in snapshot.manifests(self.table.io)[:1]]  # the newest is first
@@ -181,7 +211,7 @@ class IcebergTable:
             sync_folder(path.parent)
 
     def forget(self, begin: str) -> None:
-        """The marks of writers whose names begin so are not needed any more."""
+        """Remove the marks of writers whose names start with ``begin``."""
         keys = [key for key in self.table.properties if key.startswith(MARK + begin)]
         if keys:
             with self.table.transaction() as change:

@@ -1,9 +1,10 @@
-"""Partitions of Iceberg tables: what the table's spec makes of a row, by the library's own transforms and folder names.
+"""Partitions of Iceberg tables, computed with the library's transforms and folder names.
 
-The library's transforms of Arrow columns want another package (``pyiceberg-core``); these are the ones of single
-values, which it uses itself for predicates. They take a Decimal as it is written, so one is brought to the column's
-scale first: 1.5 and 1.50 are in one bucket. A key holds what JSON does; what else a value is of is made again from it.
-Refused by name: floats as they are (0.0 and -0.0 are equal and two partitions) and transforms that are not known.
+The library's transforms of Arrow columns require another package (``pyiceberg-core``). This module uses the transforms
+of single values, which the library itself applies to predicates. They use a Decimal's written form, so a Decimal is
+first quantized to the column's scale: 1.5 and 1.50 belong to the same bucket. A key contains JSON values only; other
+values are restored from it. Rejected partitions: floats by identity (0.0 and -0.0 are equal but would be two
+partitions), and unknown transforms.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 
 from heronry.connect.lake_parts import Partitions, Place
 
-EXACT = Context(prec=76)  # digits: twice what a column has
+EXACT = Context(prec=76)  # twice the maximum digits of a column
 
 
 def refused(spec: Any, schema: Any) -> Iterator[str]:
-    """What cannot be written of a table with this spec and schema, both the library's."""
+    """Yield the reasons why a table with this spec and schema, both the library's, cannot be written."""
     transforms = importlib.import_module("pyiceberg.transforms")
     columns = {column.field_id: column for column in schema.fields}
     for field in spec.fields:
@@ -35,19 +36,25 @@ def refused(spec: Any, schema: Any) -> Iterator[str]:
 
 
 class IcebergPartitions(Partitions):
-    """Of fields that none is refused of."""
+    """Partitions of an Iceberg table whose partition fields were accepted by ``refused``."""
 
     def __init__(self, spec: Any, schema: Any, arrow: Any) -> None:
-        """``arrow``: the schema as Arrow's."""
+        """Prepare the transforms of the spec's fields.
+
+        Args:
+            spec: The library's partition spec.
+            schema: The library's schema.
+            arrow: The Arrow schema.
+        """
         sources = [schema.find_field(field.source_id) for field in spec.fields]
         told = (f"{field.transform} of {source.name}" for field, source in zip(spec.fields, sources, strict=True))
         super().__init__(", ".join(told), [source.name for source in sources], arrow)
         self._spec, self._schema = spec, schema
         self._made = [_made(field, source.field_type) for field, source in zip(spec.fields, sources, strict=True)]
-        self._named = lru_cache(4096)(self._name)  # buckets are few, what lies in them is not
+        self._named = lru_cache(4096)(self._name)  # there are few partitions, compared to rows
 
     def of(self, values: Sequence[Any]) -> Place:
-        """Of the values of its columns."""
+        """Return the partition of the columns' values."""
         return self._named(*[make(value) for make, value in zip(self._made, values, strict=True)])
 
     def _name(self, *found: Any) -> Place:
@@ -55,14 +62,14 @@ class IcebergPartitions(Partitions):
         return Place(self._spec.partition_to_path(record, self._schema), tuple(map(_kept, found)))
 
     def record(self, key: Sequence[Any]) -> Any:
-        """The library's, of a place's key."""
+        """Return the library's record for a partition's key."""
         types = [field.field_type for field in self._spec.partition_type(self._schema).fields]
         values = [_again(value, str(of)) for value, of in zip(key, types, strict=True)]
         return importlib.import_module("pyiceberg.typedef").Record(*values)
 
 
 def _made(field: Any, of: Any) -> Callable[[Any], Any]:
-    """From a column's value to the partition's, as the library keeps it: days and microseconds as numbers."""
+    """Return a function from a column's value to the partition's value in the library's form (days, microseconds)."""
     transform, datetimes = field.transform.transform(of), importlib.import_module("pyiceberg.utils.datetime")
     scale = Decimal(1).scaleb(-of.scale) if hasattr(of, "scale") else None
 

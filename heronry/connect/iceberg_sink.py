@@ -1,4 +1,4 @@
-"""Tuples into an Iceberg table, each once: one commit of its catalog for each checkpoint and task (``lake.py``)."""
+"""Exactly-once sink for an Iceberg table, with one commit for each checkpoint and task (``lake.py``)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from heronry.connect.lake_sink import LakeSink, attempts_of, partitions_of
 
 
 class IcebergSink(LakeSink):
-    """Appends tuples as rows to the table ``user.iceberg.table`` of ``user.iceberg.catalog``, which must be there: its
-    columns are the fields. Needs ``pip install heronry[iceberg]``. See ``docs/reference/connectors.md``."""
+    """Exactly-once sink that appends tuples as rows to the table ``user.iceberg.table`` of ``user.iceberg.catalog``.
+
+    The table must exist, and its columns are the tuple's fields. Requires ``pip install heronry[iceberg]``.
+    ``docs/reference/connectors.md`` describes all options.
+    """
 
     folder_option = TABLE
     extra = EXTRA
@@ -22,21 +25,24 @@ class IcebergSink(LakeSink):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from catalog_problems(config)
 
     @classmethod
     def table_of(cls, config: Mapping[str, Any]) -> IcebergTable:
-        """Raises ConnectError."""
+        """Open the table for writing. Raises ConnectError."""
         return IcebergTable(CATALOG.of(config), TABLE.of(config), cls.__name__).known("write")
 
     def close(self) -> None:
-        """What was not prepared is not kept."""
+        """Discard rows that are not prepared, and end the library's threads."""
         super().close()
         end_threads()
 
     def forget(self) -> None:
-        """Its mark, too, which else stays for ever; not one that others will sign with. Raises ConnectError."""
+        """Delete staged files and the component's own marks, which would otherwise remain in the table forever.
+
+        Marks of a stream, which later runs sign with, are kept. Raises ConnectError.
+        """
         super().forget()
         self.table_of(self._config).forget(writer_name(self._own_name, ""))

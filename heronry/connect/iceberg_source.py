@@ -1,4 +1,4 @@
-"""Rows of an Iceberg table at one snapshot (``lake_source.py``)."""
+"""Source of the rows of an Iceberg table at one snapshot (``lake_source.py``)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ EMPTY = 0  # the version of a table without a snapshot
 
 
 class IcebergRows(LakeRows):
-    """Emits the rows of the table ``user.iceberg.table`` of ``user.iceberg.catalog`` as they were at the snapshot
-    ``user.iceberg.snapshot``; the fields are the columns named in ``optional_outputs``. Needs ``pip install
-    heronry[iceberg]``."""
+    """Source of the rows of the table ``user.iceberg.table`` of ``user.iceberg.catalog`` at one snapshot.
+
+    ``user.iceberg.snapshot`` is the id of the snapshot. The fields are the columns named in ``optional_outputs``.
+    Requires ``pip install heronry[iceberg]``.
+    """
 
     example = "IcebergRows.spec(optional_outputs=['id', 'word'])"
     pause = seconds("user.iceberg.poll.secs", "how long to wait at the end, where nothing more will come", 5.0)
@@ -26,21 +28,21 @@ class IcebergRows(LakeRows):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from catalog_problems(config)
 
     @classmethod
     def snapshot(cls, config: Mapping[str, Any], fields: tuple[str, ...], version: int | None) -> IcebergSnapshot:
-        """Raises ConnectError."""
+        """Open the table at a snapshot, or the newest. Raises ConnectError."""
         return IcebergSnapshot(IcebergTable(CATALOG.of(config), TABLE.of(config), "iceberg"), fields, version)
 
 
 class IcebergSnapshot(Snapshot):
-    """The data files that a scan of the snapshot plans, each read by the library's own reader."""
+    """Snapshot of an Iceberg table, with the data files of the library's scan plan."""
 
     def __init__(self, table: IcebergTable, fields: tuple[str, ...], version: int | None) -> None:
-        """Raises ConnectError."""
+        """Plan the scan. Raises ConnectError."""
         self._arrow = driver("pyiceberg.io.pyarrow", "iceberg", "pyiceberg", "iceberg")
         self.name, self._fields, self._table = table.name, list(fields), table.known("read").table
         newest = self._table.current_snapshot()
@@ -59,10 +61,10 @@ class IcebergSnapshot(Snapshot):
         self._plan(scan)
 
     def _plan(self, scan: Any) -> None:
-        """Raises ConnectError."""
+        """Store the tasks of the scan. Raises ConnectError if the snapshot has delete files."""
         try:
             tasks = list(scan.plan_files())
-        except ValueError as error:  # so the library says it of delete files that name rows by their values
+        except ValueError as error:  # raised by the library for equality delete files
             raise self._refused(one_line(str(error), 200)) from None
         if any(task.delete_files for task in tasks):
             raise self._refused("it has delete files, which name rows by their positions")
@@ -77,20 +79,20 @@ class IcebergSnapshot(Snapshot):
         )
 
     def files(self) -> list[str]:
-        """Their places."""
+        """Return the paths of the data files."""
         return list(self._tasks)
 
     def rows(self, file: str) -> int:
-        """As its manifest says."""
+        """Return the number of rows of a file, from its manifest."""
         return int(self._tasks[file].file.record_count)
 
     def batches(self, file: str) -> Iterator[Any]:
-        """By field ids."""
+        """Yield the rows of a file as Arrow batches, with columns matched by field ids."""
         always = driver("pyiceberg.expressions", "iceberg", "pyiceberg", "iceberg").AlwaysTrue()
         scan = self._arrow.ArrowScan(self._table.metadata, self._table.io, self._projected, always, True)
         for batch in scan.to_record_batches([self._tasks[file]]):
             yield batch.select(self._fields)
 
     def close(self) -> None:
-        """The library's threads end."""
+        """End the library's threads."""
         end_threads()

@@ -1,9 +1,9 @@
-"""What the source and the sink of Kafka share: how clients are configured, and their errors.
+"""Client configuration and errors shared by the Kafka source and sink.
 
-The client is librdkafka by confluent-kafka. Whatever else it takes (``security.protocol``, ``sasl.mechanism``,
-``ssl.ca.location``, …) stands in ``user.kafka.client``; what would break the promises of source and sink is refused
-there. A password never stands in the configuration, which the state store and the tracker show: it comes from the file
-that ``user.kafka.password.file`` names.
+The client is librdkafka by confluent-kafka. ``user.kafka.client`` passes further settings to it, such as
+``security.protocol``, ``sasl.mechanism`` and ``ssl.ca.location``. Settings that would break the guarantees of source or
+sink are rejected. Passwords must not be in the configuration, because the state store and the tracker show it. The
+password is read from the file that ``user.kafka.password.file`` names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLIENT = mapping("user.kafka.client", "settings of librdkafka besides, as {'secu
 PASSWORD_FILE = text("user.kafka.password.file", "a file with the password of SASL (sasl.password)")
 TIMEOUT = seconds("user.kafka.timeout.secs", "how long the brokers may take to answer", 10.0)
 OPTIONS = (SERVERS, CLIENT, PASSWORD_FILE, TIMEOUT)
-#: What source and sink decide themselves, and what would read or run files of the host.
+#: Settings that source and sink control, and settings that would read or execute files of the host.
 OURS = frozenset({
     "acks", "auto.offset.reset", "bootstrap.servers", "client.id", "enable.auto.commit", "enable.auto.offset.store",
     "enable.idempotence", "enable.partition.eof", "group.id", "isolation.level", "message.timeout.ms",
@@ -40,11 +40,11 @@ log = logging.getLogger(__name__)
 
 
 class Unreachable(ConnectError):
-    """The brokers do not answer; another try may help."""
+    """Error of brokers that do not answer. A retry may succeed."""
 
 
 def client_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Why a configuration's client may not be set up so."""
+    """Yield a message for each client setting that topologies must not set."""
     given = config.get(CLIENT.key)
     for name in given if isinstance(given, Mapping) else ():
         if name in SECRETS:
@@ -57,29 +57,38 @@ def client_problems(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def error_of(error: Any) -> Any:
-    """The KafkaError of a KafkaException."""
+    """Return the KafkaError of a KafkaException."""
     return error.args[0] if isinstance(error, Exception) and error.args else error
 
 
 class Brokers:
-    """The brokers as a topology's configuration names them. ``name``: what they show of the client."""
+    """Factory of Kafka clients for the brokers that a topology's configuration names.
+
+    Args:
+        config: The topology's configuration.
+        name: Client id to report to the brokers.
+    """
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
-        """Raises ConnectError; connects to nobody yet."""
+        """Prepare the client settings without connecting.
+
+        Raises:
+            ConnectError: The driver is not installed, or the password file cannot be read.
+        """
         self.kafka = driver("confluent_kafka", "Kafka", "confluent-kafka", "kafka")
         self.name, self.timeout = f"Kafka at {SERVERS.of(config)}", float(TIMEOUT.of(config))
         self._settings = {**CLIENT.of(config), "bootstrap.servers": SERVERS.of(config), "client.id": name}
         if PASSWORD_FILE.of(config):
             self._settings["sasl.password"] = secret_of(PASSWORD_FILE.of(config), PASSWORD_FILE.key)
         self._said = ""
-        self.down_since: float | None = None  # no broker could be reached, as far as the client has told
+        self.down_since: float | None = None  # monotonic time since which the client reports all brokers as down
 
     def consumer(self, isolation: str = "read_committed") -> Any:
-        """One that is assigned its partitions, and commits nothing."""
+        """Return a consumer with manually assigned partitions that commits no offsets."""
         return self._made(
             self.kafka.Consumer,
             {
-                # The group has no members and no positions, but librdkafka wants its name.
+                # librdkafka requires a group id, although the group has neither members nor offsets.
                 "group.id": f"heronry-{self._settings['client.id']}",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -90,7 +99,10 @@ class Brokers:
         )
 
     def producer(self, transactional_id: str) -> Any:
-        """One whose messages are there together, and which ends the transactions of one before it."""
+        """Return an idempotent transactional producer.
+
+        Its ``init_transactions`` ends open transactions of earlier producers with the same id.
+        """
         return self._made(
             self.kafka.Producer, {"transactional.id": transactional_id, "linger.ms": 5, "enable.idempotence": True}
         )
@@ -105,17 +117,22 @@ class Brokers:
             ) from None
 
     def _heard(self, error: Any) -> None:
-        """What the client says beside its exceptions, which tell less."""
+        """Record an error that the client reports asynchronously. It has more detail than the client's exceptions."""
         self._said = one_line(str(error), 200)
         if error.code() == self.kafka.KafkaError._ALL_BROKERS_DOWN and self.down_since is None:
             self.down_since = time.monotonic()
 
     def down_for(self) -> float:
-        """For how many seconds no broker could be reached; 0 while one can."""
+        """Return for how many seconds all brokers have been unreachable; 0 if at least one is reachable."""
         return 0.0 if self.down_since is None else time.monotonic() - self.down_since
 
     def failure(self, what: str, error: Any) -> ConnectError:
-        """``error`` (a KafkaError, or a KafkaException), in our words."""
+        """Return a ConnectError that describes ``error``, a KafkaError or KafkaException.
+
+        Args:
+            what: The operation that failed, for the message.
+            error: The client's error, or a text.
+        """
         found = error_of(error)
         why = ", ".join(dict.fromkeys(text for text in (one_line(str(found), 200), self._said) if text))
         code, codes = getattr(found, "code", lambda: 0)(), self.kafka.KafkaError

@@ -1,16 +1,16 @@
-"""Tuples into a Kafka topic as messages, each once.
+"""Exactly-once sink for a Kafka topic.
 
-A batch of the spool (``posting.py``) is a line for each message, behind one that says how far each partition was when
-the batch was begun. Commit writes the messages in one transaction of the producer ``heronry.STEP-TASK``, each with the
-header ``heronry-id: TOPOLOGY.COMPONENT-TOKEN-NUMBER``. Who commits
+A spooled batch (``posting.py``) starts with a line that holds the end offset of each partition at the time the batch
+was begun, followed by one line for each message. Commit writes the messages in one transaction of the producer
+``heronry.STEP-TASK``. Each message has the header ``heronry-id: TOPOLOGY.COMPONENT-TOKEN-NUMBER``. The commit protocol:
 
-1. initialises the producer, which ends the transaction of whoever was at it before, for good or not at all;
-2. claims the batch by a file that only one can make; who comes second looks for its messages in the topic, behind what
-   the first line says, and writes those that are not there;
-3. sees that the batch still waits: one that was committed meanwhile does not.
+1. Initialise the producer. This fences off an earlier producer and completes or aborts its transaction.
+2. Claim the batch by creating a file exclusively. If the claim exists already, search the topic after the offsets of
+   the first line, and write only the messages that are missing.
+3. Check that the batch still exists. If another process has committed it meanwhile, do not write.
 
-So a process that was stopped anywhere in between and goes on beside its successor writes nothing that counts twice: it
-was shut out by 1, or finds the claim, or no batch. The claim goes after the batch.
+So a process that was paused at any point and resumes next to its successor does not write duplicates: it is fenced off
+by step 1, or finds the claim, or does not find the batch. The claim is removed after the batch.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ FETCH_SECS = 0.2
 
 
 class KafkaSink(PostingSink):
-    """Writes each tuple as a JSON object to ``user.kafka.topic``.
+    """Exactly-once sink that writes each tuple as a JSON object to ``user.kafka.topic``.
 
-    ``user.kafka.spool``: the folder of prepared batches, the same for all tasks. See
-    ``docs/reference/connectors.md``."""
+    ``user.kafka.spool`` names the folder of prepared batches, which all tasks share. ``docs/reference/connectors.md``
+    describes all options.
+    """
 
     suffix = ".jsonl"
     folder_option = text("user.kafka.spool", "the folder that keeps batches until they are written", required=True)
@@ -52,12 +53,17 @@ class KafkaSink(PostingSink):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from problems((cls.folder_option, *cls.options), config)
         yield from client_problems(config)
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check the topic and remove stale claims.
+
+        Raises:
+            BadConfig: An option is missing or invalid.
+            ConnectError: The brokers are unreachable, or the topic is missing or not accessible.
+        """
         super().open(config, seat)
         self._topic, self._key, self._attempts = TOPIC.of(config), KEY.of(config), ATTEMPTS.of(config)
         self._brokers = Brokers(config, f"heronry-{self._step}-{self._task}")
@@ -66,18 +72,22 @@ class KafkaSink(PostingSink):
         self._signs = seat.writer or seat.step
         self._ends = self._brokers.consumer("read_uncommitted")
         try:
-            self._end_offsets()  # what is wrong with topic and rights is said at the start
+            self._end_offsets()  # reports a missing topic or missing permissions at startup
             self._sweep_claims()
         except BaseException:
             self.close()
             raise
 
     def begin(self, file: BinaryIO) -> None:
-        """How far each partition is."""
+        """Write the end offset of each partition as the first line of a batch."""
         file.write(json.dumps({"from": self._end_offsets()}).encode() + b"\n")
 
     def encode(self, tup: Tuple) -> bytes:
-        """A line."""
+        """Return the line for a tuple.
+
+        Raises:
+            ConnectError: The key field is missing, or JSON cannot represent a value.
+        """
         if self._key and self._key not in tup.fields:
             raise ConnectError(
                 f"KafkaSink: config {KEY.key!r} names field {self._key!r}, and the tuple has {', '.join(tup.fields)}"
@@ -86,15 +96,24 @@ class KafkaSink(PostingSink):
 
     @classmethod
     def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> bytes:
-        """A line. Raises ConnectError for what JSON does not have."""
+        """Return the line for fields and values.
+
+        Raises:
+            ConnectError: JSON cannot represent a value.
+        """
         return json_object(cls, fields, values) + b"\n"
 
     def post(self, batch: Path, key: str) -> None:
-        """Write it. Raises ConnectError, FileNotFoundError."""
+        """Write the messages of a batch in one transaction.
+
+        Raises:
+            ConnectError: The brokers reject the messages, or did not answer in any attempt.
+            FileNotFoundError: Another process has committed the batch.
+        """
         begun, *lines = batch.read_bytes().split(b"\n")[:-1]
         before = {int(partition): offset for partition, offset in json.loads(begun)["from"].items()}
         token = key.removeprefix(f"{self._step}-")
-        writer = f"heronry.{self._signs}-{token.split('-')[2]}"  # all that one task prepared is written in turn
+        writer = f"heronry.{self._signs}-{token.split('-')[2]}"  # serialises the batches of one task
         for attempt in attempts(self._attempts):
             try:
                 producer = self._producer(writer)
@@ -108,7 +127,7 @@ class KafkaSink(PostingSink):
                 return
             except (self._errors, Unreachable) as error:
                 failure = error if isinstance(error, Unreachable) else self._failure(error)
-                # A successor may have shut us out; whoever it is, the next attempt begins with 1.
+                # A successor may have fenced off this producer; the next attempt restarts at step 1.
                 self._producers.pop(writer, None)
                 if not isinstance(failure, Unreachable):
                     raise failure from None
@@ -119,17 +138,17 @@ class KafkaSink(PostingSink):
         return self._brokers.failure(f"writing to {self._topic!r}", error)
 
     def publish(self, hidden: Path, whole: Path) -> None:
-        """As every batch; then nobody needs the claim."""
+        """Commit a batch, then remove its claim."""
         super().publish(hidden, whole)
         self._claim(whole.stem.removeprefix(f"{self._step}-")).unlink(missing_ok=True)
 
     def abort(self, token: str) -> None:
-        """It was never written."""
+        """Discard a batch that was never written, and its claim."""
         super().abort(token)
         self._claim(token).unlink(missing_ok=True)
 
     def _producer(self, name: str) -> Any:
-        """One that nobody else writes beside. Raises KafkaException, ConnectError."""
+        """Return the producer of a transactional id; fence off earlier ones. Raises KafkaException, ConnectError."""
         if name not in self._producers:
             made = self._brokers.producer(name)
             made.init_transactions(self._brokers.timeout)
@@ -137,7 +156,7 @@ class KafkaSink(PostingSink):
         return self._producers[name]
 
     def _write(self, producer: Any, messages: Mapping[str, bytes]) -> None:
-        """All of them, or none. Raises KafkaException."""
+        """Write all messages, or none of them, in a transaction. Raises KafkaException."""
         producer.begin_transaction()
         try:
             for number, line in messages.items():
@@ -148,7 +167,7 @@ class KafkaSink(PostingSink):
                             self._topic, line, None if key is None else fitting(key), headers={ID: number.encode()}
                         )
                         break
-                    except BufferError:  # librdkafka's queue is full: let some go
+                    except BufferError:  # librdkafka's queue is full: wait for deliveries
                         producer.poll(FETCH_SECS)
             producer.commit_transaction(self._brokers.timeout)
         except self._errors as error:
@@ -158,7 +177,7 @@ class KafkaSink(PostingSink):
             raise
 
     def _claims(self, token: str) -> bool:
-        """True for the first who asks."""
+        """Claim a batch. Return False if it was claimed before."""
         try:
             os.close(os.open(self._claim(token), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
@@ -169,14 +188,23 @@ class KafkaSink(PostingSink):
         return self._folder / f".{self._step}-claim-{token}"
 
     def _sweep_claims(self) -> None:
-        """Remove the claims of batches that do not wait any more: their process died just then."""
+        """Remove the claims of batches that no longer exist, left by processes that died after removing the batch."""
         begin = f".{self._step}-claim-"
         for path in entries(self._folder):
             if path.name.startswith(begin) and not self._hidden(path.name.removeprefix(begin)).exists():
                 path.unlink(missing_ok=True)
 
     def _there(self, before: Mapping[int, int], begin: str) -> list[str]:
-        """Numbers that begin so, of committed messages behind these offsets. Raises KafkaException, ConnectError."""
+        """Return the ids that start with ``begin`` of the committed messages after the given offsets.
+
+        Args:
+            before: Offset to start from, by partition.
+            begin: Prefix of the ids in the header ``heronry-id``.
+
+        Raises:
+            KafkaException: The client fails.
+            ConnectError: A partition cannot be read to its end.
+        """
         found, kafka = list[str](), self._brokers.kafka
         ends = {p: end for p, end in self._end_offsets().items() if end > before.get(p, 0)}
         if not ends:
@@ -208,13 +236,13 @@ class KafkaSink(PostingSink):
         return found
 
     def _oldest(self, partition: int, offset: int) -> int:
-        """This offset, or the oldest behind it that is kept. Raises KafkaException."""
+        """Return the offset, or the oldest retained one if that is higher. Raises KafkaException."""
         place = self._brokers.kafka.TopicPartition(self._topic, partition)
         oldest: int = self._ends.get_watermark_offsets(place, self._brokers.timeout)[0]
         return max(oldest, offset)
 
     def _end_offsets(self) -> dict[int, int]:
-        """The next offset of each partition. Raises ConnectError."""
+        """Return the next offset of each partition. Raises ConnectError."""
         kafka, what = self._brokers.kafka, f"looking at topic {self._topic!r}"
         try:
             about = self._ends.list_topics(self._topic, self._brokers.timeout).topics[self._topic]
@@ -230,7 +258,7 @@ class KafkaSink(PostingSink):
             raise self._brokers.failure(what, error) from None
 
     def close(self) -> None:
-        """What was not prepared is not kept."""
+        """Discard tuples that are not prepared, and close the clients."""
         super().close()
         if hasattr(self, "_ends"):
             self._ends.close()

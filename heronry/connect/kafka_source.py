@@ -1,12 +1,14 @@
-"""Messages of Kafka topics, in the order of their partitions.
+"""Source for Kafka topics, in the order of their partitions.
 
-Each partition is a split. A position is the offset of the next message: the checkpoint's alone, so no consumer group is
-joined and nothing is committed to the brokers (a restore could not take that back). Offsets below the oldest that is
-kept were removed before they were read, which is named; a topic that has fewer messages than were read was made anew.
-Offsets may have gaps otherwise (compaction, marks of transactions), and gaps say nothing.
+Each partition is a split. A position is the offset of the next message. Only the checkpoint holds positions: the source
+joins no consumer group and commits nothing to the brokers, because a restore could not undo that.
 
-Partitions that are added while the topology runs are read from the next restart on: splits are what a task is given at
-the begin of a generation.
+If offsets below the oldest retained one were not read, messages were removed before they were read, and the source
+reports that. If a topic has fewer messages than were read, it was recreated. Other gaps in the offsets are normal
+(compaction, transaction markers).
+
+Partitions that are added while the topology runs are read from the next restart, because splits are assigned to tasks
+at the start of a generation.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ FETCH_SECS = 0.05
 
 
 class KafkaTopics(PollingSource):
-    """Emits the messages of ``user.kafka.topics``, and those that come. Its fields are ``value``, ``key``, ``topic``,
-    ``partition``, ``offset``, ``time_ms`` (the message's timestamp) and headers by their names:
-    ``KafkaTopics.spec(optional_outputs=["key", "value"], config={…})``."""
+    """Source of the messages of ``user.kafka.topics``, including messages that arrive later.
+
+    Fields: ``value``, ``key``, ``topic``, ``partition``, ``offset``, ``time_ms`` (the message's timestamp), and headers
+    by their names. Select fields with ``KafkaTopics.spec(optional_outputs=["key", "value"], config={…})``.
+    """
 
     example = "KafkaTopics.spec(optional_outputs=['key', 'value'], …)"
     pause = POLL
@@ -41,18 +45,18 @@ class KafkaTopics(PollingSource):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from client_problems(config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
-        """Raises ConnectError, also for a topic that is not there."""
+        """Return a reader of the topics. Raises ConnectError, also for a missing topic."""
         return MessageReader(config, fields, name.replace(" ", "-"))
 
 
 class MessageReader(Reader):
-    """Positions are the offset of the next message."""
+    """Reader of Kafka messages. A position is the offset of the next message."""
 
     def __init__(self, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> None:
         self._fields = fields
@@ -60,9 +64,10 @@ class MessageReader(Reader):
         self._rows, self._removed, self._from = ROWS.of(config), REMOVED.of(config), FROM.of(config)
         self._brokers = Brokers(config, name)
         self._consumer = self._brokers.consumer()
-        self._next: dict[str, int] = {}  # what the consumer gives next, of the partitions it has been assigned
-        self._ready: dict[str, list[Any]] = {}  # messages that have come, by split
-        self._at_end: dict[str, int] = {}  # where the consumer has come to the end of a split
+        self._next: dict[str, int] = {}  # next offset of each assigned partition
+        self._ready: dict[str, list[Any]] = {}  # fetched messages, by split
+        self._at_end: dict[str, int] = {}  # offset at which the consumer reached the end, by split
+
         try:
             self._partitions = {f"{topic}/{n}": (topic, n) for topic in self._topics for n in self._numbers(topic)}
         except BaseException:
@@ -70,7 +75,7 @@ class MessageReader(Reader):
             raise
 
     def _numbers(self, topic: str) -> list[int]:
-        """The partitions of a topic. Raises ConnectError."""
+        """Return the partitions of a topic. Raises ConnectError."""
         what = f"looking at topic {topic!r}"
         try:
             about = self._consumer.list_topics(topic, self._brokers.timeout).topics[topic]
@@ -81,25 +86,25 @@ class MessageReader(Reader):
         return sorted(about.partitions)
 
     def splits(self) -> list[str]:
-        """The partitions there were at the start."""
+        """Return the partitions that existed at the start."""
         return list(self._partitions)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._consumer.close()
 
     def bounds(self, split: str, begin: Any = None) -> Range | None:
-        """To the last message that is committed. Raises ConnectError."""
+        """Return the range up to the last committed message. Raises ConnectError."""
         oldest, newest = self._bounds(split)
         if begin is None:
             begin = newest if self._from == "newest" else oldest
         elif not oldest <= begin <= newest:
-            # A range even if it is empty: it records that the next one begins here.
+            # Return a range even if it is empty: it records where the next one begins.
             return Range(split, self._is_lost(split, begin, oldest, newest), newest)
         return Range(split, begin, newest) if begin != newest else None
 
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
-        """See ``Reader``."""
+        """Return rows after a position, and the position after them. See ``Reader``."""
         if begin is None:
             oldest, newest = self._bounds(split)
             return [], newest if self._from == "newest" else oldest  # a restart begins at the same place
@@ -121,12 +126,12 @@ class MessageReader(Reader):
         return list(map(self._values, wanted)), behind if len(wanted) == len(messages) else end
 
     def _wait(self, split: str, end: int) -> None:
-        """Until messages of a split have come, or there are none before ``end``. Raises ConnectError."""
+        """Wait until messages of a split arrive, or none remain before ``end``. Raises ConnectError on timeout."""
         until = time.monotonic() + self._brokers.timeout
         while not self._ready.get(split) and self._at_end.get(split, -1) < end:
             self._take()
             if self._next.get(split) == -1:
-                return  # what was there was removed meanwhile: the next look finds out
+                return  # messages were removed meanwhile: the next read reports it
             if time.monotonic() > until:
                 raise ConnectError(
                     f"{self._brokers.name} has messages of {split} before offset {end} that have not come in "
@@ -135,8 +140,11 @@ class MessageReader(Reader):
                 )
 
     def _go_to(self, split: str, position: int) -> int:
-        """Have the consumer go on from there, or from where there are messages again. Raises ConnectError if what is
-        there was removed, unless that is wanted."""
+        """Move the consumer to a position and return it; if its messages were removed, move to the oldest retained one.
+
+        Raises:
+            ConnectError: Messages were removed, and ``user.kafka.removed`` is ``fail``.
+        """
         oldest, newest = self._bounds(split)
         if not oldest <= position <= newest:
             position = self._is_lost(split, position, oldest, newest)
@@ -153,7 +161,11 @@ class MessageReader(Reader):
         return position
 
     def _is_lost(self, split: str, position: int, oldest: int, newest: int) -> int:
-        """From where it is gone on without them. Raises ConnectError unless that is wanted."""
+        """Return the offset to continue from after messages were removed.
+
+        Raises:
+            ConnectError: ``user.kafka.removed`` is ``fail``.
+        """
         what = (
             f"{oldest - position} messages of {split}, from offset {position} on, were removed before they were read"
             if position < oldest
@@ -168,7 +180,7 @@ class MessageReader(Reader):
         return oldest
 
     def _bounds(self, split: str) -> tuple[int, int]:
-        """The oldest offset that is kept, and the next that will be given. Raises ConnectError."""
+        """Return the oldest retained offset and the next offset to be assigned. Raises ConnectError."""
         topic, number = self._partitions[split]
         try:
             place = self._brokers.kafka.TopicPartition(topic, number)
@@ -178,7 +190,7 @@ class MessageReader(Reader):
         return oldest, newest
 
     def _take(self) -> None:
-        """What the consumer has, of any partition. Raises ConnectError."""
+        """Fetch what the consumer has received, for all partitions. Raises ConnectError."""
         codes = self._brokers.kafka.KafkaError
         try:
             found = self._consumer.consume(self._rows, FETCH_SECS)
@@ -187,7 +199,7 @@ class MessageReader(Reader):
         if found:
             self._brokers.down_since = None
         elif self._brokers.down_for() > self._brokers.timeout:
-            self._bounds(next(iter(self._next)))  # raises, unless they are there again
+            self._bounds(next(iter(self._next)))  # raises unless the brokers are reachable again
             self._brokers.down_since = None
         for message in found:
             fault, split = message.error(), f"{message.topic()}/{message.partition()}"
@@ -196,7 +208,7 @@ class MessageReader(Reader):
             elif fault.code() == codes._PARTITION_EOF:
                 self._at_end[split] = message.offset()
             elif fault.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
-                self._next[split] = -1  # so the next look finds out what was removed
+                self._next[split] = -1  # makes the next read check for removed messages
             elif not fault.retriable() and not _passes(codes, fault):
                 raise self._brokers.failure(f"reading {split}", fault)
 
@@ -211,5 +223,5 @@ class MessageReader(Reader):
 
 
 def _passes(codes: Any, error: Any) -> bool:
-    """True for what the client mends by itself: it connects again, and goes on."""
+    """Return True for errors from which the client recovers automatically by reconnecting."""
     return error.code() in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._RESOLVE, codes._TIMED_OUT)

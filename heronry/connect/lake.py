@@ -1,23 +1,22 @@
-"""Rows for tables of lakes: what columns hold, a table of Arrow from tuples or records, and one commit for each
-checkpoint, whatever dies.
+"""Exactly-once writing to lake tables: column types, conversion of rows to Arrow, and one commit for each checkpoint.
 
 ::
 
-    TABLE/_heronry/…                    what is staged; names that begin with ``_`` are not the table's
+    TABLE/_heronry/…                    staged files; names that begin with ``_`` are not part of the table
     TABLE/heronry-….parquet             linked there just before the table's log names it
-    TABLE/word=a%20b/heronry-….parquet  of a table with partitions, one for each (``lake_parts.py``)
+    TABLE/word=a%20b/heronry-….parquet  the same for a partitioned table, one for each partition (``lake_parts.py``)
 
-Theory of operation. A staged file waits until its checkpoint is complete. Then it is *added once* (``add_once``): if
-the table's own mark says that the writer has committed this checkpoint, or a later one, there is nothing left to do;
-otherwise the file, and those of other partitions with it, are linked into the table, and one commit of the table names
-them and moves the mark. Only then the staged file goes. So as long as it is there it is that which counts, and the mark
-tells whether its rows do already; a process that dies between any two of these steps leaves what the next one finishes.
-Of two that commit the same at once the table lets one through: the other finds that somebody was faster (``Busy``),
-looks again and sees the mark.
+Theory of operation. A staged file waits until its checkpoint is complete. Then ``add_once`` adds it to the table. If
+the table's own mark shows that the writer has committed this checkpoint or a later one, nothing remains to be done.
+Otherwise the file and those of other partitions are linked into the table, and one commit of the table names them and
+advances the mark. The staged file is removed after that. So a staged file remains until its rows are committed, and the
+mark shows whether they are. If a process dies between any two of these steps, the next one completes them. Of two
+concurrent commits of the same files the table accepts one. The other one fails with ``Busy``, checks again and finds
+the mark.
 
-The writer is a task of a component in one life of its topology, a run of a batch, or a stream by micro-batches: its
-checkpoints (the attempts of a batch or stream) are committed in order, so that one number is its mark. It stands in the
-staged file's footer, for after a fault another task may commit, or another life.
+The writer is a task of a component in one life of its topology, a run of a batch, or a stream of micro-batches. Its
+checkpoints (the attempts of a batch or stream) are committed in order, so one number is a sufficient mark. The writer's
+name is stored in the staged file's footer, because another task or another life may commit the file after a fault.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from heronry.connect.attempts import attempts
 from heronry.connect.lake_parts import Partitions, Staged, Unfit, read_staged, remove, stored
 from heronry.connect.settings import ConnectError
 
-STAGED = "_heronry"  # below a table
+STAGED = "_heronry"  # staging folder below a table
 _NONE: type[Any] = type(None)
 
 
 class Busy(ConnectError):
-    """Somebody else has changed the table just now."""
+    """Error of a commit that conflicts with another writer's change."""
 
 
 class Added(NamedTuple):
-    """A file of so many rows that its writer has written for a checkpoint; ``key``: of its partition."""
+    """Data file that a writer adds to a table for a checkpoint; ``key`` is that of its partition."""
 
     file: Path
     rows: int
@@ -57,7 +56,7 @@ class Added(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The first staged file, the name of files in the table, and the checkpoint they belong to."""
+    """First staged file, the name of its files in the table, and their checkpoint."""
 
     staged: Path
     name: str
@@ -65,34 +64,42 @@ class Waiting(NamedTuple):
 
 
 class Table(Protocol):
-    """A table as it is now."""
+    """Interface of a lake table in its present state."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the table's description for messages."""
 
     @property
     def schema(self) -> Any:
-        """Arrow's."""
+        """Return the Arrow schema."""
 
     @property
     def root(self) -> Path:
-        """Where its data files lie."""
+        """Return the folder of the data files."""
 
     @property
     def partitions(self) -> Partitions | None:
-        """None for a table that has none."""
+        """Return the partitions, or None if the table is not partitioned."""
 
     def committed(self, writer: str) -> int:
-        """The last checkpoint that this writer has committed; -1: none."""
+        """Return the last checkpoint that the writer committed, or -1."""
 
     def add(self, files: Sequence[Added]) -> None:
-        """Commit files that lie in the table, and their marks, at once, to disk. Raises Busy, ConnectError."""
+        """Commit files in the table's folder and their marks atomically and durably. Raises Busy, ConnectError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``kind``: its type as people write it, "" for one that is not carried; ``python``: the type of its values."""
+    """Column of a lake table.
+
+    Attributes:
+        name: Name of the column.
+        kind: Name of its type for messages; "" if the type is not supported.
+        python: Python type of its values.
+        arrow: Arrow type.
+        optional: Whether it may be null.
+    """
 
     name: str
     kind: str
@@ -105,11 +112,11 @@ class Column:
 
     @property
     def is_read(self) -> bool:
-        """True if its values can be given to others; floats of 32 bits as those of 64, which they are then."""
+        """Return True if its values can be read. 32-bit floats are read as 64-bit floats."""
         return bool(self.kind) or str(self.arrow) == "float"
 
     def why_not(self, value: Any) -> str:
-        """Why a value (not None) cannot be held; empty if it can."""
+        """Return why the column cannot hold a value other than None, or the empty string if it can."""
         if type(value) is not self.python:
             return f"the column holds {self.kind}"
         if self.python is int and (value if value >= 0 else ~value).bit_length() >= self.arrow.bit_width:
@@ -124,17 +131,17 @@ class Column:
 
 
 def _holds(value: Decimal, of: Any) -> bool:
-    """True if all digits of a Decimal have their place. (Arithmetic would round to those of the context.)"""
+    """Return True if an Arrow decimal type holds all digits of a value. Arithmetic would round to the context."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
-        return False  # no number, or an infinite one
+        return False  # NaN or infinite
     significant = "".join(map(str, digits)).rstrip("0")
     behind = -(exponent + len(digits) - len(significant))
     return not significant.lstrip("0") or (behind <= of.scale and len(significant) - behind <= of.precision - of.scale)
 
 
 def column_of(field: Any) -> Column:
-    """The column of an Arrow field."""
+    """Return the column of an Arrow field."""
     pa = importlib.import_module("pyarrow")
     of, kind, python = field.type, "", _NONE
     if pa.types.is_signed_integer(of):
@@ -152,13 +159,20 @@ def column_of(field: Any) -> Column:
 
 
 def listed(schema: Any) -> str:
-    """The columns of an Arrow schema, for people."""
+    """Return the columns of an Arrow schema as text for messages."""
     return ", ".join(str(column_of(field)) for field in schema)
 
 
 class Shape:
-    """The columns of a table, and rows that fit them. ``table``: its name. Raises ConnectError for a table with columns
-    that cannot be written."""
+    """Converter of records to the columns of a table.
+
+    Args:
+        schema: Arrow schema of the table.
+        table: Description of the table, for messages.
+
+    Raises:
+        ConnectError: A required column has an unsupported type.
+    """
 
     def __init__(self, schema: Any, table: str) -> None:
         self.schema, self._table = schema, table
@@ -173,7 +187,7 @@ class Shape:
             )
 
     def problem(self, fields: Iterable[str]) -> str:
-        """Why records of these fields do not fit; empty if they do."""
+        """Return why records with these fields do not fit the table, or the empty string if they do."""
         given = list(fields)
         more = [name for name in given if name not in self._names]
         less = [c.name for c in self._columns if not c.optional and c.name not in given]
@@ -189,7 +203,7 @@ class Shape:
         )
 
     def row(self, record: Mapping[str, Any]) -> list[Any]:
-        """Its values in the order of the columns; what a record lacks is None. Raises Unfit."""
+        """Return a record's values in the order of the columns; missing ones are None. Raises Unfit."""
         if not record.keys() <= self._names:
             raise Unfit("", None, self.problem(record))
         row = []
@@ -208,7 +222,7 @@ class Shape:
         return row
 
     def table(self, rows: list[list[Any]]) -> Any:
-        """An Arrow table of rows that fit."""
+        """Return an Arrow table of rows that ``row`` has returned."""
         pa = importlib.import_module("pyarrow")
         columns = zip(*rows, strict=True) if rows else [()] * len(self._columns)
         arrays = [pa.array(column, c.arrow) for column, c in zip(columns, self._columns, strict=True)]
@@ -216,12 +230,12 @@ class Shape:
 
 
 def writer_name(who: str, task: str) -> str:
-    """Of a task; ``who``: its step, in one life of its topology, or for all of a stream."""
+    """Return the writer's name of a task. ``who`` is its step in one life of its topology, or the name of a stream."""
     return f"heronry {who} {task}"
 
 
 def marks_of(files: Iterable[Added]) -> dict[str, int]:
-    """The last checkpoint of each writer."""
+    """Return the last checkpoint of each writer."""
     marks: dict[str, int] = {}
     for file in files:
         marks[file.writer] = max(file.checkpoint, marks.get(file.writer, -1))
@@ -229,19 +243,28 @@ def marks_of(files: Iterable[Added]) -> dict[str, int]:
 
 
 def data_name(step: str, token: str) -> str:
-    """Of a token's file in the table: ASCII, for the logs of tables quote all else."""
+    """Return the name of a token's file in the table. It is ASCII, as table logs quote all other characters."""
     return f"heronry-{hashlib.blake2b(step.encode(), digest_size=6).hexdigest()}-{token}.parquet"
 
 
 def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries: int) -> None:
-    """The rows of staged files are in the table, once, all with one commit, and are staged no more. Raises
-    ConnectError, and FileNotFoundError if one is not staged (any more)."""
+    """Add staged files to the table exactly once, with one commit, and remove them from the staging folder.
+
+    Args:
+        open_table: Function that opens the table in its present state.
+        waiting: Staged files to add.
+        tries: Number of attempts while other writers change the table.
+
+    Raises:
+        ConnectError: The table cannot be written or was altered, or staged files are missing.
+        FileNotFoundError: A file is not staged, or is not staged any more.
+    """
     read = [(read_staged(each.staged, each.name), each.checkpoint) for each in waiting]
     for attempt in attempts(tries):
         table = open_table()
         owed = [(staged, number) for staged, number in read if table.committed(staged.writer) < number]
         if not owed:
-            os.sync()  # who committed it has died just then: nobody knows whether the table's log is on disk
+            os.sync()  # the committing process may have died before it flushed the log
             break
         for staged, _ in owed:
             _still_fits(staged, table)
@@ -253,7 +276,7 @@ def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries:
         try:
             _link_all(table.root, [part.staged for staged, _ in owed for part in staged.parts], files)
         except FileNotFoundError as error:
-            again = open_table()  # it goes when it is committed, perhaps by another just now
+            again = open_table()  # another process may have committed and removed it
             if any(again.committed(staged.writer) < number for staged, number in owed):
                 raise ConnectError(
                     f"{error.filename} was staged for {table.name} and is gone, and was never committed: give all "
@@ -271,7 +294,11 @@ def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries:
 
 
 def _link_all(root: Path, staged: Sequence[Path], files: Sequence[Added]) -> None:
-    """Their names are on disk, too. Raises FileNotFoundError for one that is staged no more."""
+    """Link staged files into the table and flush the folders.
+
+    Raises:
+        FileNotFoundError: A file is not staged any more.
+    """
     folders = {file.file.parent for file in files}
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
@@ -282,11 +309,11 @@ def _link_all(root: Path, staged: Sequence[Path], files: Sequence[Added]) -> Non
 
 
 def _link(staged: Path, whole: Path) -> None:
-    """Raises FileNotFoundError if it is staged no more."""
+    """Link a staged file, or copy it where links are not supported. Raises FileNotFoundError if it does not exist."""
     try:
         os.link(staged, whole)
     except FileExistsError:
-        pass  # by whoever died here, or is here at the same time
+        pass  # linked by an earlier or a concurrent attempt
     except FileNotFoundError:
         raise
     except OSError:  # a file system without links
@@ -298,7 +325,7 @@ def _link(staged: Path, whole: Path) -> None:
 
 
 def _still_fits(staged: Staged, table: Table) -> None:
-    """Raises ConnectError if the table's columns, or partitions, are others than when the files were staged."""
+    """Check that the table's columns and partitions match those of the staged files. Raises ConnectError if not."""
     schema, by = staged.schema, table.partitions.by if table.partitions else ""
     there = {field.name: field for field in stored(table.schema, table.partitions)}
     changed = [

@@ -1,14 +1,14 @@
-"""What is staged of one checkpoint: a Parquet file for each partition of the table that has rows in it.
+"""Staged files of one checkpoint: one Parquet file for each partition of the table that has rows.
 
 ::
 
-    .STEP-open-TASK-x.parquet    .STEP-open-TASK-x.1.parquet  …   rows as they come
+    .STEP-open-TASK-x.parquet    .STEP-open-TASK-x.1.parquet  …   rows while they arrive
     .STEP-TOKEN.parquet          .STEP-TOKEN.1.parquet        …   prepared
 
-Theory of operation. The first file *is* the token: only if it is there something is staged. Its footer says whose rows
-these are, how the table was partitioned, and which files there are with it, the first included; so the others are on
-disk and have their names before it has its own, and go before it goes. A table without partitions has the first alone.
-A partition is its folder in the table and its key, which is what the table's log says of it.
+Theory of operation. The first file represents the token: the batch is staged only if that file exists. Its footer
+contains the writer, the table's partitioning, and the list of all files including itself. The other files are flushed
+and renamed before the first one is, and removed before it is removed. A table without partitions has only the first
+file. A partition consists of its folder in the table and its key, which is recorded in the table's log.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 COMPRESSION = "zstd"
-WRITER, PARTS = "heronry.writer", "heronry.parts"  # of the first file, in its footer
-LONGEST = 255  # bytes that a folder's name may have
+WRITER, PARTS = "heronry.writer", "heronry.parts"  # keys in the first file's footer
+LONGEST = 255  # maximum bytes of a folder's name
 
 
 class Place(NamedTuple):
-    """A partition: ``folder`` below the table, and ``key``, a value that JSON holds for each of its columns."""
+    """Partition of a table: its folder below the table, and its key, a JSON value for each partition column."""
 
     folder: str
     key: tuple[str | int | bool | None, ...]
 
 
-WHOLE = Place("", ())  # the one of a table without partitions
+WHOLE = Place("", ())  # the only partition of an unpartitioned table
 
 
 class Unfit(ValueError):
-    """A value, or a record, that the table's columns do not hold. ``field`` is empty for a record."""
+    """Error of a value or record that the table's columns cannot hold. ``field`` is empty for a record."""
 
     def __init__(self, field: str, value: Any, why: str) -> None:
         super().__init__(f"field {field!r} is {value!r:.60} ({type(value).__name__}), and {why}" if field else why)
@@ -48,19 +48,30 @@ class Unfit(ValueError):
 
 
 class Partitions(ABC):
-    """How a table is partitioned. ``by``: for people, and to see that it was altered; ``apart``: the columns that are
-    in folders and the log only, and not in files; ``columns``: those it depends on, one for each level of folders."""
+    """Partitioning of a table.
+
+    Attributes:
+        by: Description for messages, also used to detect that the table was altered.
+        columns: Columns that the partition depends on, one for each level of folders.
+        apart: Columns stored only in folders and the log, not in files.
+    """
 
     apart: frozenset[str] = frozenset()
 
     def __init__(self, by: str, columns: Sequence[str], schema: Any) -> None:
-        """``schema``: of the table."""
+        """Look up the partition columns in the table's schema.
+
+        Args:
+            by: Description of the partitioning.
+            columns: Names of the partition columns.
+            schema: Arrow schema of the table.
+        """
         self.by, self.columns = by, tuple(columns)
         self._positions = [schema.names.index(name) for name in columns]
-        self._found = lru_cache(4096)(self._at)  # most rows are where others were
+        self._found = lru_cache(4096)(self._at)  # many rows share a partition
 
     def place(self, row: Sequence[Any]) -> Place:
-        """Of a row that fits the table's columns. Raises Unfit."""
+        """Return the partition of a row that fits the table's columns. Raises Unfit."""
         return self._found(*[row[position] for position in self._positions])
 
     def _at(self, *values: Any) -> Place:
@@ -74,11 +85,11 @@ class Partitions(ABC):
 
     @abstractmethod
     def of(self, values: Sequence[Any]) -> Place:
-        """Of the values of its columns. Raises Unfit."""
+        """Return the partition of the partition columns' values. Raises Unfit."""
 
 
 def stored(schema: Any, partitions: Partitions | None) -> Any:
-    """The part of a table's Arrow schema that its files have."""
+    """Return the part of a table's Arrow schema that is stored in data files."""
     apart = partitions.apart if partitions else ()
     return importlib.import_module("pyarrow").schema([field for field in schema if field.name not in apart])
 
@@ -90,7 +101,14 @@ class _Open(NamedTuple):
 
 
 class Parts:
-    """The files of a checkpoint while they are written. ``file``: the first, at ``path``. What it raises is OSError."""
+    """Open files of a checkpoint. The methods raise OSError.
+
+    Args:
+        file: The first file.
+        path: Path of the first file.
+        schema: Arrow schema of the files.
+        by: Description of the table's partitioning.
+    """
 
     def __init__(self, file: BinaryIO, path: Path, schema: Any, by: str) -> None:
         self._parquet = importlib.import_module("pyarrow.parquet")
@@ -99,7 +117,7 @@ class Parts:
         self._rows: dict[Place, int] = {}
 
     def write(self, place: Place, table: Any) -> None:
-        """Rows of a partition, as a group."""
+        """Write rows of a partition as a row group."""
         if place not in self._open:
             path = beside(self._path, len(self._open))
             file = path.open("w+b") if self._open else self._first
@@ -109,7 +127,12 @@ class Parts:
         self._rows[place] += table.num_rows
 
     def finish(self, signed: str, hidden: Path) -> None:
-        """All but the first are on disk, named after ``hidden``, which the first will be; it has its footer."""
+        """Write the first file's footer, flush the other files, and rename them.
+
+        Args:
+            signed: Name of the writer.
+            hidden: Later name of the first file, from which the names of the others are derived.
+        """
         first, *others = self._open.values()
         for number, (writer, file, path) in enumerate(others, 1):
             writer.close()
@@ -122,17 +145,17 @@ class Parts:
         first.writer.close()
 
     def drop(self) -> None:
-        """They are not kept; the first is its owner's."""
+        """Close the files and remove all but the first, which belongs to the caller."""
         for writer, file, path in self._open.values():
             with contextlib.suppress(OSError):
-                writer.close()  # while it has its file
+                writer.close()  # writes to the file, so it must still be open
             if file is not self._first:
                 file.close()
                 path.unlink(missing_ok=True)
 
 
 class Part(NamedTuple):
-    """A staged file, where it will be below the table's root, and what is in it."""
+    """Staged file, its later path below the table's root, and its partition key and number of rows."""
 
     staged: Path
     name: str
@@ -142,7 +165,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Staged:
-    """What waits of one checkpoint of a writer; ``by``: how the table was partitioned, ``parts``: the first first."""
+    """Staged files of one checkpoint.
+
+    Attributes:
+        writer: Name of the writer.
+        by: Description of the table's partitioning when the files were written.
+        schema: Arrow schema of the files.
+        parts: The files, beginning with the first one.
+    """
 
     writer: str
     by: str
@@ -151,12 +181,20 @@ class Staged:
 
 
 def read_staged(first: Path, name: str) -> Staged:
-    """As its footer says; ``name``: of a file in the table. Raises FileNotFoundError."""
+    """Return the staged files according to the first file's footer.
+
+    Args:
+        first: Path of the first file.
+        name: Name of the first file in the table.
+
+    Raises:
+        FileNotFoundError: The first file does not exist.
+    """
     parquet = importlib.import_module("pyarrow.parquet")
     about, schema = parquet.read_metadata(first), parquet.read_schema(first)
     footer: Mapping[bytes, bytes] = about.metadata
     told = json.loads(footer.get(PARTS.encode(), b'{"by": "", "parts": []}'))
-    parts = told["parts"] or [["", [], about.num_rows]]  # of a version that knew no partitions
+    parts = told["parts"] or [["", [], about.num_rows]]  # written by a version without partitions
     found = []
     for number, (folder, key, rows) in enumerate(parts):
         own = Path(folder, beside(Path(name), number)).as_posix()
@@ -165,18 +203,22 @@ def read_staged(first: Path, name: str) -> Staged:
 
 
 def beside(first: Path, number: int) -> Path:
-    """The name of the file of that number, the first being 0."""
+    """Return the path of the file with the given number; the first file has number 0."""
     return first.with_suffix(f".{number}{first.suffix}") if number else first
 
 
 def token_in(middle: str) -> str:
-    """What a file is named after, the first as others."""
+    """Return the token in the middle of a file name, of the first or another file."""
     begin, dot, number = middle.rpartition(".")
     return begin if dot and number.isdecimal() else middle
 
 
 def remove(first: Path, *others: Path) -> None:
-    """The first goes last: as long as it is there it counts. Raises FileNotFoundError if it is not."""
+    """Remove staged files, the first one last, because its existence counts.
+
+    Raises:
+        FileNotFoundError: The first file does not exist.
+    """
     for other in others:
         other.unlink(missing_ok=True)
     first.unlink()

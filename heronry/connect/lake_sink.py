@@ -1,6 +1,8 @@
-"""The base of sinks of tables of lakes: rows are spooled as Parquet (``spool.py``), and added to the table with their
-checkpoint (``lake.py``), a file for each partition (``lake_parts.py``). What a format has of its own is how a table is
-opened."""
+"""Base class of sinks for lake tables.
+
+Rows are spooled as Parquet files (``spool.py``), one for each partition (``lake_parts.py``), and added to the table
+with their checkpoint (``lake.py``). A subclass for a table format defines how a table is opened.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ ROWS_A_GROUP = 32_768
 
 
 class LakeSink(SpoolSink):
-    """Derive; say ``folder_option`` (which table), ``extra`` and two more options, write ``table_of``."""
+    """Base class of sinks for lake tables.
+
+    Subclasses set ``folder_option`` (which names the table), ``extra``, ``attempts_option`` and ``partitions_option``,
+    and implement ``table_of``.
+    """
 
     suffix = ".parquet"
     extra: ClassVar[str]
@@ -31,17 +37,27 @@ class LakeSink(SpoolSink):
 
     @classmethod
     def table_of(cls, config: Mapping[str, Any]) -> Table:
-        """As it is now. Raises ConnectError, also for one that cannot be written."""
+        """Open the table in its present state. Raises ConnectError, also for a table that cannot be written."""
         raise NotImplementedError(f"{cls.__name__} has no table_of(cls, config)")
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Open the sink, and check that the input's fields fit the table.
+
+        Raises:
+            BadConfig: An option is missing or invalid, or the fields do not fit.
+            ConnectError: The table cannot be opened.
+        """
         super().initialize(config, context)
         for source in context.get_sources():
             self._check(context.get_fields(*source))
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Open the table and its staging folder.
+
+        Raises:
+            BadConfig: The fields do not fit the table.
+            ConnectError: The table or its staging folder cannot be written.
+        """
         self._config = dict(config)
         self._open_table = partial(self.table_of, self._config)
         self._tries = self.attempts_option.of(config)
@@ -55,7 +71,7 @@ class LakeSink(SpoolSink):
         self._fields = seat.fields
         self._own_name = f"{seat.step} {seat.life}"
         self._signs = seat.writer or self._own_name
-        self._rows: dict[Place, list[list[Any]]] = {}  # a place for each partition of this checkpoint
+        self._rows: dict[Place, list[list[Any]]] = {}  # rows of this checkpoint, by partition
         self._waiting_rows = 0
         self._parts: Parts | None = None
 
@@ -66,21 +82,21 @@ class LakeSink(SpoolSink):
             raise BadConfig(f"{type(self).__name__}: {problem}")
 
     def spool_folder(self, config: dict[str, Any]) -> Path:
-        """Below the table, out of its readers' sight."""
+        """Return the staging folder below the table, which its readers ignore."""
         return self._root / STAGED
 
     @classmethod
     def encoder(cls, config: Mapping[str, Any], fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
-        """Of values that fit the table as it is now."""
+        """Return a function that checks values against the present table and returns them."""
         table = cls.table_of(config)
         return partial(_fitting, cls, Shape(table.schema, table.name), table.partitions, tuple(fields))
 
     def take(self, encoded: Sequence[Any]) -> None:
-        """Raises ConnectError for what the table cannot hold, and when it cannot be written."""
+        """Add a row. Raises ConnectError if the table cannot hold it, or the file cannot be written."""
         self._add(self._fields, encoded)
 
     def process(self, tup: Tuple) -> None:
-        """The same of a tuple."""
+        """Add a tuple as a row. Raises ConnectError if the table cannot hold it, or the file cannot be written."""
         self._add(tup.fields, tup.values)
 
     def _add(self, fields: Sequence[str], values: Sequence[Any]) -> None:
@@ -104,7 +120,7 @@ class LakeSink(SpoolSink):
             )
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
-        """The rows are on disk, under hidden names. Raises ConnectError."""
+        """Flush the rows to disk under hidden names. Raises ConnectError."""
         self._signed = writer_name(self._signs, checkpoint.name.split("-")[2])
         self._named = self._hidden(checkpoint.name)
         if self._waiting_rows:
@@ -112,40 +128,40 @@ class LakeSink(SpoolSink):
         return super().prepare(checkpoint)
 
     def begin(self, file: BinaryIO) -> None:
-        """Rows are written in groups."""
+        """Start the files of a checkpoint. Rows are written to them in groups."""
         partitions = self._partitions
         by = partitions.by if partitions else ""
         self._parts = Parts(file, self._open_path, stored(self._shape.schema, partitions), by)
 
     def finish(self, file: BinaryIO) -> None:
-        """The footer, which says whose rows they are, and where the others lie."""
+        """Write the footer with the writer's name and the list of files."""
         assert self._parts is not None
         self._parts.finish(self._signed, self._named)
         self._parts, self._rows = None, {}
 
     def prepared(self) -> list[str]:
-        """The tokens of what waits here, also of what is only a part of it."""
+        """Return the tokens of the staged files, including incomplete sets of files."""
         found = map(token_in, self.middles(".", self.suffix))
         return [token for token in dict.fromkeys(found) if TOKEN.fullmatch(token)]
 
     def abort(self, token: str) -> None:
-        """It was never seen."""
+        """Discard all staged files of ``token``. Idempotent."""
         super().abort(token)
         for middle in list(self.middles(".", self.suffix)):
             if token_in(middle) == token:
                 self._hidden(middle).unlink(missing_ok=True)
 
     def publish(self, hidden: Path, whole: Path) -> None:
-        """Add it to the table, once. Raises FileNotFoundError, ConnectError."""
+        """Add the staged files to the table exactly once. Raises FileNotFoundError, ConnectError."""
         token = whole.name.removeprefix(f"{self._step}-").removesuffix(self.suffix)
         add_once(self._open_table, [self._waiting(token)], self._tries)
 
     def commit_all(self, tokens: Sequence[str]) -> None:
-        """With one commit of the table. Raises ConnectError."""
+        """Commit several tokens with one commit of the table. Raises ConnectError."""
         here = [token for token in tokens if self._hidden(token).exists()]
         for token in tokens:
             if token not in here:
-                self.commit(0, token)  # it was before, or is lost: said before any other is marked
+                self.commit(0, token)  # committed before, or lost: fail before marking others
         try:
             if here:
                 self._check_is_last(here)
@@ -160,8 +176,13 @@ class LakeSink(SpoolSink):
             ) from error
 
     def _check_is_last(self, tokens: Sequence[str]) -> None:
-        """Raises ConnectError where a stream, which has one mark for all its micro-batches, has committed a later one:
-        its rows would count as those that are there."""
+        """Check that a stream has not committed a later micro-batch.
+
+        A stream has one mark for all its micro-batches, so rows of an earlier one would count as present already.
+
+        Raises:
+            ConnectError: The table has rows of a later micro-batch.
+        """
         mark = self._open_table().committed(writer_name(self._signs, tokens[0].split("-")[2]))
         if self._signs != self._own_name and mark > max(int(token.split("-")[1]) for token in tokens):
             raise ConnectError(
@@ -174,7 +195,7 @@ class LakeSink(SpoolSink):
         return Waiting(self._hidden(token), data_name(self._step, token), int(token.split("-")[1]))
 
     def close(self) -> None:
-        """What was not prepared is not kept."""
+        """Discard rows that are not prepared."""
         parts: Parts | None = getattr(self, "_parts", None)
         if parts is not None:
             parts.drop()
@@ -200,7 +221,7 @@ def _fitting(
 def _row(
     sink: type, shape: Shape, partitions: Partitions | None, fields: Sequence[str], values: Sequence[Any]
 ) -> tuple[Place, list[Any]]:
-    """Where it belongs; in the order of the columns. Raises ConnectError."""
+    """Return the partition of a record, and its values in the order of the columns. Raises ConnectError."""
     try:
         row = shape.row(dict(zip(fields, values, strict=True)))
         return WHOLE if partitions is None else partitions.place(row), row
@@ -211,11 +232,11 @@ def _row(
 
 
 def attempts_of(system: str) -> Option:
-    """How often a sink tries."""
+    """Return the option for the number of attempts of a commit."""
     return whole(f"user.{system}.attempts", "how often a commit is tried when others write at the same time", 6)
 
 
 def partitions_of(system: str) -> Option:
-    """How many files a checkpoint of a task may have."""
+    """Return the option for the number of files that a checkpoint of a task may have."""
     what = "how many partitions the rows of one checkpoint and task may lie in, each of which is a file"
     return whole(f"user.{system}.partitions", what, 256)

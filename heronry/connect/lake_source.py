@@ -1,9 +1,9 @@
-"""Rows of a table of a lake at one version, as a source: each data file is a split.
+"""Source of the rows of a lake table at one version; each data file is a split.
 
-A version never changes, so what is read is fixed by its number; whoever submits a program that names none fixes the
-newest (``LakeRows.fixed``). A position is the version and the rows of the file that were read; a file that a later
-version has dropped is read as long as nobody has removed it, and is an error that names it then. What a format has of
-its own is a ``Snapshot``.
+A version never changes, so its number fixes what is read. If a program names no version, the newest one is fixed at
+submission (``LakeRows.fixed``). A position consists of the version and the number of rows of the file that were read. A
+file that a later version has dropped is still read until it is removed, which then is an error that names the file.
+Table formats implement ``Snapshot``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ ROWS_A_READ = 4096
 
 
 class Snapshot(ABC):
-    """A table at a version, as far as some fields are read. ``name``: for people; ``schema``: Arrow's."""
+    """Lake table at one version, restricted to some fields.
+
+    Attributes:
+        name: Description of the table, for messages.
+        version: The version.
+        schema: Arrow schema.
+    """
 
     name: str
     version: int
@@ -31,47 +37,47 @@ class Snapshot(ABC):
 
     @abstractmethod
     def files(self) -> list[str]:
-        """The names of its data files, in order."""
+        """Return the names of the data files, in order."""
 
     @abstractmethod
     def rows(self, file: str) -> int:
-        """How many a file has. Raises OSError, ValueError (Arrow's errors are) if that cannot be read."""
+        """Return the number of rows of a file. Raises OSError, or ValueError (the base of Arrow's errors)."""
 
     @abstractmethod
     def batches(self, file: str) -> Iterator[Any]:
-        """Its rows in order, the fields as columns in theirs. Raises OSError, ValueError."""
+        """Yield the rows of a file in order, with columns in the order of the fields. Raises OSError, ValueError."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what it holds; it may be used again."""
+        """Release resources. The snapshot may be used again."""
 
 
 class LakeRows(PollingSource):
-    """Derive; say ``version_option``, write ``snapshot``."""
+    """Base class of sources for lake tables. Subclasses set ``version_option`` and implement ``snapshot``."""
 
     version_option: ClassVar[Option]
 
     @classmethod
     def snapshot(cls, config: Mapping[str, Any], fields: tuple[str, ...], version: int | None) -> Snapshot:
-        """The newest without a version. Raises ConnectError."""
+        """Open the table at a version; None opens the newest. Raises ConnectError."""
         raise NotImplementedError(f"{cls.__name__} has no snapshot(cls, config, fields, version)")
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> LakeReader:
-        """Raises ConnectError."""
+        """Return a reader of the table. Raises ConnectError."""
         given = dict(config)
         return LakeReader(lambda version: cls._carried(given, fields, version), cls.version_option.of(config))
 
     @classmethod
     def fixed(cls, config: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-        """The newest version, unless one is named. Raises ConnectError."""
+        """Return the option for the newest version, or {} if a version is configured. Raises ConnectError."""
         if cls.version_option.of(config) is not None:
             return {}
         return {cls.version_option.key: cls._carried(config, fields, None).version}
 
     @classmethod
     def _carried(cls, config: Mapping[str, Any], fields: tuple[str, ...], version: int | None) -> Snapshot:
-        """Raises ConnectError, also for columns whose values are not carried, or that are not there."""
+        """Open a snapshot and check that its columns exist and have supported types. Raises ConnectError."""
         found = cls.snapshot(config, fields, version)
         columns = {field.name: column_of(field) for field in found.schema}
         missing = [name for name in fields if name not in columns]
@@ -89,7 +95,7 @@ class LakeRows(PollingSource):
         return found
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check that a version is configured, and open the table. Raises BadConfig, ConnectError."""
         if config.get(self.version_option.key) is None:
             raise BadConfig(
                 f"{type(self).__name__} needs config {self.version_option.key!r}: a restart must read the same"
@@ -98,19 +104,30 @@ class LakeRows(PollingSource):
 
 
 class LakeReader(Reader):
-    """Without a version it reads the newest, or that of the range that is asked for. A position: version, row."""
+    """Reader of a lake table. A position is a version and a row number.
+
+    Without a version it reads the newest one, or that of the requested range.
+    """
 
     def __init__(self, open_at: Callable[[int | None], Snapshot], version: int | None) -> None:
-        """Raises ConnectError."""
+        """Open the table.
+
+        Args:
+            open_at: Function that opens the table at a version; None means the newest.
+            version: The configured version, or None.
+
+        Raises:
+            ConnectError: The table cannot be opened.
+        """
         self._open_at, self._wanted = open_at, version
         self._use(open_at(version))
-        self._reading: tuple[str, int, Iterator[Any]] | None = None  # split, next row, batches behind it
+        self._reading: tuple[str, int, Iterator[Any]] | None = None  # split, next row, remaining batches
 
     def _use(self, snapshot: Snapshot) -> None:
         self._snapshot, self._files = snapshot, frozenset(snapshot.files())
 
     def _at(self, place: Any) -> Snapshot:
-        """The table at a position. Raises ConnectError."""
+        """Return the snapshot for a position. Raises ConnectError."""
         if place is not None and place[0] != self._snapshot.version:
             if self._wanted is not None:
                 raise ConnectError(
@@ -121,11 +138,11 @@ class LakeReader(Reader):
         return self._snapshot
 
     def splits(self) -> list[str]:
-        """The names of data files."""
+        """Return the names of the data files."""
         return self._snapshot.files()
 
     def bounds(self, split: str, begin: Any = None) -> Range | None:
-        """All rows of the file. Raises ConnectError."""
+        """Return the range of all remaining rows of a file. Raises ConnectError."""
         snapshot = self._at(begin)
         self._look_for(split)
         try:
@@ -135,7 +152,7 @@ class LakeReader(Reader):
         return Range(split, begin, (snapshot.version, rows)) if rows > (0 if begin is None else begin[1]) else None
 
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
-        """Some rows. Raises ConnectError."""
+        """Return rows after a position, and the position after them. See ``Reader``. Raises ConnectError."""
         snapshot = self._at(begin or end)
         row = 0 if begin is None else begin[1]
         if end is not None and row >= end[1]:
@@ -167,13 +184,13 @@ class LakeReader(Reader):
         )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file and the snapshot."""
         self._reading = None
         self._snapshot.close()
 
 
 def _behind(batches: Iterator[Any], row: int) -> Iterator[Any]:
-    """What lies behind the first rows, in pieces of some size."""
+    """Yield the rows after the first ``row`` ones, in slices of at most ROWS_A_READ."""
     before = 0
     for batch in batches:
         for first in range(max(0, row - before), batch.num_rows, ROWS_A_READ):

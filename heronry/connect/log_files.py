@@ -1,15 +1,16 @@
-"""Which file is which, however it is renamed: the splits and positions of ``FileLines``.
+"""Identification of files across renames and copies, for the splits and positions of ``FileLines``.
 
-Theory of operation. A split is a file by device and inode, so a file that is renamed (``app.log`` → ``app.log.1``) goes
-on where it was. A position has the byte behind the last line that was read and a *fingerprint* of the file's head, the
-first bytes that were read. A file that is shorter than its position, or begins otherwise, was truncated or its inode is
-used again: it is read from its beginning.
+Theory of operation. A split is a file, identified by device and inode, so a renamed file (``app.log`` → ``app.log.1``)
+continues at its position. A position contains the offset after the last line read and a *fingerprint* of the file's
+head, the first bytes that were read. If a file is shorter than its position or begins differently, it was truncated or
+its inode was reused, and it is read from the beginning.
 
-A file whose head has the fingerprint of another one may be its copy. It goes on where that one was if that one was
-truncated since (``copytruncate``) or is gone, which is how a compressed copy takes the place of its original. While the
-other one is as it was, a copy waits until it no longer grows, and is then a file of its own that begins alike.
+A file whose head matches another file's fingerprint may be a copy of it. The copy continues at the other file's
+position if that file was truncated since (``copytruncate``) or removed, as when a compressed copy replaces its
+original. While the other file is unchanged, the copy waits until it no longer grows. It is then treated as a separate
+file that begins alike.
 
-Which task owns a file follows from its first line, which copies share.
+The first line of a file determines which task owns it, so copies belong to the same task.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 HEAD_BYTES = 1024
 PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-UNKNOWN = (".zst", ".zip")  # packed, too, and not read
+UNKNOWN = (".zst", ".zip")  # compressed formats that are not supported
 
 
 class LogFile(NamedTuple):
-    """A file as it was listed. ``number`` says which task owns it, ``head`` is what it begins with."""
+    """Listed file. ``number`` determines the owning task, and ``head`` contains the file's first bytes."""
 
     path: Path
     split: str
@@ -40,7 +41,7 @@ class LogFile(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A position: the byte behind what was read, and the fingerprint of the first ``length`` bytes."""
+    """Position in a file: the offset after the data read, and the fingerprint of the first ``length`` bytes."""
 
     offset: int = 0
     length: int = 0
@@ -51,19 +52,19 @@ BEGIN = Place()
 
 
 def is_packed(path: Path) -> bool:
-    """Return True for a name that says the file is compressed."""
+    """Return True if the file's name has the suffix of a compressed file."""
     return path.name.lower().endswith((*PACKED, *UNKNOWN))
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file for what it holds, compressed or not. Raises OSError."""
+    """Open a file for reading its uncompressed content. Raises OSError."""
     opener = PACKED.get(path.suffix.lower())
     opened: BinaryIO = path.open("rb") if opener is None else opener(path, "rb")
     return opened
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of what a file holds; nothing if it cannot be read or unpacked."""
+    """Return the first bytes of a file's uncompressed content; empty if it cannot be read or decompressed."""
     try:
         with open_file(path) as file:
             return file.read(HEAD_BYTES)
@@ -72,7 +73,10 @@ def head_of(path: Path) -> bytes:
 
 
 def list_files(paths: Iterable[Path]) -> dict[str, LogFile]:
-    """Return the files by split; those that hold no whole line yet are left out, and a second name of a file, too."""
+    """Return the files by split, without files that contain no complete line yet.
+
+    If a file has several names, only the first one is listed.
+    """
     found: dict[str, LogFile] = {}
     for path in sorted(paths):
         try:
@@ -102,30 +106,33 @@ def _digest(data: bytes) -> str:
 
 
 def is_intact(place: Place, file: LogFile) -> bool:
-    """Return True if the file is still the one that was read up to a position."""
+    """Return True if the file is still the one that was read up to the position."""
     return (is_packed(file.path) or file.size >= place.offset) and begins_alike(place, file.head)
 
 
 class Rotation:
-    """Where files begin that have no position yet, from one listing to the next."""
+    """Detection of the start positions of new files, by comparing consecutive listings."""
 
     def __init__(self) -> None:
-        self._before: dict[str, LogFile] = {}  # as they were listed before
+        self._before: dict[str, LogFile] = {}  # the previous listing
         self._listed: dict[str, LogFile] = {}
 
     def listed(self, files: dict[str, LogFile]) -> None:
-        """Remember a listing."""
+        """Store a new listing."""
         self._before, self._listed = self._listed, files
 
     def begin(self, file: LogFile, places: Mapping[str, Place]) -> Place | None:
-        """Return where to begin in a file; None: not yet, or, of a compressed one, that its original is not known."""
+        """Return the position at which to start a file.
+
+        None means that it cannot be read yet, or that the original of a compressed file is unknown.
+        """
         alike = [s for s, p in places.items() if s != file.split and p.length and begins_alike(p, file.head)]
         for split in sorted(alike, key=lambda split: -places[split].length):
             original = self._listed.get(split)
             if original is not None and is_intact(places[split], original):
                 before = self._before.get(file.split)
                 if is_packed(file.path) or before is None or before.size != file.size:
-                    return None  # perhaps the copy of it that is being made
+                    return None  # may be a copy that is still being written
             elif original is not None or split in self._before or is_packed(file.path):
                 return places[split]
         return None if is_packed(file.path) else BEGIN

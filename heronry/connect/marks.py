@@ -1,8 +1,9 @@
-"""Which output was committed, as names in the folder it was committed to: ``.STEP-done-LIFE-TOKEN``, one a task.
+"""Marks of committed output: empty files ``.STEP-done-LIFE-TOKEN`` in the output folder, one for each task.
 
-A task's tokens are committed in order of checkpoints, so its last mark speaks for all before it: within one life of the
-topology, for a namesake counts checkpoints from 1. So a commit that comes again and finds nothing that waits can tell
-output that readers have taken away since from output that is lost, or lies on another host.
+A task's tokens are committed in the order of checkpoints, so its last mark also covers all earlier ones. This holds
+within one life of the topology, because a later topology of the same name counts checkpoints from 1 again. If a commit
+is repeated and finds no prepared file, the mark distinguishes output that readers have removed since from output that
+is lost or on another host.
 """
 
 from __future__ import annotations
@@ -17,21 +18,27 @@ from pathlib import Path
 from heron_runtime.failures import Failure
 from heron_runtime.files import entries
 
-TOKEN = re.compile(r"\d+-\d+-\d+-[0-9a-f]+")  # generation, checkpoint, task, who wrote it
-MARK = re.compile(r"done-([^-]+)-(\d+-(\d+)-(\d+)-[0-9a-f]+)")  # life, token: its checkpoint and task
+TOKEN = re.compile(r"\d+-\d+-\d+-[0-9a-f]+")  # generation, checkpoint, task, id of the writer
+MARK = re.compile(r"done-([^-]+)-(\d+-(\d+)-(\d+)-[0-9a-f]+)")  # life, token, the token's checkpoint and task
 
 
 def life_of(topology_id: str) -> str:
-    """A short name for the life of a topology, safe as a part of a file name."""
+    """Return a short name for the life of a topology, safe as part of a file name."""
     return hashlib.blake2b(topology_id.encode(), digest_size=6).hexdigest()
 
 
 class OutputIsGone(Failure):
-    """What was prepared for a complete checkpoint is not where it is to be committed."""
+    """Error of missing output that was prepared for a complete checkpoint."""
 
 
 class Marks:
-    """In ``folder``, of a step, in one ``life`` of its topology (without ``-``). Everything raises OSError."""
+    """Marks of a step in one life of its topology. All methods raise OSError.
+
+    Args:
+        folder: Folder of the output.
+        step: Name of the step.
+        life: Name of the life, without ``-``.
+    """
 
     def __init__(self, folder: Path, step: str, life: str) -> None:
         self._folder = folder
@@ -39,21 +46,21 @@ class Marks:
         self._life = life
 
     def middles(self) -> Iterator[str]:
-        """What stands behind the step in hidden names."""
+        """Yield the parts after the step in the hidden file names."""
         for path in entries(self._folder):
             if path.name.startswith(self._begin):
                 yield path.name.removeprefix(self._begin)
 
     def path(self, token: str) -> Path:
-        """The mark of a token."""
+        """Return the path of a token's mark."""
         return self.hidden(f"done-{self._life}-{token}")
 
     def hidden(self, middle: str) -> Path:
-        """The hidden name with this behind the step."""
+        """Return the path of the hidden file with this part after the step."""
         return self._folder / f"{self._begin}{middle}"
 
     def last(self, middles: Iterable[str]) -> dict[int, tuple[int, str]]:
-        """The last checkpoint of which each task's output was committed, in this life, and the middle of its mark."""
+        """Return each task's last committed checkpoint in this life, and the middle of its mark's name."""
         last: dict[int, tuple[int, str]] = {}
         for mark in filter(None, map(MARK.fullmatch, middles)):
             number, task = int(mark[3]), int(mark[4])
@@ -62,7 +69,10 @@ class Marks:
         return last
 
     def has(self, token: str) -> bool:
-        """True if it was committed: it has a mark, in whatever life, or a later one of its task has, in this one."""
+        """Return True if the token was committed.
+
+        It was if it has a mark in any life, or if its task has a later mark in this life.
+        """
         _, number, task, _ = token.split("-")
         middles = list(self.middles())
         if any(mark[2] == token for mark in filter(None, map(MARK.fullmatch, middles))):
@@ -70,7 +80,7 @@ class Marks:
         return self.last(middles).get(int(task), (-1, ""))[0] >= int(number)
 
     def leave(self, token: str) -> None:
-        """An empty file, in place of the task's mark before."""
+        """Write the mark of a token, and remove the task's earlier ones."""
         _, _, task, _ = token.split("-")
         mark = self.path(token)
         before = [m[0] for m in filter(None, map(MARK.fullmatch, self.middles())) if m[4] == task]

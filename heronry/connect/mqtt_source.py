@@ -1,14 +1,16 @@
-"""Messages of an MQTT broker (5.0), at least once.
+"""At-least-once source for an MQTT 5.0 broker.
 
-A broker cannot be asked to send again what it knows to be taken, so no checkpoint has a position. What there is instead
-is a session, which the broker keeps while nobody is there: a message of QoS 1 is acknowledged when what came of it is
-safe, and comes again until then. That is when the tuple is acked (``ATLEAST_ONCE``), or when the checkpoint behind it
-is complete (``EFFECTIVELY_ONCE``). Who dies between that and the acknowledgement gets messages for the second time, and
-nothing tells them from new ones: packet numbers are used again. So ``EFFECTIVELY_ONCE`` is refused until the
-configuration accepts repeats.
+A broker cannot resend messages that were acknowledged, so checkpoints hold no positions. Instead, the source uses a
+session, which the broker keeps while the client is disconnected. The source acknowledges a message of QoS 1 when its
+results are safe, and the broker resends it until then. Results are safe when the tuple is acked (``ATLEAST_ONCE``), or
+when the checkpoint that includes it is complete (``EFFECTIVELY_ONCE``).
 
-A session belongs to one client, so the source has one task. The client has a thread of its own, which hands messages
-over in a queue; the broker holds back what is more than ``user.mqtt.rows`` that are not acknowledged.
+If the source dies between that point and the acknowledgement, messages are delivered twice. They cannot be told from
+new ones, because packet numbers are reused. So ``EFFECTIVELY_ONCE`` is rejected unless the configuration accepts
+repeats.
+
+A session belongs to one client, so the source has one task. The client runs in a thread of its own and passes messages
+through a queue. The broker holds back messages while ``user.mqtt.rows`` of them are not acknowledged.
 """
 
 from __future__ import annotations
@@ -52,17 +54,18 @@ SESSION = seconds("user.mqtt.session.secs", "how long the broker keeps what come
 REPEATS = text("user.mqtt.repeats", "accept, if messages may come twice after a fault though the topology counts once")
 ACCEPT = "accept"
 OPTIONS = (URL, PASSWORD_FILE, TIMEOUT, TOPICS, ROWS, SESSION, REPEATS)
-MOST_ROWS = 65_535  # what a broker may be told
+MOST_ROWS = 65_535  # limit of MQTT's Receive Maximum
 QOS = 1
 LONGEST_PAUSE_SECS = 10
-PacketId = tuple[int, int]  # session, and the broker's number in it
+PacketId = tuple[int, int]  # session, and the packet number within it
 log = logging.getLogger(__name__)
 
 
 class OpenMessages:
-    """Messages of QoS 1 that are emitted and not yet acknowledged, by session and packet number.
+    """Emitted QoS 1 messages that are not yet acknowledged, by session and packet number.
 
-    A broker that has lost a session counts packets from 1 again. So a number means nothing without its session.
+    A broker that has lost a session restarts its packet numbers at 1, so a number identifies a message only together
+    with its session.
     """
 
     def __init__(self) -> None:
@@ -71,42 +74,48 @@ class OpenMessages:
         self._lock = threading.Lock()
 
     def begin_session(self) -> None:
-        """Forget how the broker numbered packets. The rows stay, for their tuples are on the way."""
+        """Start a new session with its own packet numbers.
+
+        Rows are kept, because their tuples are still being processed.
+        """
         with self._lock:
             self._session += 1
 
     def packet_id(self, number: int) -> PacketId:
-        """Return the id of a packet that the broker has sent in the present session."""
+        """Return the id of a packet of the current session."""
         return self._session, number
 
     def add(self, packet: PacketId, row: list[Any]) -> bool:
-        """Keep the row of a message. False if it is here already: the broker has sent it again after a break."""
+        """Add the row of a message. Return False if it is already open: the broker resent it after a reconnect."""
         if packet in self._rows:
             return False
         self._rows[packet] = row
         return True
 
     def row(self, packet: PacketId) -> list[Any] | None:
-        """Return the row of a message, None if it is acknowledged."""
+        """Return the row of a message, or None if it was acknowledged."""
         return self._rows.get(packet)
 
     def acknowledge(self, packet: PacketId, send: Callable[[int], Any]) -> None:
-        """Release a message, and `send` its number to the broker if that is the one of the present session."""
+        """Remove a message, and pass its number to `send` if it belongs to the current session."""
         if self._rows.pop(packet, None) is None:
             return
-        with self._lock:  # no session begins between the comparison and the sending
+        with self._lock:  # prevents a new session between the comparison and the sending
             session, number = packet
             if session == self._session:
                 send(number)
 
 
 class MqttTopics(Spout):
-    """Emits messages of ``user.mqtt.topics``. Its fields are ``topic``, ``data`` and ``retained``:
-    ``MqttTopics.spec(optional_outputs=["topic", "data"], config={…})``. One task."""
+    """At-least-once source of the messages of ``user.mqtt.topics``.
+
+    Fields: ``topic``, ``data`` and ``retained``. Select them with
+    ``MqttTopics.spec(optional_outputs=["topic", "data"], config={…})``. The source must have exactly one task.
+    """
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing, invalid or inconsistent option."""
         yield from problems(OPTIONS, config)
         yield from address_problems(config, URL, PASSWORD_FILE, ("mqtt", "mqtts"))
         if isinstance(ROWS.of(config), int) and ROWS.of(config) > MOST_ROWS:
@@ -119,7 +128,12 @@ class MqttTopics(Spout):
             )
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check the configuration, connect to the broker and subscribe.
+
+        Raises:
+            BadConfig: An option or field is invalid, or the component has several tasks.
+            ConnectError: The broker is unreachable, or refuses the connection or a topic.
+        """
         require(self, config)
         self._fields = fields_of(context, "MqttTopics.spec(optional_outputs=['topic', 'data'], …)")
         if unknown := [name for name in self._fields if name not in ("topic", "data", "retained")]:
@@ -134,7 +148,7 @@ class MqttTopics(Spout):
         self._came: queue.Queue[Any] = queue.Queue(2 * self._rows)
         self._closing = threading.Event()
         self._open = OpenMessages()
-        self._since: list[PacketId] = []  # of them, since the last checkpoint
+        self._since: list[PacketId] = []  # packets emitted since the last checkpoint
         self._saved: dict[str, list[PacketId]] = {}
         self._failed: queue.Queue[str] = queue.Queue()
         self._connect(config, step_name(context))
@@ -176,7 +190,7 @@ class MqttTopics(Spout):
             f"and knows the user and password that config {URL.key!r} and {PASSWORD_FILE.key!r} lead to"
         )
 
-    # In the client's thread.
+    # Methods that run in the client's thread.
 
     def _on_connect(self, client: Any, _userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
@@ -199,17 +213,17 @@ class MqttTopics(Spout):
             log.warning("%s is away (%s): connecting again", self.broker, reason)
 
     def _on_message(self, client: Any, _userdata: Any, message: Any) -> None:
-        """Queue a message, or wait for room. Only QoS 0 can fill the queue: open messages of QoS 1 are bounded."""
+        """Queue a message, waiting for room. Only QoS 0 can fill the queue, as open messages of QoS 1 are bounded."""
         packet = self._open.packet_id(message.mid) if message.qos else None
         while not self._closing.is_set():
             with contextlib.suppress(queue.Full):
                 self._came.put((packet, message), timeout=0.2)
                 return
 
-    # In the engine's.
+    # Methods that run in the engine's thread.
 
     def next_tuple(self) -> None:
-        """What has come. Raises ConnectError for a topic that is refused."""
+        """Emit the queued messages. Raises ConnectError if the broker refused a subscription."""
         if not self._failed.empty():
             raise self._unreachable(self._failed.get())
         rows: list[list[Any]] = []
@@ -245,28 +259,28 @@ class MqttTopics(Spout):
             self._open.acknowledge(packet, lambda number: self._client.ack(number, QOS))
 
     def ack(self, tup_id: Any) -> None:
-        """The broker need not send it again."""
+        """Acknowledge a message, so that the broker does not resend it."""
         self._acknowledge([tup_id])
 
     def fail(self, tup_id: Any) -> None:
-        """It is emitted again: the broker sends again only what it has not sent over this connection."""
+        """Emit a message again. The broker resends only messages that it has not sent over this connection."""
         row = self._open.row(tup_id)
         if row is not None:
             self.emit(row, tup_id)
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """What was emitted so far belongs to this checkpoint."""
+        """Assign the messages emitted since the last checkpoint to this one."""
         self._saved[checkpoint_id], self._since = self._since, []
 
     def post_save(self, checkpoint_id: str) -> None:
-        """It is complete, and so are those before it."""
+        """Acknowledge the messages of a completed checkpoint and of all earlier ones."""
         for saved in list(self._saved):
             self._acknowledge(self._saved.pop(saved))
             if saved == checkpoint_id:
                 return
 
     def close(self) -> None:
-        """The session stays; the broker keeps what comes."""
+        """Disconnect. The session remains, so the broker keeps messages that arrive later."""
         if hasattr(self, "_client"):
             self._closing.set()
             self._client.disconnect()

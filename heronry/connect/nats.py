@@ -1,8 +1,9 @@
-"""What the source and sink of NATS JetStream share: the connection and its errors.
+"""Connection and errors shared by the NATS JetStream source and sink.
 
-nats-py is made of coroutines; they run in a loop of a thread of their own, one at a time, and the connector waits for
-them. A connection that was lost is made anew by the next call. A password never stands in the configuration, which the
-state store and the tracker show: it comes from the file that ``user.nats.password.file`` names.
+nats-py is a library of coroutines. They run one at a time in an event loop on a separate thread, and the connector
+waits for their results. After a connection is lost, the next call reconnects. Passwords must not be in the
+configuration, because the state store and the tracker show it. The password is read from the file that
+``user.nats.password.file`` names.
 """
 
 from __future__ import annotations
@@ -27,19 +28,28 @@ Found = TypeVar("Found")
 
 
 class Unreachable(ConnectError):
-    """The server does not answer; another try may help."""
+    """Error of a server that does not answer. A retry may succeed."""
 
 
 def url_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Why a configuration's server may not be named so."""
+    """Yield a message for each problem of the server's address in a configuration."""
     return address_problems(config, URL, PASSWORD_FILE, ("nats", "tls"))
 
 
 class Server:
-    """A server as a topology's configuration names it."""
+    """Client of the NATS server that a topology's configuration names.
+
+    Args:
+        config: The topology's configuration.
+        name: Connection name to report to the server.
+    """
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
-        """``name``: what the server shows of the connection. Raises ConnectError; connects at the first call."""
+        """Prepare the client. The first call connects.
+
+        Raises:
+            ConnectError: The driver is not installed, or the password file cannot be read.
+        """
         self._nats = driver("nats", "NATS", "nats-py", "nats")
         self.errors, self.js_errors = self._nats.errors, importlib.import_module("nats.js.errors")
         self.api = importlib.import_module("nats.js.api")
@@ -54,14 +64,22 @@ class Server:
         self._url, self.timeout = URL.of(config), float(TIMEOUT.of(config))
         self._client: Any = None
         self._said = ""
-        self.life = 0  # of the connection: what a consumer of an earlier one was is gone
+        self.life = 0  # number of connections so far; consumers of earlier ones are invalid
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="nats", daemon=True)
         self._thread.start()
 
     def run(self, what: str, do: Callable[[Any], Awaitable[Found]]) -> Found:
-        """``do`` with the JetStream of a connection. Raises ConnectError: server, what was done, why it failed; what
-        the server answers by the classes of ``js_errors`` that ``do`` does not catch, too."""
+        """Call ``do`` with the JetStream context of a connection, and return its result.
+
+        Args:
+            what: Description of the operation, for error messages.
+            do: Coroutine function that takes a JetStream context.
+
+        Raises:
+            ConnectError: The server is unreachable, or answers with an error of ``js_errors`` that ``do`` does not
+                catch.
+        """
 
         async def done() -> Found:
             return await do(await self._connected())
@@ -73,7 +91,7 @@ class Server:
         if self._client is None or not self._client.is_connected:
             await self._let_go()
             self._said = ""
-            self._client = self._nats.NATS()  # held, so that one that is refused is closed, too
+            self._client = self._nats.NATS()  # stored first, so that a refused connection is closed as well
             await self._client.connect(
                 self._url, connect_timeout=self.timeout, allow_reconnect=False, max_reconnect_attempts=1,
                 reconnect_time_wait=0, error_cb=self._heard, **self._options,
@@ -82,7 +100,7 @@ class Server:
         return self._client.jetstream(timeout=self.timeout)
 
     async def _heard(self, error: Exception) -> None:
-        """What the client says beside its exceptions, which tell less."""
+        """Record an error that the client reports asynchronously. It has more detail than the client's exceptions."""
         self._said = one_line(repr(error), 200)
 
     async def _let_go(self) -> None:
@@ -110,7 +128,7 @@ class Server:
         )
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection and stop the event loop."""
         if not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._let_go(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,10 +1,11 @@
-"""Tuples into a JetStream stream as messages, each once.
+"""Exactly-once sink for a JetStream stream.
 
-A batch of the spool (``posting.py``) is a line for each message, behind one that says how far the stream was when the
-batch was begun. Commit publishes the messages with ``Nats-Msg-Id: TOPOLOGY.COMPONENT-TOKEN-NUMBER``, and the server
-takes no number twice within the stream's ``duplicate_window``. Who commits later than half of that after the batch was
-prepared looks for its numbers in the stream first, behind what the first line says, and publishes those that are not
-there: so messages are there once, however long a topology stood still.
+A spooled batch (``posting.py``) starts with a line that holds the stream's last sequence number at the time the batch
+was begun, followed by one line for each message. Commit publishes the messages with
+``Nats-Msg-Id: TOPOLOGY.COMPONENT-TOKEN-NUMBER``. The server rejects repeated ids within the stream's
+``duplicate_window``. If the batch is older than half of that window, commit first searches the stream, after the
+sequence number of the first line, and publishes only the messages that are missing. So each message is stored once,
+however long a topology was paused.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from heronry.connect.settings import ConnectError, problems, text, whole
 SUBJECT = text("user.nats.subject", "the subject that messages are published to", required=True)
 ATTEMPTS = whole("user.nats.attempts", "how often a commit is tried when the server does not answer", 6)
 ID = "Nats-Msg-Id"
-TOGETHER = 500  # messages under way at once
+TOGETHER = 500  # maximum number of messages in flight
 LEAST_WINDOW_SECS = 10.0
 
 
 class NatsSink(PostingSink):
-    """Publishes each tuple as a JSON object to ``user.nats.subject``, which belongs to a JetStream stream.
+    """Exactly-once sink that publishes each tuple as a JSON object to ``user.nats.subject``.
 
-    ``user.nats.spool``: the folder of prepared batches, the same for all tasks. See
-    ``docs/reference/connectors.md``."""
+    The subject must belong to a JetStream stream. ``user.nats.spool`` names the folder of prepared batches, which all
+    tasks share. ``docs/reference/connectors.md`` describes all options.
+    """
 
     suffix = ".jsonl"
     folder_option = text("user.nats.spool", "the folder that keeps batches until they are published", required=True)
@@ -43,7 +45,7 @@ class NatsSink(PostingSink):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from problems((cls.folder_option, *cls.options), config)
         yield from url_problems(config)
         subject = SUBJECT.of(config)
@@ -51,7 +53,12 @@ class NatsSink(PostingSink):
             yield f"config {SUBJECT.key!r} is {subject!r:.80}; it is one subject, without * and >"
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Connect, and find the stream of the subject.
+
+        Raises:
+            BadConfig: An option is missing or invalid.
+            ConnectError: The server is unreachable, or its stream is missing or has a short duplicate window.
+        """
         super().open(config, seat)
         self._subject, self._attempts = SUBJECT.of(config), ATTEMPTS.of(config)
         self._server = Server(config, f"heronry {self._step} {self._task}")
@@ -78,21 +85,30 @@ class NatsSink(PostingSink):
         return stream
 
     def begin(self, file: BinaryIO) -> None:
-        """How far the stream is."""
+        """Write the stream's last sequence number as the first line of a batch."""
         about = self._asked(lambda js: js.stream_info(self._stream))
         file.write(json.dumps({"from": about.state.last_seq}).encode() + b"\n")
 
     def encode(self, tup: Tuple) -> bytes:
-        """A line."""
+        """Return the line for a tuple."""
         return self.encoded(tup.fields, tup.values)
 
     @classmethod
     def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> bytes:
-        """A line. Raises ConnectError for what JSON does not have."""
+        """Return the line for fields and values.
+
+        Raises:
+            ConnectError: JSON cannot represent a value.
+        """
         return json_object(cls, fields, values) + b"\n"
 
     def post(self, batch: Path, key: str) -> None:
-        """Publish it. Raises ConnectError, FileNotFoundError."""
+        """Publish the messages of a batch.
+
+        Raises:
+            ConnectError: The server refuses the messages, or did not answer in any attempt.
+            FileNotFoundError: Another process has committed the batch.
+        """
         age_secs = time.time() - batch.stat().st_mtime
         begun, *lines = batch.read_bytes().split(b"\n")[:-1]
         messages = {f"{key}-{number}": line for number, line in enumerate(lines)}
@@ -118,7 +134,7 @@ class NatsSink(PostingSink):
                     raise ConnectError(f"{error}. {safe_in(self._folder)}") from None
 
     async def _there(self, js: Any, last: int, begin: str) -> list[str]:
-        """The numbers that begin so, of messages behind this one."""
+        """Return the ids that start with ``begin`` of the messages after sequence number ``last``."""
         api, found = self._server.api, []
         about = await js.stream_info(self._stream)
         if about.state.messages == 0 or about.state.last_seq <= last:
@@ -141,7 +157,7 @@ class NatsSink(PostingSink):
         return self._server.run(f"publishing to {self._subject!r}", do)
 
     def close(self) -> None:
-        """What was not prepared is not kept."""
+        """Discard tuples that are not prepared, and close the connection."""
         super().close()
         if hasattr(self, "_server"):
             self._server.close()

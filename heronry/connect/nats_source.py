@@ -1,11 +1,11 @@
-"""Messages of JetStream streams, in their order.
+"""Source for JetStream streams, in sequence order.
 
-Each stream is a split. A position is the number of the last message read and when the stream was made. Numbers of a
-stream follow each other, so a message that was removed before it was read leaves a gap, which is named; so is a stream
-that was deleted or made anew.
+Each stream is a split. A position consists of the sequence number of the last message read and the stream's creation
+time. Sequence numbers are consecutive, so a message that was removed before it was read leaves a gap, which the source
+reports. It also reports a stream that was deleted or recreated.
 
-Reading is by a consumer that the server forgets by itself a minute after it was last asked (AckNone, no name): what it
-knows is of no account, for a restore begins another one behind the position that the checkpoint has.
+The source reads through an ephemeral consumer without acknowledgements, which the server deletes after one minute of
+inactivity. The consumer's state does not matter: a restore creates another one after the position in the checkpoint.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class NatsStream(PollingSource):
-    """Emits the messages of ``user.nats.streams``, and those that come. Its fields are ``data``, ``subject``,
-    ``stream``, ``sequence``, ``time_ms`` (when it was stored), and headers by their names:
-    ``NatsStream.spec(optional_outputs=["subject", "data"], config={…})``."""
+    """Source of the messages of ``user.nats.streams``, including messages that arrive later.
+
+    Fields: ``data``, ``subject``, ``stream``, ``sequence``, ``time_ms`` (when the message was stored), and headers by
+    their names. Select fields with ``NatsStream.spec(optional_outputs=["subject", "data"], config={…})``.
+    """
 
     example = "NatsStream.spec(optional_outputs=['subject', 'data'], …)"
     pause = POLL
@@ -42,24 +44,24 @@ class NatsStream(PollingSource):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from url_problems(config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
-        """Raises ConnectError, also for a stream that is not there."""
+        """Return a reader of the streams. Raises ConnectError, also for a missing stream."""
         return MessageReader(config, fields, name)
 
 
 class MessageReader(Reader):
-    """Positions are the number of the last message, and when its stream was made."""
+    """Reader of JetStream messages. A position is the last message's sequence number and its stream's creation time."""
 
     def __init__(self, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> None:
         self._fields = fields
         self._streams = list(dict.fromkeys(STREAMS.of(config)))
         self._rows, self._removed = ROWS.of(config), REMOVED.of(config)
-        self._consumers: dict[str, tuple[int, int, Any]] = {}  # by stream: the connection's life, what is next, itself
+        self._consumers: dict[str, tuple[int, int, Any]] = {}  # connection, next sequence number, consumer
         self._server = Server(config, name)
         try:
             for stream in self._streams:
@@ -69,21 +71,21 @@ class MessageReader(Reader):
             raise
 
     def splits(self) -> list[str]:
-        """The streams."""
+        """Return the names of the streams."""
         return self._streams
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._server.close()
 
     def bounds(self, split: str, begin: Any = None) -> Range | None:
-        """To the last message that was stored. Raises ConnectError."""
+        """Return the range up to the last stored message. Raises ConnectError."""
         about = self._about(split)
         begin, end = begin or _first(about), (about.state.last_seq, _made(about))
         return Range(split, begin, end) if tuple(begin) != end else None
 
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
-        """See ``Reader``."""
+        """Return rows after a position, and the position after them. See ``Reader``."""
         last, made = begin or _first(self._about(split))
         if end is not None and last >= end[0] and made == end[1]:
             return None
@@ -99,16 +101,20 @@ class MessageReader(Reader):
             gap = len(came)
         if end is not None:
             gap = sum(number <= end[0] for number in came[:gap])
-        # Then comes what is behind the gap.
+        # The next read handles the messages after the gap.
         return [self._values(split, message) for message in messages[:gap]], (came[gap - 1], made)
 
     def _awaited(self, stream: str, last: int, made: str) -> list[Any]:
-        """As ``_fetch``, but nothing only where there is nothing. Raises ConnectError."""
+        """Fetch messages as ``_fetch`` does, but return none only if none are pending.
+
+        Raises:
+            ConnectError: Pending messages did not arrive within the timeout.
+        """
         until = time.monotonic() + self._server.timeout
         while not (found := self._fetch(stream, last, made)):
             consumer = self._consumers.get(stream, (0, 0, None))[2]
             if consumer is None:
-                break  # the stream was made anew
+                break  # the stream was recreated
 
             async def pending(_: Any, consumer: Any = consumer) -> int:
                 return int((await consumer.consumer_info()).num_pending)
@@ -124,7 +130,7 @@ class MessageReader(Reader):
         return found
 
     def _fetch(self, stream: str, last: int, made: str) -> list[Any]:
-        """What is there behind a position, in order, perhaps with gaps; nothing of a stream that was made anew."""
+        """Return messages after a position, in order and possibly with gaps; none if the stream was recreated."""
 
         async def fetch(js: Any) -> list[Any]:
             life, wanted, consumer = self._consumers.pop(stream, (0, 0, None))
@@ -152,12 +158,23 @@ class MessageReader(Reader):
         return await js.pull_subscribe_bind(consumer=made.name, stream=stream)
 
     def _about(self, stream: str) -> Any:
-        """What the server says of a stream. Raises ConnectError."""
+        """Return the server's information about a stream. Raises ConnectError."""
         return self._server.run(f"looking at stream {stream!r}", lambda js: js.stream_info(stream))
 
     def _is_lost(self, stream: str, last: int, made: str, came: list[int], end: Any) -> tuple[int, str] | None:
-        """Where it is gone on, if something behind the position is gone; None if it is not. ``came``: what is behind
-        that. Raises ConnectError unless that is wanted, and can be."""
+        """Return the position to continue from if messages were removed, or None if none are missing.
+
+        Args:
+            stream: Name of the stream.
+            last: Sequence number of the last message read.
+            made: Creation time of the stream that was read.
+            came: Sequence numbers of the messages fetched after ``last``.
+            end: Position to read up to, or None.
+
+        Raises:
+            ConnectError: Messages are missing, and ``user.nats.removed`` is ``fail``; or the stream was recreated and a
+                bounded range cannot be completed.
+        """
         about = self._about(stream)
         anew = _made(about) != made or about.state.last_seq < last
         next_one = came[0] if came else about.state.first_seq
@@ -190,10 +207,13 @@ class MessageReader(Reader):
 
 
 def _first(about: Any) -> tuple[int, str]:
-    """The position before all that is there; what was removed before is nobody's loss."""
+    """Return the position before the oldest message.
+
+    Messages removed before the first read do not count as lost.
+    """
     return max(about.state.first_seq - 1, 0), _made(about)
 
 
 def _made(about: Any) -> str:
-    """When the stream was made, as text: a position must be plain."""
+    """Return the stream's creation time as text, because positions must consist of plain values."""
     return str(about.created)

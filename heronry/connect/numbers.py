@@ -1,7 +1,7 @@
-"""A finite source of whole numbers, in splits: for tests, for loads, and as the shortest example of a source.
+"""Finite source of integers in splits, for tests and load generation, and as a minimal example of a source.
 
-The split ``first-last`` is a range of numbers; its position is the next number. A split that is read to its end stays
-listed, so its position is kept and it is not read again.
+The split ``first-last`` is a range of integers, and its position is the next integer. A split that was read to the end
+remains listed, so its position is kept and it is not read again.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ SPLITS = whole("user.sequence.splits", "into how many splits they are divided", 
 
 
 class Sequence(TrackedSource):
-    """Emits each number from 0 below ``user.sequence.count`` once; ``user.sequence.splits`` (1) can be read side by
-    side. Fields: ``number``."""
+    """Source that emits each integer from 0 below ``user.sequence.count`` once.
+
+    ``user.sequence.splits`` (default 1) is the number of splits that can be read in parallel. Fields: ``number``.
+    """
 
     outputs = ("number",)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from problems((COUNT, SPLITS, FOLDER), config)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig."""
+        """Check the configuration, and restore the positions. Raises BadConfig."""
         require(self, config)
         self._splits = ranges(COUNT.of(config), SPLITS.of(config))
         self._owned: list[str] | None = None
@@ -38,11 +40,11 @@ class Sequence(TrackedSource):
         self.begin_tracking(config, context)
 
     def splits(self) -> list[tuple[str, int]]:
-        """The same for ever."""
+        """Return the splits with their numbers. They never change."""
         return [(name, number) for number, name in enumerate(self._splits)]
 
     def next_tuple(self) -> None:
-        """Some numbers of the next split that has any."""
+        """Emit up to NUMBERS_A_CALL integers of the next split that has any left."""
         self.settle()
         if self._owned is None:
             self._owned = self.owned_splits()
@@ -59,12 +61,15 @@ class Sequence(TrackedSource):
                 return
 
     def at_end(self) -> bool:
-        """Once every number of its splits is emitted."""
+        """Return True once every integer of the task's splits is emitted, and acknowledged if that is tracked."""
         is_read = all(self.position_of(split, -1) == self._splits[split][1] for split in self.owned_splits())
         return is_read and self.is_settled()
 
 
 def ranges(count: int, splits: int) -> dict[str, tuple[int, int]]:
-    """Split to its first number and the one behind its last; none is empty, and their sizes differ by one at most."""
+    """Return the first and the exclusive last integer of each split, by split name.
+
+    No split is empty, and their sizes differ by at most one.
+    """
     bounds = [count * number // splits for number in range(splits + 1)]
     return {f"{a}-{b - 1}": (a, b) for a, b in itertools.pairwise(bounds) if a < b}

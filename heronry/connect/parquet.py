@@ -1,9 +1,9 @@
-"""Parquet as a sink: one file for each checkpoint and task, as ``spool.py`` has it.
+"""Parquet sink with one file for each checkpoint and task (``spool.py``).
 
-Types are those of the fields, not of each value: ``user.sink.types`` gives them, or the first value of a field that is
-not None does, for as long as the task lives. So a reader of the folder meets one type for each field, unless tasks saw
-different first values; give the types where that can be. Rows are gathered by column and written in row groups, so the
-memory this takes is that of one group.
+Types belong to fields, not to single values. ``user.sink.types`` defines them. Otherwise the first value of a field
+that is not None defines its type for as long as the task lives. So a reader of the folder finds one type for each
+field, unless tasks received different first values; define the types if that can happen. Rows are collected by column
+and written in row groups, so memory usage is that of one group.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from heronry.connect.settings import ConnectError, mapping
 from heronry.connect.spool import SpoolSink, cannot_hold
 
 ROWS_A_GROUP = 32_768
-TYPES = {"str": "string", "int": "int64", "float": "float64", "bool": "bool_", "bytes": "binary"}  # ours: pyarrow's
+TYPES = {"str": "string", "int": "int64", "float": "float64", "bool": "bool_", "bytes": "binary"}  # to pyarrow's
 _GIVEN = mapping("user.sink.types", f"the type of fields, one of {', '.join(TYPES)} each")
 
 
 class ParquetSink(SpoolSink):
-    """Writes tuples as rows of Parquet files into ``user.sink.folder``; fields hold str, int (64 bits), float, bool,
-    bytes and None. ``user.sink.types``: ``{"price": "float"}``. Needs ``pip install heronry[archive]``."""
+    """Sink that writes tuples as rows of Parquet files into ``user.sink.folder``.
+
+    Fields hold str, int (64 bits), float, bool, bytes and None. ``user.sink.types`` maps fields to types, for example
+    ``{"price": "float"}``. Requires ``pip install heronry[archive]``.
+    """
 
     suffix = ".parquet"
     options = (_GIVEN,)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         if _GIVEN.problem(config) is None:
             for name, kind in _GIVEN.of(config).items():
@@ -39,7 +42,7 @@ class ParquetSink(SpoolSink):
                     yield f"config {_GIVEN.key!r} gives field {name!r} the type {kind!r}; there are {', '.join(TYPES)}"
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check the configuration, and open the spool folder. Raises BadConfig, ConnectError."""
         super().initialize(config, context)
         self._arrow, self._parquet = arrow_driver("ParquetSink", "archive")
         self._types: dict[str, str] = dict(_GIVEN.of(config))
@@ -48,7 +51,11 @@ class ParquetSink(SpoolSink):
         self._writer: Any = None
 
     def process(self, tup: Tuple) -> None:
-        """Take it. Raises ConnectError for what Parquet cannot hold, and when it cannot be written."""
+        """Add a tuple as a row.
+
+        Raises:
+            ConnectError: Parquet cannot represent a value, or the file cannot be written.
+        """
         if not self._fields:
             self._fields = tup.fields
             self._columns = [[] for _ in tup.fields]
@@ -65,19 +72,19 @@ class ParquetSink(SpoolSink):
                 self._write_group(file)
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
-        """The rows are on disk, under a hidden name. Raises ConnectError."""
+        """Flush the rows to disk under a hidden name. Raises ConnectError."""
         if self._columns and self._columns[0]:
             with self.writing() as file:
                 self._write_group(file)
         return super().prepare(checkpoint)
 
     def finish(self, file: BinaryIO) -> None:
-        """The footer."""
+        """Write the footer."""
         self._writer.close()
         self._writer = None
 
     def close(self) -> None:
-        """What was not prepared is not kept."""
+        """Discard rows that are not prepared."""
         self._writer = None
         super().close()
 

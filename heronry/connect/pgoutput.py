@@ -1,10 +1,10 @@
-"""What PostgreSQL's own output plugin, ``pgoutput``, says of transactions (protocol version 1). Pure.
+"""Decoder for PostgreSQL's output plugin ``pgoutput`` (protocol version 1). Performs no I/O.
 
-Theory of operation. Messages come in the order in which transactions were committed: a begin, changes, a commit. A
-message of a table's columns stands before the first change of that table and after each alteration of it, so whoever
-reads from the middle of a sequence needs those before it all the same. Values are PostgreSQL's own text, which ``load``
-makes a value of by the type's number. A large value that an update has left alone (TOAST) is not in the log: under
-``REPLICA IDENTITY FULL`` the row as it was has it, else the column is named in ``unchanged``.
+Theory of operation. Messages arrive in the commit order of transactions: a begin, changes, a commit. A message with a
+table's columns precedes the first change of that table and each change after an alteration. So a reader that starts in
+the middle of a sequence still needs the earlier ones of these messages. Values are in PostgreSQL's text form, which
+``load`` converts by the OID of the type. A large value that an update left unchanged (TOAST) is not in the log. With
+``REPLICA IDENTITY FULL`` it is taken from the old row; otherwise the column is listed in ``unchanged``.
 """
 
 from __future__ import annotations
@@ -16,21 +16,29 @@ from typing import Any, NamedTuple
 
 COMMIT, RELATION = b"CR"  # the first byte of these messages
 INSERT, UPDATE, DELETE, TRUNCATE = "insert", "update", "delete", "truncate"
-FIELDS = ("op", "table", "new", "old", "unchanged")  # of a change, where nobody says which
+FIELDS = ("op", "table", "new", "old", "unchanged")  # default fields of a change
 EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 Load = Callable[[int, bytes], Any]
 Values = dict[str, Any]
 
 
 class Unknown(ValueError):
-    """A message that protocol version 1 does not have."""
+    """Error of a message that protocol version 1 does not define."""
 
 
 class Change(NamedTuple):
-    """A row of a table that has changed, or a table that was emptied.
+    """Change of a row, or truncation of a table.
 
-    ``old``: what the server says of the row before: all of it under ``REPLICA IDENTITY FULL``, else the columns of its
-    key. ``lsn``: where its transaction's commit is; ``number``: its own within the transaction, from 0.
+    Attributes:
+        op: Kind of change: insert, update, delete or truncate.
+        table: Name of the table with its schema.
+        new: Values of the row after the change, or None.
+        old: Values before the change: the whole row under ``REPLICA IDENTITY FULL``, otherwise the key's columns.
+        unchanged: Columns whose large values are not in the log.
+        lsn: LSN of the transaction's commit.
+        xid: Id of the transaction.
+        time: Commit time.
+        number: Number of the change within its transaction, from 0.
     """
 
     op: str
@@ -45,7 +53,7 @@ class Change(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The end of a transaction: the position behind its commit, and how many changes it had."""
+    """End of a transaction: the LSN after its commit, and its number of changes."""
 
     end: int
     changes: int
@@ -63,31 +71,31 @@ class _Table(NamedTuple):
 
 
 class _Unchanged:
-    """In place of a large value that the log does not have."""
+    """Placeholder for a large value that is not in the log."""
 
 
 _UNCHANGED = _Unchanged()
 
 
 class _Bytes:
-    """A message, read from its front."""
+    """Cursor over the bytes of a message."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
     def take(self, form: str) -> Any:
-        """A number."""
+        """Read a number of the given struct format."""
         (found,) = struct.unpack_from(f"!{form}", self._data, self._at)
         self._at += struct.calcsize(f"!{form}")
         return found
 
     def raw(self, size: int) -> bytes:
-        """So many bytes."""
+        """Read the given number of bytes."""
         self._at += size
         return self._data[self._at - size : self._at]
 
     def text(self) -> str:
-        """Up to the next zero byte."""
+        """Read text up to the next zero byte."""
         end = self._data.index(b"\0", self._at)
         found = self._data[self._at : end].decode()
         self._at = end + 1
@@ -95,12 +103,12 @@ class _Bytes:
 
     @property
     def is_left(self) -> bool:
-        """Whether there is more."""
+        """Return True if the message has more bytes."""
         return self._at < len(self._data)
 
 
 class Messages:
-    """What messages mean, one after the other."""
+    """Decoder of consecutive messages."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -109,7 +117,7 @@ class Messages:
         self._time = EPOCH
 
     def take(self, data: bytes) -> list[Change] | Committed:
-        """What a message says: changes, perhaps none, or the end of a transaction. Raises Unknown."""
+        """Decode a message into changes, possibly none, or the end of a transaction. Raises Unknown."""
         message = _Bytes(data)
         kind = chr(message.take("B"))
         if kind == "B":
@@ -125,7 +133,7 @@ class Messages:
             return [self._change(TRUNCATE, self._tables[message.take("I")]) for _ in range(count)]
         elif kind in "IUD":
             return [self._row(kind, message)]
-        elif kind not in "YO":  # types and origins, which say nothing of rows
+        elif kind not in "YO":  # types and origins, which do not concern rows
             raise Unknown(f"a message {kind!r}, which protocol version 1 does not have")
         return []
 
@@ -147,7 +155,7 @@ class Messages:
             found = self._values(table, message)
             if part == "N":
                 new = found
-            else:  # O: the whole row; K: its key, and nothing of the rest
+            else:  # O: the whole row; K: only its key
                 old = found if part == "O" else _key_of(table, found)
         if kind == "I":
             assert new is not None
@@ -189,11 +197,11 @@ def _without(values: Values, names: tuple[str, ...]) -> Values:
 
 
 def lsn_of(text: str) -> int:
-    """A place in the log, as PostgreSQL writes it, as a number."""
+    """Convert an LSN from PostgreSQL's text form to a number."""
     high, _, low = text.partition("/")
     return int(high, 16) << 32 | int(low, 16)
 
 
 def text_of(lsn: int) -> str:
-    """The other way round."""
+    """Convert an LSN from a number to PostgreSQL's text form."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

@@ -1,10 +1,10 @@
-"""What sources share that ask a server for what is new: one reader for every engine, and a spout around it.
+"""Polling sources: one reader for all engines, and a spout that uses it.
 
-A *reader* knows no engine. It reads a system's splits from a position to what is there, or to an end that was fixed
-before: the spouts of this room and of streamlet programs go on from position to position for ever; batch engines ask
-where everything ends now (``bounds``), and read so far and no further. A position is plain (JSON holds it), and means
-the same to each reader of one configuration. Whatever goes missing between two positions is an error, so what has been
-read to an end is all that lay before it.
+A *reader* does not depend on an engine. It reads the splits of a system from a position up to the present end, or up to
+an end that was fixed before. The spouts of this package and of streamlet programs read from position to position
+indefinitely. Batch engines query the present end (``bounds``) and read up to it. A position consists of JSON values,
+and means the same to every reader of one configuration. Data that is lost between two positions is an error, so a
+reader that has reached an end has read everything before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronry.connect.tracked import FOLDER, TrackedSource
 
 
 class Range(NamedTuple):
-    """A part of a split, between two positions."""
+    """Part of a split between two positions."""
 
     split: str
     begin: Any
@@ -30,37 +30,62 @@ class Range(NamedTuple):
 
 
 class Reader(ABC):
-    """One connection to a system. ``begin`` and ``end`` are positions; ``None`` as one: nothing was read yet."""
+    """Connection to a system whose splits are read by position. The position None means that nothing was read yet."""
 
     @abstractmethod
     def splits(self) -> list[str]:
-        """What can be read side by side, always in the same order."""
+        """Return the names of what can be read in parallel, always in the same order."""
 
     @abstractmethod
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
-        """Rows that come next, in order, and the position behind them; None if there are none (before ``end``). Rows
-        may be empty where the position has moved all the same. Raises ConnectError, also for what was removed before
-        it was read."""
+        """Return the next rows and the position after them.
+
+        Args:
+            split: Name of the split.
+            begin: Position to read from.
+            end: Position to read up to; None reads what is present.
+
+        Returns:
+            Rows in order and the position after them, or None if nothing follows (before ``end``). The rows may be
+            empty if only the position has advanced.
+
+        Raises:
+            ConnectError: The system cannot be read, or data was removed before it was read.
+        """
 
     @abstractmethod
     def bounds(self, split: str, begin: Any = None) -> Range | None:
-        """From ``begin`` to where the split ends now; None if nothing is between. Raises ConnectError, also for what
-        is not there at all."""
+        """Return the range from ``begin`` to the present end of the split, or None if it is empty.
+
+        Raises:
+            ConnectError: The system cannot be read, or the split does not exist.
+        """
 
     def confirm(self, split: str, position: Any) -> bool:
-        """Nobody will read again what lies before a position, so a server that keeps it for this reader alone may let
-        it go; most keep it anyhow. False if that cannot be done as far as this, but only to somewhere before. Raises
-        ConnectError."""
+        """Allow the server to discard what lies before a position, because it will not be read again.
+
+        Most servers do not need this, and the default does nothing.
+
+        Returns:
+            False if only an earlier position could be confirmed.
+
+        Raises:
+            ConnectError: The server cannot be reached.
+        """
         del split, position
         return True
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 class Confirming:
-    """Confirms what checkpoints hold once they are complete; without checkpoints, what is read, before it is given."""
+    """Confirmation of positions by reliability mode.
+
+    Positions of a checkpoint are confirmed once it is complete. With ATMOST_ONCE, rows are confirmed before they are
+    returned.
+    """
 
     def __init__(self, reader: Reader, config: Mapping[str, Any]) -> None:
         self._reader = reader
@@ -68,7 +93,7 @@ class Confirming:
         self._saved: dict[int, dict[str, Any]] = {}  # positions, by checkpoint
 
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
-        """As the reader's. Where nothing may come twice, it is confirmed before it is given. Raises ConnectError."""
+        """Read as the reader does. With ATMOST_ONCE, confirm rows before they are returned. Raises ConnectError."""
         rows: list[Row] = []
         found = None
         while (more := self._reader.read(split, begin, end)) is not None:
@@ -81,18 +106,18 @@ class Confirming:
         return None if found is None else (rows, begin)
 
     def saved(self, checkpoint: str, positions: Mapping[str, Any]) -> None:
-        """A checkpoint begins, and will have these."""
+        """Record the positions of a checkpoint that begins."""
         self._saved[int(checkpoint)] = dict(positions)
 
     def complete(self, checkpoint: str) -> None:
-        """It is complete; those before it never will be. Raises ConnectError."""
+        """Confirm the positions of a completed checkpoint, and drop those of earlier ones. Raises ConnectError."""
         for split, position in self._saved.get(int(checkpoint), {}).items():
             self._reader.confirm(split, position)
         self._saved = {number: saved for number, saved in self._saved.items() if number > int(checkpoint)}
 
 
 def rows_of(reader: Reader, wanted: Range) -> Iterator[list[Row]]:
-    """All rows of a range, piece by piece. Raises ConnectError."""
+    """Yield all rows of a range, page by page. Raises ConnectError."""
     position = wanted.begin
     while (found := reader.read(wanted.split, position, wanted.end)) is not None:
         rows, position = found
@@ -101,44 +126,54 @@ def rows_of(reader: Reader, wanted: Range) -> Iterator[list[Row]]:
 
 
 class PollingSource(TrackedSource):
-    """Splits in turn, and a wait when none has anything. Derive; say ``example``, ``pause`` and ``options``, and write
-    ``reader``."""
+    """Base class of sources that read splits in turn, and wait while none has new rows.
 
-    example: ClassVar[str]  # how its fields are named, for who has not
+    Subclasses set ``example``, ``pause`` and ``options``, and implement ``reader``.
+    """
+
+    example: ClassVar[str]  # shown in the error for missing fields
     pause: ClassVar[Option]
     options: ClassVar[tuple[Option, ...]]
-    #: Whether the server keeps what is not confirmed (``Reader.confirm``).
+    #: Whether the server retains data until it is confirmed (``Reader.confirm``).
     confirms: ClassVar[bool] = False
 
     @classmethod
     def settings(cls) -> set[str]:
-        """The keys of its configuration."""
+        """Return the keys of the source's options."""
         return {option.key for option in cls.options}
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong in its options."""
+        """Yield a message for each missing or invalid option."""
         yield from problems((*cls.options, FOLDER), config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
-        """A reader of these fields; ``name``: what the server shows of it. Raises ConnectError."""
+        """Return a reader of the given fields.
+
+        Args:
+            config: The topology's configuration.
+            fields: Names of the fields to read.
+            name: Client name to report to the server.
+
+        Raises:
+            ConnectError: The system cannot be read.
+        """
         raise NotImplementedError
 
     @classmethod
     def fixed(cls, config: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-        """Settings that whoever submits a program settles for all its tasks, so that restarts read the same. Raises
-        ConnectError."""
+        """Return options to fix at submission for all tasks, so that restarts read the same. Raises ConnectError."""
         return {}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check the configuration, open the reader and restore the positions. Raises BadConfig, ConnectError."""
         require(self, config)
         fields = fields_of(context, self.example)
         self._poll_secs = self.pause.of(config)
         self._owned: list[str] | None = None
         self._turn = 0
-        self._ask_at = float("-inf")  # at once, and ``_poll_secs`` after nothing had anything
+        self._ask_at = float("-inf")  # immediately; ``_poll_secs`` after a round without rows
         self._reader = self.reader(config, fields, f"heronry {step_name(context)} {context.get_task_id()}")
         self._confirming = Confirming(self._reader, config)
         if self.confirms:
@@ -147,11 +182,11 @@ class PollingSource(TrackedSource):
             self.begin_tracking(config, context)
 
     def splits(self) -> list[tuple[str, int]]:
-        """The same until the next start."""
+        """Return the splits with their numbers. They do not change until the next start."""
         return [(name, number) for number, name in enumerate(self._reader.splits())]
 
     def next_tuple(self) -> None:
-        """Something of the next split that has any."""
+        """Emit rows of the next split that has new ones."""
         self.settle()
         if time.monotonic() < self._ask_at or not self.has_room():
             return
@@ -164,7 +199,7 @@ class PollingSource(TrackedSource):
         self._ask_at = time.monotonic() + self._poll_secs
 
     def _read(self, split: str) -> bool:
-        """Emit what comes next in a split, and keep its position; False if nothing does."""
+        """Emit the next rows of a split and store its position. Return False if nothing follows."""
         found = self._confirming.read(split, self.position_of(split))
         if found is None:
             return False
@@ -173,27 +208,27 @@ class PollingSource(TrackedSource):
         return True
 
     def confirm(self, safe: Iterable[tuple[str, Any]]) -> None:
-        """Tell the server. Raises ConnectError."""
+        """Confirm safe positions to the server. Raises ConnectError."""
         for split, position in safe:
             self._reader.confirm(split, position)
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """It will have the positions of now."""
+        """Record the present positions for a checkpoint."""
         self._confirming.saved(checkpoint_id, self.keyed)
 
     def post_save(self, checkpoint_id: str) -> None:
-        """It is complete. Raises ConnectError."""
+        """Confirm the positions of a completed checkpoint. Raises ConnectError."""
         self._confirming.complete(checkpoint_id)
 
     def close(self) -> None:
-        """The connection is closed."""
+        """Save safe positions, and close the reader."""
         if hasattr(self, "_reader"):
             super().close()
             self._reader.close()
 
 
 def fields_of(context: Any, example: str) -> tuple[str, ...]:
-    """What a source has been told to read. Raises BadConfig, with the example, if that is nothing."""
+    """Return the fields that a source is configured to read. Raises BadConfig, with the example, if there are none."""
     try:
         return tuple(context.get_fields(context.get_component_id(), "default"))
     except KeyError:

@@ -1,8 +1,8 @@
-"""What the PostgreSQL sink and source share: connections, values, errors.
+"""Connections, values and errors shared by the PostgreSQL sink and sources.
 
-A password never stands in the configuration, which the state store and the tracker show: it comes from the file that
-``user.postgres.password.file`` names, or by libpq's own ways (``PGPASSFILE``, a service file). Errors name the server
-by host, port and database only.
+Passwords must not be in the configuration, because the state store and the tracker show it. The password is read from
+the file that ``user.postgres.password.file`` names, or by libpq's own methods (``PGPASSFILE``, a service file). Error
+messages name the server by host, port and database only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPTIONS = (DSN, PASSWORD_FILE, CONNECT_SECS)
 
 
 def dsn_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Why a configuration's server may not be named so."""
+    """Yield a message if the DSN of a configuration contains a password."""
     given = config.get(DSN.key)
     if isinstance(given, str) and _has_password(given):
         yield (
@@ -46,7 +46,7 @@ def _has_password(dsn: str) -> bool:
 
 
 class Server:
-    """A server as a topology's configuration names it."""
+    """Connection factory and SQL builder for the server that a topology's configuration names."""
 
     def __init__(self, config: Mapping[str, Any], application: str) -> None:
         self.driver = driver("psycopg", "PostgreSQL", "psycopg[binary]", "postgres")
@@ -60,7 +60,7 @@ class Server:
         self.name = f"PostgreSQL at {place}:{parts.get('port') or 5432}, database {parts.get('dbname') or '?'}"
 
     def connect(self, autocommit: bool = True) -> Any:
-        """A connection. Raises ConnectError."""
+        """Open a connection, with the session's time zone set to UTC. Raises ConnectError."""
         more: dict[str, Any] = {
             "application_name": self._application, "connect_timeout": CONNECT_SECS.of(self._config),
             "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
@@ -69,7 +69,7 @@ class Server:
             more["password"] = secret_of(PASSWORD_FILE.of(self._config), PASSWORD_FILE.key)
         try:
             made = self.driver.connect(DSN.of(self._config), autocommit=autocommit, **more)
-            made.execute("SET TIME ZONE 'UTC'")  # times with a zone are read the same wherever the server stands
+            made.execute("SET TIME ZONE 'UTC'")  # independent of the server's time zone
             if not autocommit:
                 made.commit()
             return made
@@ -85,9 +85,11 @@ class Server:
 
     @contextlib.contextmanager
     def saying(self, what: str) -> Iterator[None]:
-        """Translate errors of psycopg into a ConnectError that names the operation `what`.
+        """Translate psycopg errors of the block into a ConnectError that names the operation `what`.
 
-        Raises RetryableError where the same operation may succeed later, on a new connection.
+        Raises:
+            RetryableError: The operation may succeed later, on a new connection.
+            ConnectError: The server refused the operation.
         """
         try:
             yield
@@ -98,29 +100,29 @@ class Server:
             raise ConnectError(f"{self.name}, has refused {what}: {shown} ({type(error).__name__})") from None
 
     def table(self, name: str) -> Any:
-        """A table's name, with or without a schema, as SQL."""
+        """Return a table's name, with or without a schema, as an SQL identifier."""
         return self.driver.sql.Identifier(*name.split("."))
 
     def columns(self, names: tuple[str, ...] | list[str], prefix: str = "") -> Any:
-        """Columns, separated by commas."""
+        """Return column names as SQL identifiers, separated by commas."""
         sql = self.driver.sql
         parts = (sql.Identifier(prefix, name) if prefix else sql.Identifier(name) for name in names)
         return sql.SQL(", ").join(parts)
 
     def joined(self, separator: str, parts: list[Any]) -> Any:
-        """Parts of a statement, with something between them."""
+        """Join parts of a statement with a separator."""
         return self.driver.sql.SQL(separator).join(parts)
 
     def sql(self, text: str, **parts: Any) -> Any:
-        """A statement with names put in."""
+        """Return a statement with the given parts inserted."""
         return self.driver.sql.SQL(text).format(**parts)
 
 
 class RetryableError(ConnectError):
-    """An operation that may succeed when it is tried again on a new connection."""
+    """Error of an operation that may succeed on a new connection."""
 
 
-#: Classes and codes of SQLSTATE behind psycopg's OperationalError, the longest match first: what happened, the cure.
+#: SQLSTATE codes and classes of psycopg's OperationalError, longest prefix first: prefix, event, remedy.
 _LATER = (
     ("53100", "has no disk space left", "free space on the server's disk"),
     ("53300", "has no connection left", "raise max_connections, or use fewer tasks"),
@@ -133,7 +135,7 @@ _LATER = (
 
 
 def _why_later(state: str, server: str, what: str, error: Exception) -> str:
-    """Return the message for an error with this SQLSTATE; the driver's own errors have none."""
+    """Return the message for an error with this SQLSTATE, which is empty for the driver's own errors."""
     shown = one_line(str(error).strip(), 300)
     for code, happened, cure in _LATER:
         if state.startswith(code):
@@ -145,18 +147,21 @@ def _why_later(state: str, server: str, what: str, error: Exception) -> str:
 
 
 def table_option(what: str) -> Option:
-    """The table."""
+    """Return the option for the table's name."""
     return text("user.postgres.table", f"{what}, with or without its schema", required=True)
 
 
 def as_json(rows: list[dict[str, Any]]) -> str:
-    """Rows for ``json_populate_recordset``. The values must be fitting."""
+    """Encode rows for ``json_populate_recordset``. The values must be results of ``fitting``."""
     return json.dumps(rows, ensure_ascii=False, allow_nan=False)
 
 
 def fitting(value: Any) -> Any:
-    """A value as JSON from which PostgreSQL reads it as the column's type, unchanged. Raises ValueError, saying why it
-    cannot be."""
+    """Convert a value to JSON from which PostgreSQL reads it unchanged as the column's type.
+
+    Raises:
+        ValueError: PostgreSQL cannot represent the value. The message states the reason.
+    """
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):

@@ -1,12 +1,14 @@
-"""Changes of PostgreSQL tables, transaction by transaction, by logical decoding.
+"""Source of PostgreSQL table changes, transaction by transaction, by logical decoding.
 
-The one split is a replication slot, which the server's own plugin ``pgoutput`` decodes. A position is a place in the
-log behind which nothing was read, how many changes of the next transaction were read all the same, and which server's
-log it is. Transactions come whole and in the order of their commits; one that is larger than a piece comes in several.
+The only split is a replication slot, decoded by the server's plugin ``pgoutput``. A position consists of an LSN after
+which nothing was read, the number of changes of the next transaction that were read nevertheless, and the identity of
+the server whose log it is. Transactions arrive complete and in commit order. A transaction that is larger than one page
+of rows arrives in several pages.
 
-Nothing is taken from the slot by reading. It is confirmed (so that the server may remove its log) only up to where
-nobody will go back to: a position that a complete checkpoint has; ``ATLEAST_ONCE``, where all before it was acked;
-``ATMOST_ONCE``, before anybody gets what lies before it. What a slot no longer has is an error, never silence.
+Reading does not consume the slot. The source confirms a position, so that the server may remove its log, only when the
+topology can no longer return to an earlier one: when a complete checkpoint holds it; with ``ATLEAST_ONCE``, when all
+changes before it were acked; with ``ATMOST_ONCE``, before the changes before it are emitted. If the slot has lost
+changes, the source fails with an error.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ from heronry.connect.settings import ConnectError, seconds, whole
 
 ROWS = whole("user.postgres.rows", "how many changes are handed over at a time", 1000)
 POLL = seconds("user.postgres.poll.secs", "how long the source waits before it asks for new changes again", 0.5)
-WINDOW_BYTES = 64 * 1024 * 1024  # of the log behind the position, for a question without an end: the answer is stored
+WINDOW_BYTES = 64 * 1024 * 1024  # first window of log for an unbounded query; the server stores the result
 
 
 class PostgresChanges(PollingSource):
-    """Emits what was committed in the tables of ``user.postgres.publication`` since ``user.postgres.slot`` was made.
-    Its fields are ``op``, ``table``, ``new``, ``old``, ``unchanged``, ``lsn``, ``xid``, ``time``, ``index``, and
-    columns by their names: ``PostgresChanges.spec(optional_outputs=["op", "table", "new", "old"], config={…})``."""
+    """Source of the changes committed in the tables of ``user.postgres.publication``.
+
+    It starts where ``user.postgres.slot`` was created. Fields: ``op``, ``table``, ``new``, ``old``, ``unchanged``,
+    ``lsn``, ``xid``, ``time``, ``index``, and columns by their names. Select fields with
+    ``PostgresChanges.spec(optional_outputs=["op", "table", "new", "old"], config={…})``.
+    """
 
     example = "PostgresChanges.spec(optional_outputs=['op', 'table', 'new', 'old'], …)"
     pause = POLL
@@ -40,18 +45,24 @@ class PostgresChanges(PollingSource):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from dsn_problems(config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
-        """Raises ConnectError, also for a slot that cannot be read."""
+        """Return a reader of the slot. Raises ConnectError, also for a slot that cannot be read."""
         return ChangeReader(config, fields, name)
 
 
 class Position(NamedTuple):
-    """What ended up to ``lsn`` was read, and ``number`` changes of the next transaction; ``server``: whose log."""
+    """Position in the log of a server.
+
+    Attributes:
+        lsn: LSN up to which all transactions were read.
+        number: Number of changes read of the next transaction.
+        server: Identity of the server (system identifier and timeline).
+    """
 
     lsn: str
     number: int
@@ -59,35 +70,38 @@ class Position(NamedTuple):
 
 
 class ChangeReader(Reader):
-    """Positions are as ``Position``."""
+    """Reader of the changes of a slot. Its positions are instances of ``Position``, as tuples."""
 
     def __init__(self, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> None:
         self._fields, self._rows = fields, ROWS.of(config)
         self._poll_secs = float(POLL.of(config))
         self._slot = Slot(config, name)
         self._came: Iterator[tuple[Change | None, Position]] = iter(())
-        self._at: Position | None = None  # what ``_came`` goes on from
+        self._at: Position | None = None  # position from which ``_came`` continues
         self._end: Position | None = None
         self._ask_at = float("-inf")
-        self._written = 0  # where the log was written to, when it was last looked at
+        self._written = 0  # insert LSN at the last check
 
     def splits(self) -> list[str]:
-        """The slot."""
+        """Return the name of the slot."""
         return [self._slot.name]
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._slot.close()
 
     def bounds(self, split: str, begin: Any = None) -> Range | None:
-        """To where the log is written now. Raises ConnectError."""
+        """Return the range up to the present end of the log. Raises ConnectError."""
         position = self._first() if begin is None else Position(*begin)
         self._slot.verify(lsn_of(position.lsn), position.server)
         end = Position(text_of(self._slot.flushed_end()), 0, self._slot.server)
         return Range(split, tuple(position), tuple(end)) if lsn_of(end.lsn) > lsn_of(position.lsn) else None
 
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
-        """See ``Reader``. Without an end a question that has found all there was is not put again at once."""
+        """Return rows after a position, and the position after them. See ``Reader``.
+
+        An unbounded read that finds no changes queries the server again only after the poll interval.
+        """
         position = self._first() if begin is None else Position(*begin)
         upto = None if end is None else Position(*end)
         if (position, upto) != (self._at, self._end):
@@ -98,28 +112,28 @@ class ChangeReader(Reader):
             self._ask(position, upto)
             rows, reached = self._some()
         if reached is None and begin is None:
-            reached = position  # from now on it is known where the slot began
+            reached = position  # record where the slot began
         if reached is None:
             return None
         self._at = reached
         return rows, tuple(reached)
 
     def confirm(self, split: str, position: Any) -> bool:
-        """See ``Reader``. Raises ConnectError."""
+        """Allow the server to remove the log before a position. See ``Reader``. Raises ConnectError."""
         place = Position(*position)
         self._slot.verify_server(place.lsn, place.server)
         self._slot.confirm(lsn_of(place.lsn))
         return place.number == 0
 
     def _first(self) -> Position:
-        """Where the slot begins. Raises ConnectError."""
+        """Return the position at which the slot begins. Raises ConnectError."""
         return Position(text_of(self._slot.confirmed()), 0, self._slot.server)
 
     def _some(self) -> tuple[list[Row], Position | None]:
-        """A piece of what has been asked for, and the position behind it; None: there is nothing."""
+        """Return a page of decoded rows and the position after them; the position is None if nothing is left."""
         rows: list[Row] = []
         reached = None
-        for change, reached in self._came:  # noqa: B007  # reason: the last one is the position behind all
+        for change, reached in self._came:  # noqa: B007  # reason: the last one is the position after all rows
             if change is not None:
                 rows.append(self._values(change))
                 if len(rows) >= self._rows:
@@ -127,7 +141,7 @@ class ChangeReader(Reader):
         return rows, reached
 
     def _ask(self, position: Position, end: Position | None) -> None:
-        """Have what comes behind a position in ``_came``. Raises ConnectError."""
+        """Query the changes after a position and store them in ``_came``. Raises ConnectError."""
         begin = lsn_of(position.lsn)
         self._slot.verify_server(position.lsn, position.server)
         known = lsn_of(end.lsn) if end is not None else self._end_now()
@@ -144,10 +158,10 @@ class ChangeReader(Reader):
                 return
             if upto == limit:
                 return
-            window *= 2  # a transaction may be of any size
+            window *= 2  # a transaction may have any size
 
     def _end_now(self) -> int:
-        """An end of a record up to which all is on disk; 0 if none is known, which a busy server makes so at first."""
+        """Return a record's end that is flushed to disk, or 0 if none is known, as at first on a busy server."""
         before = self._written
         end = self._slot.wal_end()
         self._written = end.insert
@@ -156,8 +170,13 @@ class ChangeReader(Reader):
     def _changes(
         self, position: Position, messages: Iterator[bytes], end: int
     ) -> Iterator[tuple[Change | None, Position]]:
-        """Changes of transactions, and None behind the last one of each, with the position behind it; of those that
-        ended before ``end``, where that is known, which is the last position then. Raises ConnectError."""
+        """Yield the changes of transactions, and None after each transaction, each with the position after it.
+
+        If ``end`` is not 0, only transactions that ended up to it are included, and the last position is ``end``.
+
+        Raises:
+            ConnectError: A message is unknown, or the transaction at the position is missing.
+        """
         meaning = Messages(self._slot.load)
         skipped = position.number
         for message in messages:

@@ -1,20 +1,21 @@
-"""Tuples into a PostgreSQL table, each once.
+"""Exactly-once sink for a PostgreSQL table.
 
 ::
 
-    heronry_staged       rows of checkpoints, as JSON in chunks; written while tuples come, in one open transaction
-    heronry_checkpoints  a row for each token: prepared (and under which batch its rows are staged), then committed
+    heronry_staged       rows of checkpoints, as JSON in chunks; written while tuples arrive, in one open transaction
+    heronry_checkpoints  a row for each token: prepared (with the batch of its staged rows), later committed
 
-Theory of operation. ``prepare`` writes the token beside the staged rows and commits that transaction, so what is
-prepared is as safe as PostgreSQL itself, and what was not is rolled back by the server when the task dies. ``commit``
-marks the token as committed, moves its rows into the table, and removes them from the staging table, in one
-transaction: a repeated commit finds the mark and does nothing, and of two at once the second waits for the first.
-``PREPARE TRANSACTION`` would do the same without staging, but most servers forbid it (``max_prepared_transactions``
-is 0), and it holds locks and holds back vacuum until the commit, which after a fault may be long. Neither table is
-unlogged: such a table is empty after a crash of the server, and prepared would not mean safe.
+Theory of operation. ``prepare`` writes the token next to the staged rows and commits that transaction. So prepared rows
+are as durable as PostgreSQL itself, and the server rolls unprepared rows back when the task dies. ``commit`` marks the
+token as committed, moves its rows into the table, and removes them from the staging table, in one transaction. A
+repeated commit finds the mark and does nothing, and of two concurrent commits the second waits for the first.
 
-That rows fit the table's types is tried when a chunk is staged, that NULL is allowed when a tuple is processed, that
-the statement itself can run in ``initialize``; so only unique and foreign keys and triggers are left to fail at commit.
+``PREPARE TRANSACTION`` would do the same without staging. Most servers forbid it (``max_prepared_transactions`` is 0),
+and it holds locks and holds back vacuum until the commit, which may take long after a fault. Neither table is unlogged:
+an unlogged table is empty after a crash of the server, so prepared rows would be lost.
+
+Errors are detected early. The statement itself is checked in ``initialize``, NOT NULL constraints when a tuple is
+processed, and the table's types when a chunk is staged. Only unique keys, foreign keys and triggers can fail at commit.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TABLE = table_option("the table that rows go into")
 KEY = names("user.postgres.key", "columns of a unique key: a row whose key is there replaces what is there")
 ATTEMPTS = whole("user.postgres.attempts", "how often a commit is tried when the connection is lost", 6)
 ROWS_A_CHUNK = 500
-KEPT_CHECKPOINTS = 1000  # of committed tokens, for each task
+KEPT_CHECKPOINTS = 1000  # checkpoints whose committed tokens are kept, for each task
 MAKE_TABLES = (
     "SELECT pg_advisory_xact_lock(hashtext('heronry_checkpoints'))",
     "CREATE TABLE IF NOT EXISTS heronry_checkpoints (step text, token text, checkpoint bigint NOT NULL, task int NOT "
@@ -49,30 +50,42 @@ MOVE = (
 
 
 class PostgresSink(SeatedSink):
-    """Writes each tuple as a row of ``user.postgres.table``: the columns are the fields. With ``user.postgres.key`` it
-    is an upsert, of one key the last one that came; group the input by the key, then. See
-    ``docs/reference/connectors.md``."""
+    """Exactly-once sink that writes each tuple as a row of ``user.postgres.table``.
+
+    The columns are the tuple's fields. With ``user.postgres.key`` the sink upserts rows, and the last row of each key
+    wins. In that case, group the input by the key. ``docs/reference/connectors.md`` describes all options.
+    """
 
     options = (*OPTIONS, TABLE, KEY, ATTEMPTS)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from problems(cls.options, config)
         yield from dsn_problems(config)
 
     @classmethod
     def replaces_by(cls, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """The columns of the key."""
+        """Return the columns of the key."""
         return tuple(KEY.of(config))
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check the configuration, and open the sink.
+
+        Raises:
+            BadConfig: An option is missing or invalid, or the inputs have different fields.
+            ConnectError: The server is unreachable, or refuses the statements.
+        """
         require(self, config)
         self.open(config, seat_of(context)._replace(fields=_fields_of(context)))
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Connect, create the staging tables if they are missing, and check the statement.
+
+        Raises:
+            BadConfig: The key is not among the input's fields.
+            ConnectError: The server is unreachable, or refuses the statements.
+        """
         self._step, self._task = seat.step, seat.task
         self._server = Server(config, f"heronry {self._step} {self._task}")
         self._table, self._attempts = TABLE.of(config), ATTEMPTS.of(config)
@@ -101,7 +114,7 @@ class PostgresSink(SeatedSink):
 
     @classmethod
     def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-        """A row as JSON has it. Raises ConnectError for what PostgreSQL has no place for."""
+        """Return a row as JSON values. Raises ConnectError if PostgreSQL cannot represent a value."""
         row = {}
         for name, value in zip(fields, values, strict=True):
             try:
@@ -111,7 +124,7 @@ class PostgresSink(SeatedSink):
         return row
 
     def take(self, encoded: dict[str, Any]) -> None:
-        """A row more. Raises ConnectError."""
+        """Add a row to the batch. Raises ConnectError."""
         for name in self._not_null:
             if name in encoded and encoded[name] is None:
                 raise cannot_hold(self, name, None, f"and that column of {self._table} is NOT NULL")
@@ -120,7 +133,14 @@ class PostgresSink(SeatedSink):
             self._stage()
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
-        """The rows are in PostgreSQL under the token, and in no table that others read. Raises ConnectError."""
+        """Stage the batch in PostgreSQL under a token, without adding it to the table.
+
+        Returns:
+            The token, or None if the batch is empty.
+
+        Raises:
+            ConnectError: The connection is lost, or the server refuses the rows.
+        """
         if self._rows:
             self._stage()
         if not self._parts:
@@ -135,15 +155,15 @@ class PostgresSink(SeatedSink):
         return checkpoint.name
 
     def commit(self, checkpoint: int, token: str) -> None:
-        """The rows are in the table; a second time changes nothing. Raises ConnectError."""
+        """Move the staged rows of ``token`` into the table. Idempotent. Raises ConnectError."""
         self._settle(lambda connection: self._commit(connection, checkpoint, token))
 
     def abort(self, token: str) -> None:
-        """They never were. Raises ConnectError."""
+        """Discard the staged rows of ``token``. Idempotent. Raises ConnectError."""
         self._settle(lambda connection: self._abort(connection, token))
 
     def prepared(self) -> list[str]:
-        """The tokens of this component that are prepared. Raises ConnectError."""
+        """Return the prepared, uncommitted tokens of this component. Raises ConnectError."""
         found: list[str] = []
 
         def look(connection: Any) -> None:
@@ -156,7 +176,7 @@ class PostgresSink(SeatedSink):
         return found
 
     def forget(self) -> None:
-        """Nothing of the step is staged, and no token of it known. Raises ConnectError."""
+        """Delete all staged rows and tokens of the component. Raises ConnectError."""
 
         def delete(connection: Any) -> None:
             own = "SELECT batch FROM heronry_checkpoints WHERE step = %s"
@@ -166,7 +186,7 @@ class PostgresSink(SeatedSink):
         self._settle(delete)
 
     def close(self) -> None:
-        """What was not prepared is rolled back."""
+        """Close the connections. The server rolls back rows that are not prepared."""
         for connection in (getattr(self, "_staging", None), getattr(self, "_settling", None)):
             if connection is not None:
                 connection.close()
@@ -178,7 +198,7 @@ class PostgresSink(SeatedSink):
             if self._staging is None:
                 self._staging = self._server.connect(autocommit=False)
                 self._staging.execute("SET idle_in_transaction_session_timeout = 0")
-                self._staging.execute("SET synchronous_commit = on")  # prepared means safe
+                self._staging.execute("SET synchronous_commit = on")  # prepared rows must be durable
                 self._staging.commit()
             at = (self._batch, self._parts)
             self._staging.execute("INSERT INTO heronry_staged VALUES (%s, %s, %s)", (*at, as_json(self._rows)))
@@ -196,7 +216,11 @@ class PostgresSink(SeatedSink):
     # Settling.
 
     def _settle(self, do: Callable[[Any], None]) -> None:
-        """In one transaction, on a connection of its own, a new one where the old one is lost. Raises ConnectError."""
+        """Call ``do`` in a transaction on the settling connection, and retry on a new connection if it is lost.
+
+        Raises:
+            ConnectError: The server refuses the statements, or all attempts failed.
+        """
         for attempt in attempts(self._attempts):
             try:
                 if self._settling is None:
@@ -249,7 +273,7 @@ class PostgresSink(SeatedSink):
     # The table.
 
     def _statement(self) -> Any:
-        """What moves a batch. Of equal keys, the last row that came."""
+        """Return the statement that moves a batch into the table. Of rows with equal keys, it takes the last one."""
         server, key = self._server, self._key
         unknown = [name for name in key if name not in self._fields]
         if unknown:
@@ -284,7 +308,7 @@ class PostgresSink(SeatedSink):
 
 
 def _fields_of(context: Any) -> tuple[str, ...]:
-    """The fields of the input. Raises BadConfig where inputs differ."""
+    """Return the fields of the input. Raises BadConfig if the inputs' fields differ."""
     sources = {source: context.get_fields(*source) for source in context.get_sources()}
     first = next(iter(sources.values()))
     for (component, stream), fields in sources.items():

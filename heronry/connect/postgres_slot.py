@@ -1,12 +1,12 @@
-"""A logical replication slot of PostgreSQL: what it holds, without taking it; how far it may forget.
+"""Reading and confirming of a PostgreSQL logical replication slot.
 
-Theory of operation. A question (``peek``) decodes the log from where the slot was confirmed, and changes nothing, so it
-may be asked again by whoever was restored. Its answer is kept by the server, outside any transaction (``WITH HOLD``),
-and is handed over in pieces. ``confirm`` lets the server remove what lies before a place.
+Theory of operation. ``peek`` decodes the log from the confirmed position of the slot without changing the slot, so it
+can be repeated after a restore. The server keeps the result outside of any transaction (``WITH HOLD``) and returns it
+in pages. ``confirm`` allows the server to remove the log before a position.
 
-Confirmed is only where a record of the log ends: a place within a commit's record would hide that commit. Such places
-are the ends of commits, and where the log is written to (``pg_current_wal_insert_lsn``) once that is on disk; where it
-was flushed to, or sent, may be in the middle of one.
+Only ends of log records are confirmed, because a position within a commit record would hide that commit. Such ends are
+the ends of commits, and ``pg_current_wal_insert_lsn`` once it is flushed to disk. The flush and send positions may be
+in the middle of a record.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from heronry.connect.settings import ConnectError, text
 SLOT = text("user.postgres.slot", "the logical replication slot that is read", required=True)
 PUBLICATION = text("user.postgres.publication", "the publication, which says which tables are read", required=True)
 PLUGIN = "pgoutput"
-INTERVALS = (1186, 1187)  # and arrays of them: psycopg makes 30 days of a month
-OLDEST_VERSION = 130000  # tells whether a slot is lost
+INTERVALS = (1186, 1187)  # OIDs of interval and interval[]; psycopg would convert a month to 30 days
+OLDEST_VERSION = 130000  # first version that reports lost slots
 PEEK = """
     WITH found AS MATERIALIZED (
         SELECT lsn, data, n FROM pg_logical_slot_peek_binary_changes(
@@ -41,24 +41,24 @@ Answer = TypeVar("Answer")
 
 
 class WalEnd(NamedTuple):
-    """Where the log is written to, which is where a record ends, and how far it is on disk."""
+    """Insert position of the log, which is the end of a record, and its flush position on disk."""
 
     insert: int
     flush: int
 
 
 class Slot:
-    """A slot, through a connection of its own."""
+    """Logical replication slot, accessed through a connection of its own."""
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
-        """Raises ConnectError, also for a slot that cannot be read."""
+        """Connect, and check the slot. Raises ConnectError, also for a slot that cannot be read."""
         self._server = Server(config, name)
         self._pg = self._server.driver
         self.name, self._publication = SLOT.of(config), PUBLICATION.of(config)
         self._wait_secs = CONNECT_SECS.of(config)
         self._connection = self._server.connect()
         self._loaders: dict[int, Any] = {}
-        self._cursor: Any = None  # of the last question
+        self._cursor: Any = None  # cursor of the last query
         try:
             with self._server.saying("looking at the server"):
                 for setting in ("DateStyle = 'ISO'", "TimeZone = 'UTC'", "IntervalStyle = 'postgres'",
@@ -73,23 +73,26 @@ class Slot:
 
     @property
     def told(self) -> str:
-        """For people."""
+        """Return the slot's description for messages."""
         return f"slot {self.name!r} ({self._server.name})"
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._let_go()
         self._connection.close()
 
     def _let_go(self) -> None:
-        """Of what is left of an answer; with the connection the server has forgotten it anyhow."""
+        """Close the cursor of the last query. Errors are ignored, as a lost connection also discards it."""
         if self._cursor is not None:
             with contextlib.suppress(self._pg.Error):
                 self._cursor.close()
 
     def _identity(self) -> str:
-        """Which server's log it is, and which of its histories: numbers of the log mean nothing in another one.
-        Raises ConnectError for a server that cannot be read so."""
+        """Return the server's system identifier and timeline; LSNs of other servers or timelines are not comparable.
+
+        Raises:
+            ConnectError: The server is older than PostgreSQL 13, or is a standby.
+        """
         if self._connection.info.server_version < OLDEST_VERSION:
             raise ConnectError(f"{self._server.name}, is older than PostgreSQL 13, which {self.told} cannot be read of")
         with self._server.saying("looking at the server"):
@@ -105,8 +108,11 @@ class Slot:
         return f"{system}/{int(file[:8], 16)}"
 
     def confirmed(self) -> int:
-        """Up to where the server has been told that it may forget. Raises ConnectError for a slot that cannot be
-        read."""
+        """Return the LSN up to which the server may remove its log.
+
+        Raises:
+            ConnectError: The slot is missing or lost, or is not a logical slot of this database.
+        """
         with self._server.saying(f"looking at slot {self.name!r}"):
             found = self._connection.execute(
                 "SELECT slot_type, plugin, database, current_database(), wal_status, restart_lsn, confirmed_flush_lsn, "
@@ -144,7 +150,7 @@ class Slot:
         return "Begin anew: make the slot again, copy the tables as they are, and submit the topology again"
 
     def verify_server(self, lsn: str, server: str) -> None:
-        """Raises ConnectError if it is not the one whose log the place is in."""
+        """Check that a position belongs to this server. Raises ConnectError if it does not."""
         if server != self.server:
             raise ConnectError(
                 f"the position {lsn} is of server and timeline {server}, and {self._server.name}, is "
@@ -153,7 +159,7 @@ class Slot:
             )
 
     def verify(self, lsn: int, server: str) -> None:
-        """Raises ConnectError unless all that was committed behind a position is still to be had."""
+        """Check that all transactions committed after a position are still available. Raises ConnectError if not."""
         self.verify_server(text_of(lsn), server)
         confirmed = self.confirmed()
         if confirmed > lsn:
@@ -164,7 +170,7 @@ class Slot:
             )
 
     def wal_end(self) -> WalEnd:
-        """Of the log. Raises ConnectError."""
+        """Return the insert and flush positions of the log. Raises ConnectError."""
         with self._server.saying("looking at the log"):
             insert, flush = self._connection.execute(
                 "SELECT pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn()"
@@ -172,17 +178,30 @@ class Slot:
         return WalEnd(lsn_of(insert), lsn_of(flush))
 
     def flushed_end(self) -> int:
-        """Where the log is written to, and all before it on disk. Raises ConnectError."""
+        """Return the insert position, after the log up to it is flushed to disk. Raises ConnectError."""
         end = self.wal_end()
-        if end.flush < end.insert:  # what open transactions have written waits for the next commit; this is one
+        if end.flush < end.insert:  # a commit flushes the records of open transactions
             with self._server.saying("writing a mark into the log"), self._connection.transaction():
                 self._connection.execute("SET LOCAL synchronous_commit = on")
                 self._connection.execute("SELECT pg_logical_emit_message(true, 'heronry', '')")
         return end.insert
 
     def peek(self, begin: int, upto: int, size: int) -> Iterator[bytes]:
-        """Messages of the transactions that ended behind ``begin``, and of tables. The answer is there when this
-        returns; ``size``: how many come at a time. Raises ConnectError."""
+        """Query the messages of the transactions that ended after ``begin``, and the messages that describe tables.
+
+        The query is complete when this method returns.
+
+        Args:
+            begin: LSN after which transactions must have ended.
+            upto: LSN up to which the log is decoded.
+            size: Number of messages to fetch at a time.
+
+        Returns:
+            Iterator over the messages, in order.
+
+        Raises:
+            ConnectError: The slot cannot be read.
+        """
         self._let_go()
         cursor = self._cursor = self._connection.cursor("heronry_changes", binary=True, withhold=True)
         publication = self._server.sql("{p}", p=self._pg.sql.Identifier(self._publication))
@@ -204,14 +223,17 @@ class Slot:
                 return
 
     def confirm(self, lsn: int) -> None:
-        """The server may forget what lies before. Raises ConnectError."""
+        """Allow the server to remove the log before ``lsn``. Raises ConnectError."""
         if lsn > self.confirmed():
             statement, values = "SELECT pg_replication_slot_advance(%s, %s)", (self.name, text_of(lsn))
             self._ask(f"confirming slot {self.name!r}", lambda: self._connection.execute(statement, values))
 
     def load(self, kind: int, data: bytes) -> Any:
-        """A value of a type from its text; the text itself where Python has no place for it (intervals, which have
-        months; infinite dates)."""
+        """Convert the text form of a value to Python.
+
+        The text itself is returned for values that Python cannot represent (intervals, which have months; infinite
+        dates).
+        """
         if kind in INTERVALS:
             return data.decode()
         if kind not in self._loaders:
@@ -222,7 +244,11 @@ class Slot:
             return data.decode()
 
     def _ask(self, what: str, ask: Callable[[], Answer]) -> Answer:
-        """A slot serves one at a time, so it may have to be waited for. Raises ConnectError."""
+        """Call ``ask``, and wait while another process uses the slot.
+
+        Raises:
+            ConnectError: The slot cannot be used, or was not free within the timeout.
+        """
         until = time.monotonic() + self._wait_secs
         while True:
             with contextlib.suppress(self._pg.errors.ObjectInUse):
@@ -239,7 +265,12 @@ class Slot:
             time.sleep(0.05)
 
     def _asked(self, what: str, ask: Callable[[], Answer]) -> Answer:
-        """Raises ConnectError, ObjectInUse."""
+        """Call ``ask``, and translate the driver's errors.
+
+        Raises:
+            ObjectInUse: Another process uses the slot.
+            ConnectError: The slot cannot be used.
+        """
         errors = self._pg.errors
         try:
             return ask()
@@ -251,7 +282,7 @@ class Slot:
                 f"{self._server.name}, does not let {user} use a slot ({_said(error)}): ALTER ROLE {user} REPLICATION"
             ) from None
         except errors.UndefinedObject as error:
-            self.confirmed()  # raises if it is the slot
+            self.confirmed()  # raises if the slot is the cause
             raise ConnectError(
                 f"{self._server.name}, has refused {what}: {_said(error)}. There must have been publication "
                 f"{self._publication!r} before the slot was made: CREATE PUBLICATION {self._publication} FOR TABLE …; "
@@ -259,7 +290,7 @@ class Slot:
             ) from None
         except self._pg.Error as error:
             if not self._connection.closed:
-                self.confirmed()  # may know more
+                self.confirmed()  # may raise a more specific error
                 if isinstance(error, errors.ObjectNotInPrerequisiteState):
                     raise ConnectError(f"{self._server.name}, has refused {what}: {_said(error)}") from None
             with self._server.saying(what):

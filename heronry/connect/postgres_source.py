@@ -1,12 +1,12 @@
-"""Rows of a PostgreSQL table that grows, by a column that increases.
+"""Source of the rows of a growing PostgreSQL table, ordered by an increasing column.
 
-A position is the last value of the column, as PostgreSQL writes it, so that a timestamp or a numeric loses nothing.
-``WITH TIES`` takes rows with equal values together. What the source cannot see is a row that becomes visible late,
-behind others with higher values: a sequence or ``now()`` is drawn before its transaction commits. Where several
-writers are at work at once, use a column that is set by one of them, or after the fact.
+A position is the last value of the column in PostgreSQL's text form, so timestamps and numerics are exact. ``WITH
+TIES`` keeps rows with equal values together. The source misses a row that becomes visible after rows with higher values
+were read: sequences and ``now()`` are evaluated before their transaction commits. If several writers are active at the
+same time, use a column that only one of them sets, or one that is set after the fact.
 
-Splits are ranges of the column: with ``user.postgres.bounds`` ``["1000", "2000"]`` there are three, up to 1000, up to
-2000, and what is above.
+Splits are ranges of the column. With ``user.postgres.bounds`` ``["1000", "2000"]`` there are three: up to 1000, up to
+2000, and above 2000.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ POLL = seconds("user.postgres.poll.secs", "how long the source waits before it a
 
 
 class SqlRows(PollingSource):
-    """Emits the rows of ``user.postgres.table`` in the order of ``user.postgres.column``, and those that come. The
-    columns that it reads are its fields: ``SqlRows.spec(optional_outputs=["id", "name"], config={…})``."""
+    """Source of the rows of ``user.postgres.table`` in the order of ``user.postgres.column``, including later rows.
+
+    Fields: the table's columns. Select them with ``SqlRows.spec(optional_outputs=["id", "name"], config={…})``.
+    """
 
     example = "SqlRows.spec(optional_outputs=['id', 'name'], …)"
     pause = POLL
@@ -37,18 +39,18 @@ class SqlRows(PollingSource):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from dsn_problems(config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
-        """Raises BadConfig, ConnectError, also for a table or column that is not there."""
+        """Return a reader of the table. Raises BadConfig or ConnectError, also for a missing table or column."""
         return RowReader(config, fields, name)
 
 
 class RowReader(Reader):
-    """Positions are the last value of the column, as text."""
+    """Reader of table rows. A position is the last value of the column, as text."""
 
     def __init__(self, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> None:
         self._fields = fields
@@ -67,27 +69,30 @@ class RowReader(Reader):
             raise
 
     def splits(self) -> list[str]:
-        """Ranges of the column."""
+        """Return the names of the column's ranges."""
         return list(self._splits)
 
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
-        """See ``Reader``."""
+        """Return rows after a position, and the position after them. See ``Reader``."""
         low, high = self._splits[split]
         rows = self._ask(low if begin is None else begin, high if end is None else end, self._rows)
         return ([tuple(row[1:]) for row in rows], rows[-1][0]) if rows else None
 
     def bounds(self, split: str, begin: Any = None) -> Range | None:
-        """To the greatest value that is there. Raises ConnectError."""
+        """Return the range up to the greatest present value. Raises ConnectError."""
         low, high = self._splits[split]
         last = self._ask(low if begin is None else begin, high, 1, "DESC")
         return Range(split, begin, last[0][0]) if last else None
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def _ask(self, above: str | None, up_to: str | None, rows: int, order: str = "ASC") -> list[Any]:
-        """Rows with the column above a value (None: all), up to another; the first of each is the column as text."""
+        """Return rows whose column is above one value and at most another; None means unbounded.
+
+        The first item of each row is the column as text.
+        """
         column = self._server.columns([self._column], "t")
         conditions = [self._server.sql("{c} IS NOT NULL", c=column)]
         given: list[Any] = []
@@ -106,7 +111,7 @@ class RowReader(Reader):
             return list(self._connection.execute(statement, (*given, rows)).fetchall())
 
     def _type_of_column(self) -> str:
-        """As SQL names it. Raises BadConfig, ConnectError."""
+        """Return the SQL type of the column. Raises BadConfig, ConnectError."""
         with self._server.saying(f"reading table {self._table}"):
             found = self._connection.execute(
                 "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attname = "
@@ -119,7 +124,7 @@ class RowReader(Reader):
 
 
 def splits_of(bounds: list[str]) -> dict[str, tuple[str | None, str | None]]:
-    """Split to the bound below it and its last value; without bounds there is one."""
+    """Return the ranges of the column by split name, as pairs of exclusive lower and inclusive upper bound."""
     if not bounds:
         return {"all": (None, None)}
     below = {f"to {high}": (low, high) for low, high in itertools.pairwise([None, *bounds])}

@@ -1,7 +1,7 @@
-"""What the sources and sinks of Redis share: the connection, how fields become values, errors.
+"""Connection and errors shared by the Redis sources and sinks.
 
-A password never stands in the configuration, which the state store and the tracker show: it comes from the file that
-``user.redis.password.file`` names. Errors name the server by host and port only.
+Passwords must not be in the configuration, because the state store and the tracker show it. The password is read from
+the file that ``user.redis.password.file`` names. Error messages name the server by host and port only.
 """
 
 from __future__ import annotations
@@ -24,19 +24,28 @@ OPTIONS = (URL, PASSWORD_FILE, TIMEOUT)
 
 
 class Unreachable(ConnectError):
-    """The server does not answer; another try may help."""
+    """Error of a server that does not answer. A retry may succeed."""
 
 
 def url_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Why a configuration's server may not be named so."""
+    """Yield a message for each problem of the server's address in a configuration."""
     return address_problems(config, URL, PASSWORD_FILE, ("redis", "rediss", "unix"), hostless="unix")
 
 
 class Server:
-    """A server as a topology's configuration names it."""
+    """Client of the Redis server that a topology's configuration names.
+
+    Args:
+        config: The topology's configuration.
+        name: Client name to report to the server.
+    """
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
-        """``name``: what the server shows of the connection. Raises ConnectError; connects at the first command."""
+        """Create the client. The first command connects.
+
+        Raises:
+            ConnectError: The driver is not installed, the address is invalid, or the password file cannot be read.
+        """
         self._redis = driver("redis", "Redis", "redis", "redis")
         parts = urlsplit(URL.of(config))
         self.name = f"Redis at {parts.path if parts.scheme == 'unix' else f'{parts.hostname}:{parts.port or 6379}'}"
@@ -56,7 +65,12 @@ class Server:
 
     @contextlib.contextmanager
     def saying(self, what: str) -> Iterator[None]:
-        """Errors of the block as ConnectError: server, what was done, and why it failed."""
+        """Translate Redis errors of the block into a ConnectError that names the operation ``what``.
+
+        Raises:
+            Unreachable: The server does not answer.
+            ConnectError: The server refuses the operation.
+        """
         try:
             yield
         except (self._redis.exceptions.ConnectionError, self._redis.exceptions.TimeoutError) as error:
@@ -69,5 +83,5 @@ class Server:
             raise ConnectError(f"{self.name} refuses ({one_line(str(error), 300)}), {what}") from None
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.client.close()

@@ -1,17 +1,17 @@
-"""Tuples into a Redis stream, each once.
+"""Exactly-once sink for a Redis stream.
 
 ::
 
-    heronry:STEP:batch:ID       entries of a task that are not prepared, a list: for each one the number of the elements
-                                that follow, and these, names and values in turn; it ends by itself after a day
+    heronry:STEP:batch:ID       list of a task's unprepared entries: for each one the number of elements that follow,
+                                then names and values in turn; expires after a day
     heronry:STEP:staged:TOKEN   the same, prepared
-    heronry:STEP:tokens         token to what it is, PREPARED or COMMITTED
-    heronry:STEP:committed:TASK committed tokens by checkpoint, so that old ones can be forgotten
+    heronry:STEP:tokens         hash from token to its state, PREPARED or COMMITTED
+    heronry:STEP:committed:TASK committed tokens by checkpoint, used to remove old ones
 
-Theory of operation. ``prepare`` renames the batch and enters its token, in one transaction of Redis. ``commit`` is one
-script, and Redis runs scripts alone: it adds the staged entries to the stream and marks the token, so a repeated commit
-finds the mark and does nothing. A token that is neither prepared nor committed is an error: then something prepared was
-lost, by a server that does not write what it is told to disk, or by another one that took over
+Theory of operation. ``prepare`` renames the batch and records its token in one Redis transaction. ``commit`` is one
+script, and Redis runs scripts atomically. The script adds the staged entries to the stream and marks the token, so a
+repeated commit finds the mark and does nothing. A token that is neither prepared nor committed is an error: prepared
+data was lost, because the server does not persist its writes or another server took over
 (``docs/reference/connectors.md``).
 """
 
@@ -33,10 +33,10 @@ STREAM = text("user.redis.stream", "the stream that entries go to", required=Tru
 LENGTH = whole("user.redis.maxlen", "about how many entries the stream keeps (MAXLEN ~); 0: all", 0, least=0)
 ATTEMPTS = whole("user.redis.attempts", "how often a commit is tried when the server does not answer", 6)
 ENTRIES_A_PART = 500
-KEPT_CHECKPOINTS = 1000  # of committed tokens, for each task
+KEPT_CHECKPOINTS = 1000  # checkpoints whose committed tokens are kept, for each task
 BATCH_SECS = 24 * 3600
 PREPARED, COMMITTED = "prepared", "committed"
-#: KEYS: tokens, staged, committed, stream. ARGV: token, checkpoint, oldest to keep, maxlen. Returns what the token was.
+#: KEYS: tokens, staged, committed, stream. ARGV: token, checkpoint, oldest to keep, maxlen. Returns the former state.
 COMMIT = """
 local state = redis.call('HGET', KEYS[1], ARGV[1])
 if state ~= 'prepared' then return state or '' end
@@ -66,18 +66,26 @@ return 1
 
 
 class RedisStreamSink(SeatedSink):
-    """Adds each tuple to ``user.redis.stream`` as an entry: its fields are the tuple's, without those that are None."""
+    """Exactly-once sink that adds each tuple as an entry to ``user.redis.stream``.
+
+    The entry's fields are those of the tuple, without fields whose value is None.
+    """
 
     options = (*OPTIONS, STREAM, LENGTH, ATTEMPTS)
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from problems(cls.options, config)
         yield from url_problems(config)
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Connect, and check the stream's key.
+
+        Raises:
+            BadConfig: An option is missing or invalid.
+            ConnectError: The server is unreachable, or the key holds another type.
+        """
         self._place, self._task = f"heronry:{seat.step}", seat.task
         self._stream, self._length, self._attempts = STREAM.of(config), LENGTH.of(config), ATTEMPTS.of(config)
         self._entries: list[bytes] = []
@@ -96,7 +104,11 @@ class RedisStreamSink(SeatedSink):
 
     @classmethod
     def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> list[bytes]:
-        """Names and values in turn. Raises ConnectError for what Redis has no place for."""
+        """Return the names and values of an entry in turn.
+
+        Raises:
+            ConnectError: Redis cannot represent a value, or all values are None.
+        """
         entry: list[bytes] = []
         for name, value in zip(fields, values, strict=True):
             if value is None:
@@ -110,14 +122,21 @@ class RedisStreamSink(SeatedSink):
         return entry
 
     def take(self, encoded: list[bytes]) -> None:
-        """An entry more. Raises ConnectError."""
+        """Add an entry to the batch. Raises ConnectError."""
         self._entries += [str(len(encoded)).encode(), *encoded]
         self._waiting += 1
         if self._waiting >= ENTRIES_A_PART:
             self._stage()
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
-        """The entries are in Redis under the token, and in no stream. Raises ConnectError."""
+        """Stage the batch in Redis under a token, without adding it to the stream.
+
+        Returns:
+            The token, or None if the batch is empty.
+
+        Raises:
+            ConnectError: The server is unreachable, or has lost entries.
+        """
         if self._entries:
             self._stage()
         if not self._elements:
@@ -132,7 +151,7 @@ class RedisStreamSink(SeatedSink):
         return checkpoint.name
 
     def commit(self, checkpoint: int, token: str) -> None:
-        """The entries are in the stream; a second time changes nothing. Raises ConnectError."""
+        """Add the staged entries of ``token`` to the stream. Idempotent. Raises ConnectError."""
         keys = [
             f"{self._place}:tokens", self._staged(token), f"{self._place}:committed:{self._task}", self._stream,
         ]  # fmt: skip
@@ -146,16 +165,16 @@ class RedisStreamSink(SeatedSink):
             )
 
     def abort(self, token: str) -> None:
-        """They never were. Raises ConnectError."""
+        """Discard the staged entries of ``token``. Idempotent. Raises ConnectError."""
         self._settle(lambda: self._abort_script(keys=[f"{self._place}:tokens", self._staged(token)], args=[token]))
 
     def prepared(self) -> list[str]:
-        """The tokens of this component that are prepared. Raises ConnectError."""
+        """Return the prepared, uncommitted tokens of this component. Raises ConnectError."""
         found = self._settle(lambda: self._server.client.hgetall(f"{self._place}:tokens"))
         return [token.decode() for token, state in found.items() if state == PREPARED.encode()]
 
     def forget(self) -> None:
-        """Nothing of the step is staged, and no token of it known. Raises ConnectError."""
+        """Delete all staged entries and tokens of the component. Raises ConnectError."""
 
         def delete() -> None:
             client, tokens = self._server.client, f"{self._place}:tokens"
@@ -165,7 +184,7 @@ class RedisStreamSink(SeatedSink):
         self._settle(delete)
 
     def close(self) -> None:
-        """What was not prepared is removed, or ends by itself."""
+        """Close the connection. Entries that are not prepared are discarded, and those already in Redis expire."""
         if hasattr(self, "_server"):
             self._server.close()
 
@@ -190,7 +209,7 @@ class RedisStreamSink(SeatedSink):
             )
 
     def _settle(self, do: Callable[[], Any]) -> Any:
-        """Tried again where the server does not answer. Raises ConnectError."""
+        """Call ``do``, and retry while the server does not answer. Raises ConnectError."""
         for attempt in attempts(self._attempts):
             try:
                 with self._server.saying(f"committing entries to stream {self._stream!r}"):

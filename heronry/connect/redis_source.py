@@ -1,10 +1,11 @@
-"""Entries of Redis streams, in their order.
+"""Source for Redis streams, in the order of their entries.
 
-Each stream is a split. A position is the id of the last entry read and how many had been added to the stream up to
-it, so that a loss is seen: Redis counts what was ever added (from 7.0 on), and a source that has come to the end of a
-stream must have read as many. Whoever trims a stream (``MAXLEN``) before it was read, or deletes it, is named.
+Each stream is a split. A position consists of the id of the last entry read and the number of entries added to the
+stream up to it, which reveals losses. Redis (7.0 or later) counts the entries ever added, and a source at the end of a
+stream must have read as many. The source reports entries that were trimmed (``MAXLEN``) before they were read, and
+deleted streams.
 
-Consumer groups are not used: they keep positions in Redis, which a restore could not take back.
+Consumer groups are not used, because they keep positions in Redis, which a restore could not undo.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ ROWS = whole("user.redis.rows", "how many entries are asked for at a time", 1000
 POLL = seconds("user.redis.poll.secs", "how long the source waits before it asks for new entries again", 0.1)
 FAIL, SKIP = "fail", "skip"
 REMOVED = choice("user.redis.removed", "what follows when entries were removed before they were read", FAIL, SKIP)
-ID, STREAM = "id", "stream"  # as fields: the entry's id, and the name of its stream
+ID, STREAM = "id", "stream"  # names of the fields for the entry's id and its stream
 START = "0-0"
-NO_STREAM = "no such key"  # as XINFO says it
+NO_STREAM = "no such key"  # error message of XINFO
 log = logging.getLogger(__name__)
 
 
 class RedisStream(PollingSource):
-    """Emits the entries of ``user.redis.streams``, and those that come. Its fields are those of the entries, and ``id``
-    and ``stream``: ``RedisStream.spec(optional_outputs=["id", "word"], config={…})``."""
+    """Source of the entries of ``user.redis.streams``, including entries that are added later.
+
+    Fields: those of the entries, ``id`` and ``stream``. Select fields with
+    ``RedisStream.spec(optional_outputs=["id", "word"], config={…})``.
+    """
 
     example = "RedisStream.spec(optional_outputs=['id', 'word'], …)"
     pause = POLL
@@ -40,18 +44,22 @@ class RedisStream(PollingSource):
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from super().config_problems(config)
         yield from url_problems(config)
 
     @classmethod
     def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
-        """Raises ConnectError, also if nobody answers."""
+        """Return a reader of the streams. Raises ConnectError, also if the server does not answer."""
         return StreamReader(config, fields, name)
 
 
 class StreamReader(Reader):
-    """Positions are the id of the last entry, and how many had been added up to it (None: the server does not say)."""
+    """Reader of Redis streams.
+
+    A position is the id of the last entry and the number of entries added up to it (None if the server does not report
+    it).
+    """
 
     def __init__(self, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> None:
         self._fields = fields
@@ -62,15 +70,15 @@ class StreamReader(Reader):
             self._server.client.ping()
 
     def splits(self) -> list[str]:
-        """The streams."""
+        """Return the names of the streams."""
         return self._streams
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._server.close()
 
     def bounds(self, split: str, begin: Any = None) -> Range | None:
-        """To the last entry there is, which may be one that was removed since. Raises ConnectError."""
+        """Return the range up to the last generated entry, which may have been removed since. Raises ConnectError."""
         with self._server.saying(f"looking at stream {split!r}"):
             about = self._server.client.pipeline(transaction=True).xinfo_stream(split).execute(raise_on_error=False)[0]
             if isinstance(about, Exception):
@@ -83,13 +91,13 @@ class StreamReader(Reader):
         added = about.get("entries-added")
         last, length = about["last-generated-id"], int(about["length"])
         end = (last.decode() if isinstance(last, bytes) else last, None if added is None else int(added))
-        if begin is None:  # what was removed before it was ever read from here is nobody's loss
+        if begin is None:  # entries removed before the first read do not count as lost
             begin = (START, None if added is None else int(added) - length)
             return Range(split, begin, end) if length else None
         return Range(split, begin, end) if tuple(begin) != end else None
 
     def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Row], Any] | None:
-        """See ``Reader``."""
+        """Return rows after a position, and the position after them. See ``Reader``."""
         position, read = begin or (START, None)
         entries, added, length = self._ask(split, position)
         at_end = len(entries) < self._rows
@@ -98,8 +106,8 @@ class StreamReader(Reader):
             before = [entry for entry in entries if in_order(entry[0].decode()) <= in_order(last)]
             entries, at_end = before, at_end or len(before) < len(entries)
             if added is not None and added_then is not None and added >= added_then:
-                added = added_then  # less: it is another stream, which ``missed`` tells
-        if read is None:  # what was removed before it was ever read from here is nobody's loss
+                added = added_then  # if it is lower, the stream was recreated, which ``missed`` reports
+        if read is None:  # entries removed before the first read do not count as lost
             read = added - length if added is not None else 0
         if added is not None:
             anew = end is not None and end[1] is not None and added < end[1]
@@ -111,8 +119,15 @@ class StreamReader(Reader):
         return [self._values(split, *entry) for entry in entries], (entries[-1][0].decode(), read + len(entries))
 
     def _ask(self, stream: str, position: str) -> tuple[list[Any], int | None, int]:
-        """Entries behind a position, how many were ever added (None: the server does not say) and how many are there,
-        all at one instant."""
+        """Read entries after a position together with the stream's counters, in one transaction.
+
+        Returns:
+            The entries, the number of entries ever added (None if the server does not report it), and the stream's
+            length.
+
+        Raises:
+            ConnectError: The server is unreachable or refuses the commands.
+        """
         with self._server.saying(f"reading stream {stream!r}"):
             both = self._server.client.pipeline(transaction=True)
             both.xread({stream: position}, count=self._rows)
@@ -128,7 +143,11 @@ class StreamReader(Reader):
         return _entries(found), None if added is None else int(added), int(about["length"])
 
     def _lost(self, stream: str, position: str, read: int, missing: int, *, may_go_on: bool) -> tuple[str, int]:
-        """Where to go on. Raises ConnectError unless that is wanted and can be."""
+        """Return the position to continue from.
+
+        Raises:
+            ConnectError: ``user.redis.removed`` is ``fail``, or a bounded range cannot be completed.
+        """
         anew = missing < 0
         what = (
             f"stream {stream!r} was deleted after {read} of its entries were read, or made anew"
@@ -149,16 +168,20 @@ class StreamReader(Reader):
 
 
 def in_order(entry: str) -> tuple[int, int]:
-    """The id of an entry as what the server orders by."""
+    """Return an entry's id as the pair of integers by which the server orders entries."""
     first, _, second = entry.partition("-")
     return int(first), int(second)
 
 
 def missed(read: int, came: int, added: int, *, at_end: bool) -> int:
-    """How many entries were removed before they were read; negative for a stream that is not the one that was read.
+    """Return how many entries were removed before they were read; negative if the stream was recreated.
 
-    ``read`` had been read before and ``came`` come now, of ``added`` that were ever added; ``at_end``: none are behind
-    these. Only there it can be told: what is still to come may be any of those that were added.
+    Args:
+        read: Number of entries read before.
+        came: Number of entries read now.
+        added: Number of entries ever added to the stream.
+        at_end: Whether the stream ends after the entries read now. Losses can be determined only there, as entries that
+            are still to come may be any of the added ones.
     """
     if added < read + came:
         return -1
@@ -166,7 +189,7 @@ def missed(read: int, came: int, added: int, *, at_end: bool) -> int:
 
 
 def _entries(found: Any) -> list[Any]:
-    """Of one stream, as XREAD of either protocol version answers."""
+    """Return the entries of one stream from an XREAD reply of either protocol version."""
     if not found:
         return []
     pairs = found.items() if isinstance(found, Mapping) else found

@@ -1,8 +1,8 @@
-"""Sinks with two phases that others than bolts can use, too: which writer one is, and ``process`` in two halves.
+"""Two-phase sinks that are not limited to bolts: identity of the writer, and processing split into two steps.
 
-A bolt of a topology, a streamlet program's sink online and a task of Spark's write through the same connector. What it
-must know of where it stands is its *seat*; a bolt has it from its context. ``encoded`` says without a server whether a
-system has a place for the values, so that whoever must know this of each record before anything is done can ask.
+A bolt of a topology, a streamlet program's online sink and a Spark task write through the same connector. The *seat*
+identifies the writer to the connector; a bolt gets it from its context. ``encoded`` checks without a server whether the
+system can represent the values, so callers can check each record before anything is written.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from heronry.connect.settings import Option, require, step_name
 
 
 class Seat(NamedTuple):
-    """Which writer a sink is.
+    """Identity of a sink's writer.
 
-    ``step`` tells its output from that of all others, and is safe as a part of a file name; ``life`` is that of its
-    topology or run, without ``-``; ``tasks`` are all of its step, None where others may be at work that nobody can
-    name; ``fields`` are those of what it is given, where they are known before anything comes; ``writer`` signs for it
-    where a system keeps what it knows of each writer for ever, and is empty where step and life do.
+    Attributes:
+        step: Name that is unique to the step's output, and safe as part of a file name.
+        task: Id of the task.
+        life: Name of the life of the topology or run, without ``-``.
+        tasks: All tasks of the step, or None if unknown others may be active.
+        fields: Fields of the input, if they are known in advance.
+        writer: Name to sign with in systems that remember each writer forever; empty if step and life are used.
     """
 
     step: str
@@ -35,60 +38,79 @@ class Seat(NamedTuple):
 
 
 def seat_of(context: Any) -> Seat:
-    """That of a bolt."""
+    """Return the seat of a bolt."""
     tasks = frozenset(context.get_component_tasks(context.get_component_id()))
     return Seat(step_name(context), context.get_task_id(), life_of(context.get_topology_id()), tasks)
 
 
 class SeatedSink(TwoPhaseSink):
-    """Derive and write ``open``; for programs, ``encoded``, ``take`` and ``forget`` as well."""
+    """Base class of two-phase sinks with a seat.
+
+    Subclasses implement ``open``. For use in programs they also implement ``encoded``, ``take`` and ``forget``.
+    """
 
     options: ClassVar[tuple[Option, ...]] = ()
 
     @classmethod
     def settings(cls) -> set[str]:
-        """The keys of its configuration."""
+        """Return the keys of the sink's options."""
         return {option.key for option in cls.options}
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Check the configuration, and open the sink. Raises BadConfig, ConnectError."""
         require(self, config)
         self.open(config, seat_of(context))
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
-        """Begin; the configuration has been checked. Raises BadConfig, ConnectError."""
+        """Open the sink.
+
+        Args:
+            config: The configuration, which has been checked.
+            seat: Identity of the writer.
+
+        Raises:
+            BadConfig: The configuration does not fit the input.
+            ConnectError: The system cannot be reached or written.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no open(self, config, seat)")
 
     @classmethod
     def replaces_by(cls, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """The fields by which what is given takes the place of what is there; none where it is only added."""
+        """Return the fields of the key by which rows replace present ones; empty if rows are only added."""
         del config
         return ()
 
     @classmethod
     def encoded(cls, fields: Sequence[str], values: Sequence[Any]) -> Any:
-        """What ``take`` wants, which can be pickled. Raises ConnectError for values the system has no place for."""
+        """Return the argument of ``take`` for values; it can be pickled.
+
+        Raises:
+            ConnectError: The system cannot represent a value.
+        """
         raise NotImplementedError(f"{cls.__name__} has no encoded(cls, fields, values)")
 
     @classmethod
     def encoder(cls, config: Mapping[str, Any], fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
-        """``encoded`` for values of these fields. Raises ConnectError where it has to look at the system first."""
+        """Return ``encoded`` for values of these fields.
+
+        Raises:
+            ConnectError: The system must be queried first and cannot be reached.
+        """
         return partial(cls.encoded, fields)
 
     def take(self, encoded: Any) -> None:
-        """Take what was encoded. Raises ConnectError."""
+        """Write an encoded record. Raises ConnectError."""
         raise NotImplementedError(f"{type(self).__name__} has no take(self, encoded)")
 
     def process(self, tup: Tuple) -> None:
-        """Take it. Raises ConnectError."""
+        """Encode and write a tuple. Raises ConnectError."""
         self.take(self.encoded(tup.fields, tup.values))
 
     def commit_all(self, tokens: Sequence[str]) -> None:
-        """``commit`` of several; at once, where the system can. Raises ConnectError."""
+        """Commit several tokens, in one step if the system supports it. Raises ConnectError."""
         for token in tokens:
             self.commit(0, token)
 
     def forget(self) -> None:
-        """Nothing is left of this step but what was committed: what is prepared is thrown away, and what tells which
-        tokens were committed is removed. Raises ConnectError."""
+        """Discard prepared output of the step, and the records of its committed tokens. Raises ConnectError."""
         raise NotImplementedError(f"{type(self).__name__} has no forget(self)")

@@ -1,8 +1,8 @@
-"""What connectors share: their configuration, read with clear words, and the error that they raise.
+"""Configuration options and errors shared by the connectors.
 
-A connector says what is wrong with its configuration twice: at submit (``config_problems``, all faults at once), and
-again in ``initialize``, for a class body's configuration may have come by other ways. What only the running task can
-see, a folder or a server that is not there, is raised by ``initialize``.
+A connector checks its configuration twice: at submission (``config_problems``, which reports all faults), and again in
+``initialize``, because the configuration of a class body may not have passed the first check. Problems that only the
+running task can detect, such as a missing folder or server, are raised by ``initialize``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,27 @@ Check = Callable[[Any], bool]
 
 
 class ConnectError(Failure):
-    """A source or sink cannot go on. The message names the cause and the cure; it never holds a value of a secret."""
+    """Error of a source or sink that cannot continue.
+
+    The message states the cause and a remedy. It never contains a secret's value.
+    """
 
 
 class BadConfig(UsageError):
-    """A connector is configured wrongly."""
+    """Error of an invalid connector configuration."""
 
 
 class Option:
-    """One key of a connector's configuration. ``what``: what it is, as a part of a sentence; ``fits``: whether a value
-    will do, ``kind`` in words. Without ``default`` it must be given."""
+    """Configuration option of a connector.
+
+    Args:
+        key: Key in the configuration.
+        what: Description, as part of a sentence.
+        kind: Description of valid values.
+        fits: Predicate of valid values.
+        default: Value if the option is missing.
+        required: Whether the option must be given.
+    """
 
     def __init__(
         self, key: str, what: str, kind: str, fits: Check, default: Any = None, required: bool = False
@@ -36,25 +47,25 @@ class Option:
         self.default, self.required = default, required
 
     def problem(self, config: Mapping[str, Any]) -> str | None:
-        """Why it cannot be had from this configuration."""
+        """Return why the configuration's value is missing or invalid, or None if it is valid."""
         value = config.get(self.key)
         if value is None or value == "" or (self.required and value in ([], ())):
             return f"needs config {self.key!r}: {self.what}" if self.required else None
         return None if self.fits(value) else f"config {self.key!r} is {value!r:.80}; it is {self.what}: {self.kind}"
 
     def of(self, config: Mapping[str, Any]) -> Any:
-        """Its value. The configuration must have been checked."""
+        """Return the option's value from a configuration that has been checked."""
         value = config.get(self.key)
         return self.default if value is None or value == "" else value
 
 
 def text(key: str, what: str, default: str | None = None, required: bool = False) -> Option:
-    """A string."""
+    """Return an option for a string."""
     return Option(key, what, "a string", lambda value: isinstance(value, str), default, required)
 
 
 def whole(key: str, what: str, default: int | None = None, least: int = 1, required: bool = False) -> Option:
-    """A whole number."""
+    """Return an option for an integer of at least ``least``."""
 
     def fits(value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and value >= least
@@ -63,7 +74,7 @@ def whole(key: str, what: str, default: int | None = None, least: int = 1, requi
 
 
 def seconds(key: str, what: str, default: float) -> Option:
-    """A time."""
+    """Return an option for a positive number of seconds."""
 
     def fits(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
@@ -72,12 +83,12 @@ def seconds(key: str, what: str, default: float) -> Option:
 
 
 def choice(key: str, what: str, *words: str) -> Option:
-    """One of these words; the first where nothing is said."""
+    """Return an option for one of several words. The first one is the default."""
     return Option(key, what, " or ".join(words), lambda value: value in words, words[0])
 
 
 def names(key: str, what: str, required: bool = False) -> Option:
-    """Names, as a list; ``required``: one at the least."""
+    """Return an option for a list of names; if it is required, the list must not be empty."""
 
     def fits(value: Any) -> bool:
         return isinstance(value, list | tuple) and all(isinstance(name, str) and name for name in value)
@@ -86,7 +97,7 @@ def names(key: str, what: str, required: bool = False) -> Option:
 
 
 def mapping(key: str, what: str) -> Option:
-    """Names to strings."""
+    """Return an option for a mapping of names to strings."""
 
     def fits(value: Any) -> bool:
         return isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
@@ -95,7 +106,7 @@ def mapping(key: str, what: str) -> Option:
 
 
 def problems(options: tuple[Option, ...], config: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each option that is missing or wrong."""
+    """Yield a message for each missing or invalid option."""
     for option in options:
         problem = option.problem(config)
         if problem is not None:
@@ -103,10 +114,10 @@ def problems(options: tuple[Option, ...], config: Mapping[str, Any]) -> Iterator
 
 
 def parse_url(value: Any) -> SplitResult | None:
-    """Return the parts of a URL, None if it is malformed or not text."""
+    """Return the parts of a URL, or None if it is malformed or not text."""
     try:
         parts = urlsplit(value) if isinstance(value, str) else None
-        _ = parts and (parts.hostname, parts.port)  # which are parsed when they are read
+        _ = parts and (parts.hostname, parts.port)  # properties that raise if malformed
     except ValueError:
         return None
     return parts
@@ -115,8 +126,15 @@ def parse_url(value: Any) -> SplitResult | None:
 def address_problems(
     config: Mapping[str, Any], url: Option, password_file: Option, schemes: tuple[str, ...], hostless: str = ""
 ) -> Iterator[str]:
-    """Why a configuration's server may not be named so: no scheme of these, a password. ``hostless``: the scheme of
-    addresses that are paths."""
+    """Yield a message if a server's address is invalid or contains a password.
+
+    Args:
+        config: The topology's configuration.
+        url: Option of the address.
+        password_file: Option of the password's file, for the message.
+        schemes: Valid URL schemes.
+        hostless: Scheme of addresses that are paths.
+    """
     given = config.get(url.key)
     if not isinstance(given, str) or not given:
         return
@@ -132,14 +150,14 @@ def address_problems(
 
 
 def require(component: Any, config: Mapping[str, Any]) -> None:
-    """Raises BadConfig with all that ``config_problems`` finds."""
+    """Check a component's configuration. Raises BadConfig with all messages of ``config_problems``."""
     found = list(component.config_problems(config))
     if found:
         raise BadConfig(f"{type(component).__name__} {'; '.join(found)}")
 
 
 def secret_of(path: str, key: str) -> str:
-    """The one line of a secret's file. Raises ConnectError."""
+    """Return the content of a secret's file without surrounding whitespace. Raises ConnectError."""
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -151,11 +169,13 @@ def secret_of(path: str, key: str) -> str:
 
 
 def step_name(context: Any) -> str:
-    """What tells this component of this topology from all others, safe as a part of a file name; the dot between the
-    two names is the only one."""
+    """Return a name that is unique to the component within its topology, safe as part of a file name.
+
+    Topology and component are separated by the name's only dot.
+    """
     return step_name_of(context.get_topology_name(), context.get_component_id())
 
 
 def step_name_of(*parts: str) -> str:
-    """The same of these two."""
+    """Return the name of a step from its parts."""
     return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in parts)

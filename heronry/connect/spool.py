@@ -1,19 +1,20 @@
-"""One file for each checkpoint and task, hidden until it is committed.
+"""Spool folder with one file for each checkpoint and task, hidden until it is committed.
 
 ::
 
-    .STEP-open-TASK-x    rows as they come       dies with its task: nothing of it counts
+    .STEP-open-TASK-x    rows while they arrive  discarded when the task dies
     .STEP-TOKEN          prepared                on disk (file and folder) before the checkpoint can be complete
-    STEP-TOKEN           committed               what readers see
-    .STEP-done-ID-TOKEN  the mark of that        by it, or by the file, a second commit knows that it is one
+    STEP-TOKEN           committed               visible to readers
+    .STEP-done-ID-TOKEN  mark of the commit      lets a repeated commit detect that it was done
 
-Each arrow is a rename within one folder, so readers see whole files of complete checkpoints only. The mark
-(``marks.py``) is there before the rename: readers may take the file away at once, and as long as the hidden file is
-there it is that which counts. A write that fails,
-as on a full disk, raises: the checkpoint is given up, and the sources bring the records again. A file whose write has
-failed is never prepared, for nobody can say what of it is on disk.
+Each transition is a rename within one folder, so readers see only whole files of complete checkpoints. The mark
+(``marks.py``) is written before the rename, because readers may remove the file immediately. As long as the hidden file
+exists, it takes precedence over the mark.
 
-The folder must be the same for all tasks of the component, wherever they run: after a fault another host may commit.
+A failed write, as on a full disk, raises: the checkpoint is abandoned, and the sources replay the records. A file is
+never prepared after a failed write, because its content on disk is unknown.
+
+All tasks of the component must use the same folder, wherever they run: another host may commit after a fault.
 """
 
 from __future__ import annotations
@@ -34,24 +35,28 @@ from heronry.connect.settings import ConnectError, Option, problems, text
 
 
 class SpoolSink(SeatedSink):
-    """The base of sinks that write files. Derive, set ``suffix``, write ``encode``."""
+    """Base class of sinks that write files. Subclasses set ``suffix`` and implement ``encode``."""
 
     suffix: ClassVar[str] = ""
     folder_option: ClassVar[Option] = text("user.sink.folder", "the folder it writes into", required=True)
-    options: ClassVar[tuple[Option, ...]] = ()  # besides the folder
+    options: ClassVar[tuple[Option, ...]] = ()  # in addition to the folder
 
     @classmethod
     def settings(cls) -> set[str]:
-        """The keys of its configuration."""
+        """Return the keys of the sink's options."""
         return {cls.folder_option.key, *super().settings()}
 
     @classmethod
     def config_problems(cls, config: Mapping[str, Any]) -> Iterator[str]:
-        """What is missing or wrong."""
+        """Yield a message for each missing or invalid option."""
         yield from problems((cls.folder_option, *cls.options), config)
 
     def open(self, config: dict[str, Any], seat: Seat) -> None:
-        """Raises BadConfig, ConnectError."""
+        """Create the folder, check that it is writable, and remove open files of dead tasks.
+
+        Raises:
+            ConnectError: The folder cannot be written.
+        """
         self._folder = self.spool_folder(config)
         self._step, self._task = seat.step, seat.task
         self._marks = Marks(self._folder, self._step, seat.life)
@@ -72,11 +77,11 @@ class SpoolSink(SeatedSink):
             ) from error
 
     def spool_folder(self, config: dict[str, Any]) -> Path:
-        """Where it writes."""
+        """Return the folder to write into."""
         return Path(self.folder_option.of(config))
 
     def process(self, tup: Tuple) -> None:
-        """Take it. Raises ConnectError for what the format cannot hold, and when it cannot be written."""
+        """Write a tuple. Raises ConnectError if the format cannot represent it, or the file cannot be written."""
         if self._broken is not None:
             raise self._cannot_write(self._broken)
         try:
@@ -87,29 +92,36 @@ class SpoolSink(SeatedSink):
             raise self._cannot_write(error) from error
 
     def take(self, encoded: Any) -> None:
-        """Write what was encoded. Raises ConnectError."""
+        """Write an encoded tuple. Raises ConnectError."""
         with self.writing() as file:
             file.write(encoded)
 
     def encode(self, tup: Tuple) -> bytes:
-        """What is written for it. Raises ConnectError."""
+        """Return the bytes to write for a tuple. Raises ConnectError."""
         raise NotImplementedError(f"{type(self).__name__} has no encode(self, tup)")
 
     def begin(self, file: BinaryIO) -> None:
-        """A file begins."""
+        """Write the beginning of a file. The default writes nothing."""
 
     def finish(self, file: BinaryIO) -> None:
-        """It ends."""
+        """Write the end of a file. The default writes nothing."""
 
     def opened(self) -> BinaryIO:
-        """The file that is written now."""
+        """Return the current file, and open it if necessary."""
         if self._file is None:
             self._file = self._open_path.open("w+b", buffering=256 * 1024)
             self.begin(self._file)
         return self._file
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
-        """The rows are on disk, under a hidden name. Raises ConnectError."""
+        """Flush the current file to disk under a hidden name.
+
+        Returns:
+            The token, or None if nothing was written.
+
+        Raises:
+            ConnectError: The file cannot be written.
+        """
         if self._file is None and self._broken is None:
             return None
         with self.writing() as file:
@@ -123,7 +135,7 @@ class SpoolSink(SeatedSink):
         return checkpoint.name
 
     def commit(self, checkpoint: int, token: str) -> None:
-        """The file has its name; a second time changes nothing. Raises ConnectError."""
+        """Publish the file of ``token``. Idempotent. Raises ConnectError."""
         hidden, whole = self._hidden(token), self._whole(token)
         try:
             if hidden.exists():
@@ -140,20 +152,19 @@ class SpoolSink(SeatedSink):
             raise ConnectError(f"{hidden} cannot be committed ({error.strerror}): see to its folder") from error
 
     def publish(self, hidden: Path, whole: Path) -> None:
-        """What was prepared takes effect, and ``whole`` is there. Raises FileNotFoundError if nothing is there to be
-        committed."""
+        """Make a prepared file visible as ``whole``. Raises FileNotFoundError if ``hidden`` does not exist."""
         os.replace(hidden, whole)
 
     def abort(self, token: str) -> None:
-        """It was never seen."""
+        """Discard the prepared file of ``token``. Idempotent."""
         self._hidden(token).unlink(missing_ok=True)
 
     def prepared(self) -> list[str]:
-        """The tokens of the hidden files of this component."""
+        """Return the tokens of the component's hidden files."""
         return [token for token in self.middles(".", self.suffix) if TOKEN.fullmatch(token)]
 
     def forget(self) -> None:
-        """Remove what is hidden here of the step, and what tells that something was committed. Raises ConnectError."""
+        """Remove all files of the step, including marks and committed files. Raises ConnectError."""
         try:
             for name in os.listdir(self._folder):
                 if name.startswith((f".{self._step}-", f"{self._step}-")):
@@ -162,7 +173,7 @@ class SpoolSink(SeatedSink):
             raise self._cannot_write(error) from error
 
     def close(self) -> None:
-        """What was not prepared is not kept."""
+        """Discard tuples that are not prepared."""
         file: BinaryIO | None = getattr(self, "_file", None)
         if file is not None:
             with contextlib.suppress(OSError):
@@ -170,14 +181,14 @@ class SpoolSink(SeatedSink):
             self._open_path.unlink(missing_ok=True)
 
     def middles(self, begin: str, suffix: str) -> Iterator[str]:
-        """What stands between the step and the suffix in names of the folder."""
+        """Yield the parts between step and suffix of the file names in the folder."""
         begin = f"{begin}{self._step}-"
         for name in os.listdir(self._folder):
             if name.startswith(begin) and name.endswith(suffix):
                 yield name.removeprefix(begin).removesuffix(suffix)
 
     def _sweep_open(self, tasks: frozenset[int]) -> None:
-        """Remove what died with this task, and with tasks there are no more."""
+        """Remove open files of this task, and of tasks that no longer exist."""
         for middle in self.middles(".", self.suffix):
             word, _, rest = middle.partition("-")
             task, _, _ = rest.partition("-")
@@ -186,7 +197,7 @@ class SpoolSink(SeatedSink):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """The file that is written now. What it raises is a ConnectError, now and from now on."""
+        """Provide the current file. After an OSError, this and all later calls raise ConnectError."""
         if self._broken is not None:
             raise self._cannot_write(self._broken)
         try:
@@ -209,7 +220,14 @@ class SpoolSink(SeatedSink):
 
 
 def cannot_hold(sink: object, field: str, value: object, why: str) -> ConnectError:
-    """The error for a value that a format has no place for; ``sink``: the sink, or its class."""
+    """Return the error for a value that a format cannot represent.
+
+    Args:
+        sink: The sink or its class.
+        field: Name of the field.
+        value: The value.
+        why: The reason, as the continuation of a sentence.
+    """
     kind = sink if isinstance(sink, type) else type(sink)
     return ConnectError(
         f"{kind.__name__}: field {field!r} is {value!r:.60} ({type(value).__name__}), {why}: change it in a bolt, or "

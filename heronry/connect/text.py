@@ -1,4 +1,4 @@
-"""Values as bytes and back, for servers whose messages are bytes."""
+"""Conversion between values and bytes, for systems whose messages are bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def value_of(data: bytes | None) -> str | bytes | None:
-    """What a message or entry holds: text where it is UTF-8, else the bytes; None for a field that it has not."""
+    """Return the content of a message: text if it is valid UTF-8, otherwise the bytes; None for a missing field."""
     if data is None:
         return None
     try:
@@ -18,7 +18,11 @@ def value_of(data: bytes | None) -> str | bytes | None:
 
 
 def fitting(value: Any) -> bytes:
-    """A value as bytes: text and bytes as they are, the others as JSON. Raises ValueError."""
+    """Return a value as bytes: text and bytes unchanged, other values as JSON.
+
+    Raises:
+        ValueError: The value cannot be represented. The message states the reason.
+    """
     if isinstance(value, str):
         try:
             return value.encode()

@@ -1,13 +1,13 @@
-"""Sources that emit by split and position, and how they keep what is acknowledged in ``ATLEAST_ONCE``.
+"""Sources that emit by split and position, and track acknowledgements with ``ATLEAST_ONCE``.
 
-Theory of operation. In that mode each row has a message id. What fails is emitted again, from memory; a split's
-position is *safe* once everything before it is acknowledged. Safe positions are written, about once a second, into a
-file of the task below ``user.positions.folder``. A task that starts again goes on from there, so what was on its way
-comes a second time and nothing is left out. All tasks of a component read the files of all, since an update may deal
-out splits anew. Where a server itself keeps what was confirmed (``Reader.confirm``) there is no such file.
+Theory of operation. In that mode each row has a message id. Failed rows are emitted again, from memory. A split's
+position is *safe* once everything before it is acknowledged. Safe positions are written about once a second to a file
+of the task below ``user.positions.folder``. A restarted task resumes from there, so unacknowledged rows are emitted a
+second time and none are lost. Each task of a component reads the files of all its tasks, because an update may
+reassign splits. If the server itself stores confirmed positions (``Reader.confirm``), no such file is written.
 
-In the other modes rows have no ids: ``EFFECTIVELY_ONCE`` goes back to the positions of a checkpoint, and
-``ATMOST_ONCE`` never goes back.
+In the other modes rows have no ids: ``EFFECTIVELY_ONCE`` returns to the positions of a checkpoint, and ``ATMOST_ONCE``
+never goes back.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from heronry.connect.acked import Acked, Row
 from heronry.connect.settings import ConnectError, step_name, text
 
 FOLDER = text("user.positions.folder", "where ATLEAST_ONCE keeps positions", "positions")
-MOST_OPEN = 50_000  # rows that are kept until they are acknowledged; more are not read
+MOST_OPEN = 50_000  # maximum number of unacknowledged rows
 SETTLE_SECS = 1.0
-RowId = tuple[str, int]  # split, and the number of the row in it since the start
+RowId = tuple[str, int]  # split, and the row's number within it since the start
 
 
 class PositionTracker:
-    """What is emitted and not acknowledged, by split. Pure."""
+    """Rows that are emitted and not yet acknowledged, by split. Performs no I/O."""
 
     def __init__(self) -> None:
         self._splits: dict[str, Acked] = {}
@@ -41,13 +41,13 @@ class PositionTracker:
         self.open = 0  # rows
 
     def emitted(self, split: str, rows: Sequence[Row], position: Any) -> list[RowId]:
-        """Return the ids for rows that are emitted now, which end at a position."""
+        """Record rows that are emitted now, with the position after them, and return their ids."""
         self._touched.add(split)
         self.open += len(rows)
         return [(split, number) for number in self._splits.setdefault(split, Acked()).given(rows, position)]
 
     def ack(self, row: RowId) -> None:
-        """Forget a row that is processed."""
+        """Remove a processed row."""
         split, number = row
         if self.row(row) is not None:
             self._splits[split].ack(number)
@@ -55,19 +55,19 @@ class PositionTracker:
             self.open -= 1
 
     def row(self, row: RowId) -> Row | None:
-        """Return a row that is still open, None for another."""
+        """Return an open row, or None if it is not open."""
         split, number = row
         return self._splits[split].row(number) if split in self._splits else None
 
     def safe(self) -> dict[str, Any]:
-        """Return the furthest position of each split before which all is acknowledged, where it is a new one."""
+        """Return the furthest position of each split before which all rows are acknowledged, if it has advanced."""
         found = {split: self._splits[split].floor() for split in self._touched}
         self._touched.clear()
         return {split: position for split, position in found.items() if position is not None}
 
 
 class PositionFile:
-    """The safe positions of one task, and those that all tasks of its component have left."""
+    """File of one task's safe positions. It also reads the files of the component's other tasks."""
 
     def __init__(self, config: Mapping[str, Any], context: Any) -> None:
         self._folder, self._begin = Path(FOLDER.of(config)), f"{step_name(context)}."
@@ -75,7 +75,7 @@ class PositionFile:
         self._topology = context.get_topology_id()
 
     def load(self) -> dict[str, Any]:
-        """Return the positions that this topology has left; the newest of each split. Raises ConnectError."""
+        """Return the newest saved position of each split in this topology. Raises ConnectError."""
         found: dict[str, Any] = {}
         try:
             names = [path for path in entries(self._folder) if path.name.startswith(self._begin)]
@@ -87,7 +87,7 @@ class PositionFile:
         return found
 
     def save(self, positions: Mapping[str, Any]) -> None:
-        """Write them in one step. Raises ConnectError."""
+        """Replace the file atomically. Raises ConnectError."""
         told = json.dumps({"topology": self._topology, "positions": dict(positions)})
         try:
             os.makedirs(self._folder, exist_ok=True)
@@ -103,14 +103,27 @@ class PositionFile:
 
 
 class TrackedSource(Spout):
-    """Derive; call ``begin_tracking`` when it starts, ``settle`` in each ``next_tuple``, and ``emit_page`` to emit."""
+    """Base class of sources that track positions.
+
+    Subclasses call ``begin_tracking`` at the start, ``settle`` in each ``next_tuple``, and ``emit_page`` to emit.
+    """
 
     _tracker: PositionTracker | None = None
 
     def begin_tracking(
         self, config: Mapping[str, Any], context: Any, settle_secs: float = SETTLE_SECS, *, is_kept: bool = False
     ) -> None:
-        """Find where the task was. ``is_kept``: the server keeps what is confirmed. Raises ConnectError."""
+        """Load the saved positions.
+
+        Args:
+            config: The topology's configuration.
+            context: The component's topology context.
+            settle_secs: Interval between savings of safe positions, in seconds.
+            is_kept: Whether the server stores confirmed positions, so that no file is written.
+
+        Raises:
+            ConnectError: The saved positions cannot be read.
+        """
         self._tracker, self._file, self._left = None, None, dict[str, Any]()
         self._settle_secs, self._settle_at = settle_secs, 0.0
         if setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.ATLEAST_ONCE:
@@ -120,20 +133,20 @@ class TrackedSource(Spout):
                 self._left = self._file.load()
 
     def position_of(self, split: str, first: Any = None) -> Any:
-        """Return where to go on in a split."""
+        """Return the position to read a split from, or ``first`` if it was never read."""
         found = self.keyed.get(split)
         return self._left.get(split, first) if found is None else found
 
     def has_room(self) -> bool:
-        """Return False while so many rows are open that no more are read."""
+        """Return False if too many rows are open to read more."""
         return self._tracker is None or self._tracker.open < MOST_OPEN
 
     def is_settled(self) -> bool:
-        """Return True if no row waits for its acknowledgement."""
+        """Return True if all emitted rows are acknowledged."""
         return self._tracker is None or not self._tracker.open
 
     def emit_page(self, split: str, rows: Sequence[Row], position: Any) -> None:
-        """Emit rows of a split, which may be none; ``position`` is behind them."""
+        """Emit the rows of a split, possibly none, and store ``position``, the position after them."""
         if self._tracker is not None:
             ids = self._tracker.emitted(split, rows, position)
             if rows:
@@ -143,18 +156,18 @@ class TrackedSource(Spout):
         self.keyed[split] = position
 
     def ack(self, tup_id: Any) -> None:
-        """Forget the row."""
+        """Remove an acknowledged row."""
         if self._tracker is not None:
             self._tracker.ack(tup_id)
 
     def fail(self, tup_id: Any) -> None:
-        """Emit the row again."""
+        """Emit a failed row again."""
         row = self._tracker.row(tup_id) if self._tracker is not None else None
         if row is not None:
             self.emit(row, tup_id)
 
     def settle(self, *, now: bool = False) -> None:
-        """Confirm and keep what is safe by now, if it is time. Raises ConnectError."""
+        """Confirm and save safe positions, if the interval has elapsed or ``now`` is set. Raises ConnectError."""
         if self._tracker is None or (not now and time.monotonic() < self._settle_at):
             return
         self._settle_at = time.monotonic() + self._settle_secs
@@ -167,12 +180,12 @@ class TrackedSource(Spout):
                 self._file.save({split: position for split, position in self._left.items() if split in owned})
 
     def confirm(self, safe: Iterable[tuple[str, Any]]) -> None:
-        """Tell a server that it need not keep what lies before these positions."""
+        """Tell a server that it need not keep data before these positions. The default does nothing."""
 
     def close(self) -> None:
-        """Keep what is safe."""
+        """Save the safe positions."""
         if self._tracker is not None:
             try:
                 self.settle(now=True)
-            except ConnectError as error:  # the component ends anyway, and what is not kept is read again
+            except ConnectError as error:  # the component ends anyway; rows that were not saved are read again
                 self.log.warning("the last positions are not kept, what was on its way comes again: %s", error)

@@ -1,9 +1,9 @@
-"""The merged answers of batch and online topology. See docs/explanation/spark.md; nothing here needs Spark.
+"""Merged views of batch and online topology. See docs/explanation/spark.md. Spark is not required.
 
 view = read_view("clicks")
 view.totals(key="home", from_ms=…)      # batch(< T) ⊕ online(≥ T)
 view.buckets(), view.to_ms, view.promise
-page(view, 100, Range(first="a")), top(view, 10), series(view, "home", 100)   # of large views, bounded
+page(view, 100, Range(first="a")), top(view, 10), series(view, "home", 100)   # bounded queries of large views
 """
 
 from __future__ import annotations
@@ -23,10 +23,19 @@ __all__ = [
 
 
 def read_view(name: str | Path, *, monoid: Monoid[Any, Any] | None = None, home: Path | None = None) -> View:
-    """The view of this name (``heron pipeline views``), or in this folder, as it is at this moment.
+    """Open a view in its present state.
 
-    ``monoid``: the program's own, if it is none of the built-in ones. Reading needs pyarrow (``heronry[archive]``).
-    Raises NoSuchView, ViewError.
+    Args:
+        name: Name of a registered view (``heron pipeline views``), or the path of its folder.
+        monoid: The program's own monoid, if it is not a built-in one.
+        home: Folder of the registry; defaults to HERONRY_HOME or the user's data folder.
+
+    Returns:
+        The view. Reading it requires pyarrow (``heronry[archive]``).
+
+    Raises:
+        NoSuchView: The view does not exist.
+        ViewError: The view cannot be read.
     """
     folder = name if isinstance(name, Path) or "/" in name else registered(name, home).path
     return open_view(Path(folder), monoid)

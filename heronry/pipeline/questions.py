@@ -1,10 +1,10 @@
-"""Questions to a merged view whose answers are bounded: a page of keys, the keys with the most, one key over time.
+"""Bounded queries of a merged view: a page of keys, the keys with the largest totals, and one key over time.
 
-Theory of operation. Each is answered from the merge of batch and online layer by key (``View.read``), so it is what
-would be found in the whole view read at once. A page begins *after* a key, not at a number of rows: whatever is added
-or counted meanwhile, and also where the next batch has taken over, no key comes twice and none that stays is passed
-over. The order of keys is that of their canonical encodings: texts by code points, other keys in an order that is
-always the same. Only texts have ranges, for the order of other keys means nothing to people.
+Theory of operation. Each query reads the merge of batch and online layer by key (``View.read``), so its result equals
+that of reading the whole view at once. A page begins *after* a key, not at a row number. So if rows are added or
+counted meanwhile, or the next batch takes over, each key appears at most once, and no remaining key is skipped. Keys
+are ordered by their canonical encodings: texts by code points, other keys in a stable order. Only texts have ranges,
+because the order of other keys has no meaning to users.
 """
 
 from __future__ import annotations
@@ -22,19 +22,24 @@ from heronry.pipeline.row_groups import Span, just_after
 from heronry.pipeline.rows import decode_key, key_bytes
 from heronry.pipeline.views import Answer, Merged, View
 
-TEXTS = Span(b"s", b"t")  # the keys that are texts
+TEXTS = Span(b"s", b"t")  # all keys that are texts
 
 
 class Total(NamedTuple):
-    """A key over all its buckets that were asked for."""
+    """Key and its value over all requested buckets."""
 
     key: Any
     value: Any
 
 
 class Page(NamedTuple):
-    """Some totals by key. ``next``: the cursor of the page after, None on the last. ``at_most``: this page and those
-    after it have no more keys."""
+    """Totals of consecutive keys.
+
+    Attributes:
+        totals: The totals, ordered by key.
+        next: Cursor of the next page, or None on the last page.
+        at_most: Upper bound of the number of keys on this page and all later ones.
+    """
 
     totals: list[Total]
     next: str | None
@@ -42,7 +47,7 @@ class Page(NamedTuple):
 
 
 class Series(NamedTuple):
-    """The buckets of a key by time. ``next_ms``: the ``from_ms`` that goes on where this ends, None at the end."""
+    """Buckets of a key in time order. ``next_ms`` is the ``from_ms`` of the next part, or None at the end."""
 
     buckets: list[Answer]
     next_ms: int | None
@@ -50,8 +55,14 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Range:
-    """Which keys and buckets. ``first`` and ``last`` are texts, both inclusive; with one of them, keys that are no text
-    are out. A bucket counts if it lies in [from, to), ms since 1970 UTC."""
+    """Range of keys and buckets.
+
+    Attributes:
+        first: First text key, inclusive. If it or ``last`` is set, keys that are not texts are excluded.
+        last: Last text key, inclusive.
+        from_ms: Inclusive start of the buckets, in milliseconds since 1970 UTC.
+        to_ms: Exclusive end of the buckets, in milliseconds since 1970 UTC.
+    """
 
     first: str | None = None
     last: str | None = None
@@ -59,7 +70,7 @@ class Range:
     to_ms: int | None = None
 
     def span(self) -> Span:
-        """The same for readers. Raises UsageError for an end before its beginning."""
+        """Return the range as a span of encoded keys. Raises UsageError if an end lies before its start."""
         if self.from_ms is not None and self.to_ms is not None and self.to_ms < self.from_ms:
             raise UsageError("to: is before from")
         span = Span(from_ms=self.from_ms, to_ms=self.to_ms)
@@ -76,13 +87,24 @@ WHOLE = Range()
 
 
 def page(view: View, limit: int, asked: Range = WHOLE, cursor: str | None = None) -> Page:
-    """The next ``limit`` keys with their totals. Raises ViewError, UsageError."""
+    """Return the totals of the next ``limit`` keys.
+
+    Args:
+        view: The view.
+        limit: Maximum number of keys, at least 1.
+        asked: Range of keys and buckets.
+        cursor: ``next`` of the page before, or None for the first page.
+
+    Raises:
+        ViewError: The view cannot be read.
+        UsageError: The limit, range or cursor is invalid.
+    """
     _check("limit", limit)
     span = asked.span()
     if cursor is not None:
         span = replace(span, low=max(span.low, _after(cursor)))
     found = view.read(span)
-    keys = list(islice(found.keys, limit + 1))  # one more tells whether it goes on
+    keys = list(islice(found.keys, limit + 1))  # one more shows whether there is a next page
     more = len(keys) > limit
     totals = [_total(view, each) for each in keys[:limit]]
     return Page(totals, cursor_of(keys[limit - 1].key) if more else None, found.at_most)
@@ -91,11 +113,21 @@ def page(view: View, limit: int, asked: Range = WHOLE, cursor: str | None = None
 def top(
     view: View, n: int, asked: Range = WHOLE, *, smallest: bool = False, most_rows: int | None = None
 ) -> list[Total]:
-    """The ``n`` keys with the largest totals, the largest first, or with the smallest. Every row of the range is read,
-    and n are kept.
+    """Return the ``n`` keys with the largest or smallest totals.
 
-    Of equal totals the lesser key comes first; NaN is greater than any number; keys without a value (None) are left
-    out. Raises ViewError; UsageError for values that have no order, and for more than ``most_rows`` rows.
+    Every row of the range is read, and n totals are kept in memory. Of equal totals, the lesser key comes first. NaN
+    counts as greater than any number. Keys without a value (None) are omitted.
+
+    Args:
+        view: The view.
+        n: Number of keys, at least 1.
+        asked: Range of keys and buckets.
+        smallest: Whether to return the smallest totals, the smallest first, instead of the largest.
+        most_rows: Maximum number of rows to read; None means unlimited.
+
+    Raises:
+        ViewError: The view cannot be read.
+        UsageError: The values have no order, the range has more than ``most_rows`` rows, or an argument is invalid.
     """
     _check("n", n)
     found = view.read(asked.span())
@@ -114,7 +146,20 @@ def top(
 
 
 def series(view: View, key: Any, limit: int, from_ms: int | None = None, to_ms: int | None = None) -> Series:
-    """The first ``limit`` buckets of a key, by time. Raises ViewError, UsageError; TypeError for what is no key."""
+    """Return the first ``limit`` buckets of a key, in time order.
+
+    Args:
+        view: The view.
+        key: The key.
+        limit: Maximum number of buckets, at least 1.
+        from_ms: Inclusive start, in milliseconds since 1970 UTC.
+        to_ms: Exclusive end, in milliseconds since 1970 UTC.
+
+    Raises:
+        ViewError: The view cannot be read.
+        UsageError: The limit or range is invalid.
+        TypeError: ``key`` cannot be a key.
+    """
     _check("limit", limit)
     Range(from_ms=from_ms, to_ms=to_ms).span()
     found = view.buckets(key, from_ms, to_ms)
@@ -138,12 +183,12 @@ def _rank(total: tuple[bytes, Any]) -> tuple[bool, Any]:
 
 
 def cursor_of(key: bytes) -> str:
-    """A place in a view, as text that may stand in a URL."""
+    """Return a cursor for the position after a key, as URL-safe text."""
     return base64.urlsafe_b64encode(key).decode().rstrip("=")
 
 
 def _after(cursor: str) -> bytes:
-    """Where the page of a cursor begins. Raises UsageError for what was never the cursor of a page."""
+    """Return the key at which the page of a cursor begins. Raises UsageError for an invalid cursor."""
     try:
         key = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         if encode(decode_key(key)) == key:

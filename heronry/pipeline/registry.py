@@ -1,4 +1,4 @@
-"""Which views there are by name: a small file for each in ``HERONRY_HOME/pipeline/views`` (``heron pipeline run``)."""
+"""Registry of views by name: a small file for each view in ``HERONRY_HOME/pipeline/views`` (``heron pipeline run``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN = (
 
 @dataclass(frozen=True)
 class Registered:
-    """A view, and the program whose batch runs it: what ``heron pipeline run NAME`` does again."""
+    """Registered view, with the program whose batch ``heron pipeline run NAME`` runs again."""
 
     name: str
     path: str  # the folder of the view
@@ -32,19 +32,19 @@ class Registered:
 
 
 def views_folder(home: Path | None = None) -> Path:
-    """Where views are registered; ``home`` defaults to HERONRY_HOME or the user's data folder."""
+    """Return the folder of the registry; ``home`` defaults to HERONRY_HOME or the user's data folder."""
     return (home or home_of_user()).absolute() / "pipeline" / "views"
 
 
 def register(view: Registered, home: Path | None = None) -> None:
-    """Make it known, or known anew. Raises OSError."""
+    """Register a view, or replace its registration. Raises OSError."""
     folder = views_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / f"{view.name}.json", json.dumps(asdict(view), indent=2))
 
 
 def registered(name: str, home: Path | None = None) -> Registered:
-    """The view of this name. Raises NoSuchView, ViewError."""
+    """Return the registration of a view. Raises NoSuchView, ViewError."""
     file = views_folder(home) / f"{name}.json"
     if not is_safe_name(name):
         raise NoSuchView(f"{name!r} is no name of a view", UNKNOWN)
@@ -63,7 +63,7 @@ def registered(name: str, home: Path | None = None) -> Registered:
 
 
 def all_registered(home: Path | None = None) -> list[Registered]:
-    """Every registered view, by name. Raises ViewError."""
+    """Return all registered views, ordered by name. Raises ViewError."""
     folder = views_folder(home)
     names = sorted(file.stem for file in folder.glob("*.json")) if folder.is_dir() else []
     return [registered(name, home) for name in names if is_safe_name(name)]

@@ -1,15 +1,15 @@
-"""Rows of a batch in the order of their keys, and of its files only what a question needs.
+"""Reading of a batch's rows in key order, limited to the row groups that a query needs.
 
-Theory of operation. The footer of a Parquet file says of each row group the least and greatest key and start in it. A
-row group that holds nothing of the asked *span* is not opened, and each other one only when the keys before its own
-have been given out: a merge by key over those that are open. So a key, or a page of keys, costs the footers and a few
-row groups where files are sorted by key, as a batch writes them. The answer is right for any layout: a row group that
-is not sorted is sorted when it is opened, one of which the footer says nothing may hold anything, and files in which
-keys lie anywhere (those of batches from before files were sorted) are simply all open at once.
+Theory of operation. The footer of a Parquet file contains the minimum and maximum key and start of each row group. Row
+groups without rows of the requested *span* are not opened. The others are opened only after all keys before their own
+were returned, and the open ones are merged by key. So if files are sorted by key, as a batch writes them, a key or a
+page of keys costs the footers and a few row groups. The result is correct for any layout: an unsorted row group is
+sorted when it is opened, and one without statistics is assumed to contain any key. If keys are spread over whole files,
+as in batches from before files were sorted, all files are open at once.
 
-Keys are compared as canonical encodings (``heron_runtime.model.keys``), byte by byte: texts stand in the order of their
-code points; other keys have an order that is the same on each day, and no more. Footers are kept between questions, for
-the files of a batch do not change.
+Keys are compared bytewise by their canonical encodings (``heron_runtime.model.keys``). Texts are in the order of their
+code points; the order of other keys is stable but has no meaning. Footers are cached between queries, as the files of a
+batch do not change.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import msgspec
 from heronry.pipeline.rows import Row
 
 COLUMNS = ["key", "start", "end", "acc"]
-SLICE_ROWS = 1_000  # that become Python values at once
-FOOTERS = 512  # files whose footers are kept
+SLICE_ROWS = 1_000  # rows converted to Python values at a time
+FOOTERS = 512  # number of cached footers
 _unpack = msgspec.msgpack.Decoder().decode
 
 
 @dataclass(frozen=True)
 class Span:
-    """Rows whose key is in [low, below) and whose bucket lies in [from, to); None: without end."""
+    """Rows with a key in [low, below) and a bucket within [from, to). None means unbounded."""
 
     low: bytes = b""
     below: bytes | None = None
@@ -42,16 +42,16 @@ class Span:
 
     @property
     def is_one_key(self) -> bool:
-        """True if no other key is within."""
+        """Return True if the span contains exactly one key."""
         return self.below == just_after(self.low)
 
     @property
     def one_text(self) -> str | None:
-        """The one key, if that is a text."""
+        """Return the span's only key if it is a text, otherwise None."""
         return self.low[1:].decode("utf-8", "surrogatepass") if self.is_one_key and self.low[:1] == b"s" else None
 
     def has(self, row: Row) -> bool:
-        """True for a row within."""
+        """Return True if the row is in the span."""
         return (
             row.key >= self.low
             and (self.below is None or row.key < self.below)
@@ -61,12 +61,12 @@ class Span:
 
 
 def just_after(key: bytes) -> bytes:
-    """The least key that is greater: nothing lies between."""
+    """Return the least key that is greater; no key lies between."""
     return key + b"\0"
 
 
 class RowGroup(NamedTuple):
-    """What a footer says of a row group; None where it says nothing."""
+    """Description of a row group by its file's footer; None where the footer has no statistics."""
 
     file: str
     number: int
@@ -77,11 +77,11 @@ class RowGroup(NamedTuple):
 
     @property
     def low(self) -> bytes:
-        """No key in it is less."""
+        """Return a lower bound of the keys."""
         return self.keys[0] if self.keys else b""
 
     def may_have(self, span: Span) -> bool:
-        """False if no row in it is in the span."""
+        """Return False if no row of the group is in the span."""
         if self.keys and (self.keys[1] < span.low or (span.below is not None and self.keys[0] >= span.below)):
             return False
         if not self.starts:
@@ -92,7 +92,12 @@ class RowGroup(NamedTuple):
 
 
 def row_groups(files: Iterable[Path], span: Span) -> list[RowGroup]:
-    """Those that may hold something of the span. Raises OSError, ValueError for a file that is no Parquet."""
+    """Return the row groups that may have rows in the span.
+
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: A file is not a Parquet file.
+    """
     found = []
     for file in files:
         state = file.stat()
@@ -103,7 +108,7 @@ def row_groups(files: Iterable[Path], span: Span) -> list[RowGroup]:
 
 @lru_cache(maxsize=FOOTERS)
 def _groups_of(file: str, stamp: tuple[int, int, int]) -> list[RowGroup]:
-    """Every row group of a file, which is another one if its stamp is."""
+    """Return all row groups of a file. ``stamp`` identifies its version in the cache."""
     import pyarrow.parquet as pq
 
     footer = pq.read_metadata(file)
@@ -117,17 +122,17 @@ def _described(file: str, number: int, footer: Any) -> RowGroup:
         column = group.column(place)
         statistics = column.statistics
         if column.path_in_schema in ("key", "start") and statistics is not None and statistics.has_min_max:
-            bounds[column.path_in_schema] = (statistics.min, statistics.max)  # of long keys a bound, which is as good
+            bounds[column.path_in_schema] = (statistics.min, statistics.max)  # long keys are truncated to bounds
     return RowGroup(file, number, group.num_rows, bounds.get("key"), bounds.get("start"), footer)
 
 
 def in_order(groups: Iterable[RowGroup], span: Span, others: Sequence[Row] = ()) -> Iterator[Row]:
-    """The rows of the span, and ``others``, by key. Raises OSError, ValueError."""
+    """Yield the rows of the span, merged with ``others``, by key. Raises OSError, ValueError."""
     waiting = sorted(groups, key=lambda group: group.low, reverse=True)
-    opened: list[tuple[bytes, int, Row, Iterator[Row]]] = []  # the number tells two of one key apart
+    opened: list[tuple[bytes, int, Row, Iterator[Row]]] = []  # the number breaks ties of equal keys
     _open(opened, 0, iter(sorted(others, key=lambda row: row[:3])))
     for number in range(1, len(waiting) + 2):
-        # Up to the least key of the next group, what is open is all there is.
+        # Only the open groups have keys below the least key of the next group.
         yield from _merged(opened, waiting[-1].low if waiting else None)
         if waiting:
             _open(opened, number, _read(waiting.pop(), span))
@@ -140,12 +145,12 @@ def _open(opened: list[tuple[bytes, int, Row, Iterator[Row]]], number: int, rows
 
 
 def _merged(opened: list[tuple[bytes, int, Row, Iterator[Row]]], below: bytes | None) -> Iterator[Row]:
-    """The next rows of those that are open, by key, while it is less than ``below``."""
+    """Yield the next rows of the open groups by key, while the key is less than ``below``."""
     while opened and (below is None or opened[0][0] < below):
         _, number, row, rest = heapq.heappop(opened)
         yield row
         end = min((key for key in (below, opened[0][0] if opened else None) if key is not None), default=None)
-        for row in rest:  # a run of rows of one group, without the heap
+        for row in rest:  # a run of rows of one group bypasses the heap
             if end is not None and row.key >= end:
                 heapq.heappush(opened, (row.key, number, row, rest))
                 break
@@ -153,11 +158,11 @@ def _merged(opened: list[tuple[bytes, int, Row, Iterator[Row]]], below: bytes | 
 
 
 def _read(group: RowGroup, span: Span) -> Iterator[Row]:
-    """The rows of a group that are in the span, by key."""
+    """Yield the rows of a group that are in the span, by key."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(group.file, metadata=group.footer) as file:
-        if span.is_one_key:  # its row groups are there in each file, it itself in one
+        if span.is_one_key:  # each file has a candidate row group, but few contain the key
             keys = file.read_row_group(group.number, columns=["key"], use_threads=False)
             if not _within(keys, Span(span.low, span.below)).num_rows:
                 return

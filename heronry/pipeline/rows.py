@@ -1,18 +1,18 @@
-"""What views are made of: accumulators by key and bucket, readable without Spark and without the user's code.
+"""Rows of views: accumulators by key and bucket, readable without Spark and without the user's code.
 
 Theory of operation. The batch writes Parquet with the columns::
 
     key    binary  the canonical encoding of the plain key: equal keys have equal bytes
-    start  int64   the bucket, milliseconds since 1970 UTC: [start, end)
-    end    int64
+    start  int64   start of the bucket [start, end), in milliseconds since 1970 UTC
+    end    int64   its end
     acc    binary  MessagePack of ``monoid.pack(accumulator)``
 
-The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/reference/streamlet-semantics.md, View): a file for
-each bucket and task, replaced with checkpoints, and ``TASK-….msgpack`` for what they have let go of, with rows
-``[key, start, packed accumulator]``. A key is *plain* when MessagePack has given it back (dates become text, decimals
-floats), so that a key is one key in both layers. A batch sorts each of its files by key and start, and cuts it into
-small row groups, so that a question reads few of them (``row_groups.py``). Rows add up: whoever finds a key and
-bucket in several rows adds their accumulators with the monoid.
+The online reducers write ``online/BUCKET/TASK.msgpack`` (docs/reference/streamlet-semantics.md, View): one file for
+each bucket and task, replaced with checkpoints, and ``TASK-….msgpack`` for rows that they have released, with rows
+``[key, start, packed accumulator]``. A key is *plain* after a round trip through MessagePack (dates become text,
+decimals floats), so it is the same key in both layers. A batch sorts each of its files by key and start, and divides it
+into small row groups, so that a query reads few of them (``row_groups.py``). If a key and bucket appear in several
+rows, readers add their accumulators with the monoid.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _unpack = msgspec.msgpack.Decoder().decode
 
 
 class Row(NamedTuple):
-    """One packed accumulator. ``start`` and ``end`` are milliseconds since 1970 UTC."""
+    """Packed accumulator of a key and bucket. ``start`` and ``end`` are milliseconds since 1970 UTC."""
 
     key: bytes
     start: int
@@ -46,19 +46,22 @@ class Row(NamedTuple):
 
 
 def key_bytes(key: Any) -> bytes:
-    """The canonical encoding of the plain key. Raises UnsupportedKey, TypeError."""
+    """Return the canonical encoding of the plain key. Raises UnsupportedKey, TypeError."""
     if key.__class__ not in _PLAIN_KEYS:
         key = frozen(_unpack(pack(key)))
     return encode(key)
 
 
 def frozen(key: Any) -> Any:
-    """With tuples for its lists, in depth."""
+    """Return the key with lists replaced by tuples, recursively."""
     return tuple(map(frozen, key)) if isinstance(key, list) else key
 
 
 def key_from(text: str) -> Any:
-    """What somebody typed as a key: JSON, or the text itself where it is none. An object is a dict, and no key."""
+    """Parse a key that a user has typed: JSON, or otherwise plain text.
+
+    A JSON object gives a dict, which is not a valid key.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -67,37 +70,43 @@ def key_from(text: str) -> Any:
 
 
 def row_of(key: Any, start: int, end: int, accumulator: Any, monoid: Monoid[Any, Any]) -> Row:
-    """The row of an accumulator. Raises UnsupportedKey, TypeError for a key that is not plain."""
+    """Return the row of an accumulator. Raises UnsupportedKey, or TypeError for a key that cannot be made plain."""
     return Row(key_bytes(key), start, end, monoid.pack(accumulator))
 
 
 def schema() -> Any:
-    """The Arrow schema of rows."""
+    """Return the Arrow schema of rows."""
     import pyarrow as pa
 
     return pa.schema([("key", pa.binary()), ("start", pa.int64()), ("end", pa.int64()), ("acc", pa.binary())])
 
 
 class OnlineFile(NamedTuple):
-    """One ``online/BUCKET/TASK.msgpack``: what the view is, when this was written, and the rows."""
+    """Content of an ``online/BUCKET/TASK.msgpack``: description of the view, time of writing, and rows."""
 
     view: str
     monoid: str | None
     parameters: dict[str, Any]
-    length_ms: int  # of its buckets
+    length_ms: int  # length of a bucket
     written_ms: int
     rows: list[Row]
 
 
 def may_hold(file: Path, text: str) -> bool:
-    """False if no row has this key: MessagePack holds a text as its UTF-8. Raises FileNotFoundError."""
+    """Return False if no row has this text as key, which MessagePack stores as UTF-8. Raises FileNotFoundError."""
     return text.encode("utf-8", "surrogatepass") in file.read_bytes()
 
 
 def read_online(file: Path, text: str | None = None) -> OnlineFile:
-    """The file, or of its rows those that have this text as key.
+    """Read a file of the online layer.
 
-    Raises FileNotFoundError, ValueError for a file that is none of a view's.
+    Args:
+        file: The file.
+        text: If given, only rows with this text as key are returned.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: The file does not belong to a view.
     """
     try:
         found = _unpack(file.read_bytes())
@@ -117,7 +126,7 @@ def read_online(file: Path, text: str | None = None) -> OnlineFile:
 
 
 def decode_key(data: bytes) -> Any:
-    """A key from its canonical encoding; a number comes back as int, float or Fraction, whatever it was."""
+    """Decode a key from its canonical encoding. Numbers become int, float or Fraction, whatever their original type."""
     tag, rest = data[:1], data[1:]
     if tag == b"s":
         return rest.decode("utf-8", "surrogatepass")

@@ -1,21 +1,22 @@
-"""The merged view: what the batch says about the past and the online topology about the rest, as one answer.
+"""Merged view of the batch's results for the past and the online topology's results for later times.
 
 Theory of operation. A view is a folder (``ViewSink.path``)::
 
-    VIEW/view.json                     what it is: name, program, step, monoid, length of its buckets
+    VIEW/view.json                     description: name, program, step, monoid, length of the buckets
     VIEW/batch/<version>/              one result of the batch: Parquet rows and ``_heronry.json`` with the instant T
-    VIEW/online/BUCKET/TASK.msgpack    what a task of the online reducer has of a bucket
-    VIEW/online/BUCKET/TASK-….msgpack  what it has let go of: both add up
-    VIEW/progress/TASK.json            how far event time has come there, all sources seen
+    VIEW/online/BUCKET/TASK.msgpack    rows of a bucket in a task of the online reducer
+    VIEW/online/BUCKET/TASK-….msgpack  rows that the task has released: both add up
+    VIEW/progress/TASK.json            event time progress of the task over all sources
 
-The batch owns every bucket that ends at or before T, the online layer every other one. T stands in the folder of the
-result it belongs to, and that folder got its name by one rename, so a reader never sees one without the other: it
-takes the highest version there is and stays with it. A batch result is only ever replaced by a later version; the two
-latest are kept, so that a reader who is at work does not lose its files.
+The batch owns every bucket that ends at or before T, and the online layer owns all others. T is stored in the folder of
+the result it belongs to, and that folder gets its name by one rename. So a reader never sees one without the other: it
+chooses the highest version and stays with it. A batch result is replaced only by a later version. The two latest
+versions are kept, so that active readers do not lose their files.
 
-What is promised: buckets of the batch are exact (each archived record counted once, however often it was replayed
-online). Buckets of the online layer are those of its last complete checkpoint, each record counted once; for a topology
-whose reliability is ATMOST_ONCE they hold what its tasks have not lost. A query that spans T is both.
+Guarantees: buckets of the batch are exact, that is, each archived record is counted once, however often it was replayed
+online. Buckets of the online layer are those of its last complete checkpoint, with each record counted once. For a
+topology with reliability ATMOST_ONCE they contain the records that its tasks have not lost. A query that spans T
+combines both.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from heronry.streamlet.monoid import Monoid, builtin_monoid
 
 DESCRIPTION, MANIFEST, BATCH, ONLINE = "view.json", "_heronry.json", "batch", "online"
 PROGRESS = "progress"
-FOREVER = 1 << 62  # of watermarks: nothing more will come
+FOREVER = 1 << 62  # watermark of a finished input
 KEPT_VERSIONS = 2
 WHOLE = Span()
 PROMISE = (
@@ -49,16 +50,19 @@ PROMISE = (
 
 
 class ViewError(Failure):
-    """The view cannot be read; the message says why and what to do."""
+    """Error of a view that cannot be read. The message states the cause and a remedy."""
 
 
 class NoSuchView(ViewError, NotFound):
-    """There is no view of this name or at this place."""
+    """Error of a view that does not exist."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a view is. ``monoid`` is None for one of the user's own, whose rows cannot be added without their code."""
+    """Description of a view.
+
+    ``monoid`` is None for a monoid of the user, whose rows cannot be added without the user's code.
+    """
 
     name: str
     program: str
@@ -70,7 +74,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Batch:
-    """One result of the batch: it owns every bucket that ends at or before ``to_ms``."""
+    """Result of a batch, which owns every bucket that ends at or before ``to_ms``."""
 
     version: int
     to_ms: int
@@ -79,7 +83,7 @@ class Batch:
 
 
 class Answer(NamedTuple):
-    """One key in one bucket (ms since 1970 UTC); ``owner`` is ``batch`` or ``online``."""
+    """Value of a key in one bucket (milliseconds since 1970 UTC). ``owner`` is ``batch`` or ``online``."""
 
     key: Any
     start: int
@@ -89,14 +93,14 @@ class Answer(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """A key in its canonical encoding, and its accumulators by (start, end) of a bucket, in order of time."""
+    """Key in its canonical encoding, with its accumulators by (start, end) of the bucket, in time order."""
 
     key: bytes
     buckets: list[tuple[tuple[int, int], Any]]
 
 
 class Found(NamedTuple):
-    """What lies in a span: how many keys at most, and they themselves, in order."""
+    """Keys of a span, in order, and an upper bound of their number."""
 
     at_most: int
     keys: Iterator[Merged]
@@ -104,7 +108,14 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """A view as it is now: one batch result (or none yet) and the online files found after it was chosen."""
+    """View in its state when it was opened: one batch result, if any, and the online layer.
+
+    Attributes:
+        description: Description of the view.
+        batch: The batch result, or None before the first batch.
+        folder: Folder of the view.
+        promise: The view's guarantees, as text for users.
+    """
 
     description: Description
     batch: Batch | None
@@ -113,23 +124,45 @@ class View:
 
     @property
     def to_ms(self) -> int | None:
-        """T, up to which the batch is the authority; None before the first batch."""
+        """Return T, up to which the batch owns the buckets, or None before the first batch."""
         return self.batch.to_ms if self.batch else None
 
     def buckets(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> list[Answer]:
-        """Each key and bucket that lies in [from, to), by key and time. ``key`` limits it to one. Raises ViewError."""
+        """Return each key and bucket within [from, to), ordered by key and time.
+
+        Args:
+            key: If given, only this key is returned.
+            from_ms: Inclusive start, in milliseconds since 1970 UTC; None means unbounded.
+            to_ms: Exclusive end, in milliseconds since 1970 UTC; None means unbounded.
+
+        Raises:
+            ViewError: The view cannot be read.
+        """
         found = self.read(span_of(key, from_ms, to_ms))
         return [answer for each in found.keys for answer in self.answers(each)]
 
     def totals(self, key: Any = ..., from_ms: int | None = None, to_ms: int | None = None) -> dict[Any, Any]:
-        """Each key over all its buckets in [from, to): batch ⊕ online. Raises ViewError."""
+        """Return the value of each key over all its buckets within [from, to), batch and online combined.
+
+        Args:
+            key: If given, only this key is returned.
+            from_ms: Inclusive start, in milliseconds since 1970 UTC; None means unbounded.
+            to_ms: Exclusive end, in milliseconds since 1970 UTC; None means unbounded.
+
+        Returns:
+            Values by key.
+
+        Raises:
+            ViewError: The view cannot be read.
+        """
         found = self.read(span_of(key, from_ms, to_ms))
         return {decode_key(each.key): self.total(each) for each in found.keys}
 
     def read(self, span: Span) -> Found:
-        """The keys with a bucket in the span, one by one and in order: what is not taken is not read.
+        """Return the keys with a bucket in the span, as an iterator in key order that reads lazily.
 
-        Raises ViewError, now or while keys are taken.
+        Raises:
+            ViewError: The view cannot be read. It may also be raised while iterating.
         """
         monoid = self._monoid()
         files = [] if self.batch is None else _files(self.batch.folder)
@@ -141,7 +174,7 @@ class View:
         return Found(sum(group.rows for group in groups) + len(online), _keys(monoid, rows, self.folder))
 
     def answers(self, found: Merged) -> list[Answer]:
-        """The buckets of a key, by time."""
+        """Return the buckets of a key, in time order."""
         monoid, key = self._monoid(), decode_key(found.key)
         return [
             Answer(key, start, end, monoid.finish(acc), "batch" if _owned(end, self.to_ms) else "online")
@@ -149,7 +182,7 @@ class View:
         ]
 
     def total(self, found: Merged) -> Any:
-        """The value of a key over all of its buckets. What was merged is used up by this."""
+        """Return the value of a key over all of its buckets. This may modify the accumulators of ``found``."""
         monoid = self._monoid()
         return monoid.finish(reduce(monoid.add, [acc for _, acc in found.buckets]))
 
@@ -164,7 +197,7 @@ class View:
 
 @dataclass(frozen=True)
 class _Given(View):
-    """A view whose monoid came from its caller."""
+    """View whose monoid was passed by the caller."""
 
     monoid: Monoid[Any, Any] | None = None
 
@@ -179,7 +212,7 @@ def _builtin(name: str, parameters: tuple[tuple[str, Any], ...]) -> Monoid[Any, 
 
 
 def _keys(monoid: Monoid[Any, Any], rows: Iterator[Row], folder: Path) -> Iterator[Merged]:
-    """Rows by key as merged keys: those of one bucket are added. Raises ViewError."""
+    """Yield rows as merged keys, adding those of the same bucket. Raises ViewError."""
     with _readable(folder):
         for key, these in groupby(rows, attrgetter("key")):
             buckets: dict[tuple[int, int], Any] = {}
@@ -190,7 +223,7 @@ def _keys(monoid: Monoid[Any, Any], rows: Iterator[Row], folder: Path) -> Iterat
 
 
 def span_of(key: Any, from_ms: int | None, to_ms: int | None) -> Span:
-    """That of one key, or with ``...`` of all. Raises UnsupportedKey, TypeError."""
+    """Return the span of one key, or of all keys if it is ``...``. Raises UnsupportedKey, TypeError."""
     if key is ...:
         return Span(from_ms=from_ms, to_ms=to_ms)
     name = key_bytes(key)
@@ -199,18 +232,26 @@ def span_of(key: Any, from_ms: int | None, to_ms: int | None) -> Span:
 
 @contextmanager
 def _readable(folder: Path) -> Iterator[None]:
-    """What Arrow says of files that it does not understand, as ours."""
+    """Translate Arrow's errors of the block into ViewError."""
     try:
         yield
-    except ValueError as error:  # an ArrowInvalid is one
+    except ValueError as error:  # the base class of ArrowInvalid
         raise ViewError(
             f"the batch in {folder} cannot be read: {error}", "Run it again: heron pipeline run."
         ) from error
 
 
 def online_files(folder: Path, owned_to_ms: int | None = None, span: Span = WHOLE) -> Iterator[OnlineFile]:
-    """What the online reducers wrote, without buckets that end at or before ``owned_to_ms`` and those that do not lie
-    in the span; for one text of its rows alone. Raises ViewError."""
+    """Yield the files of the online layer whose buckets begin in the span and are not owned by the batch.
+
+    Args:
+        folder: Folder of the view.
+        owned_to_ms: Buckets that end at or before this time are skipped.
+        span: Span of the rows; if it is one text, only that key's rows are included.
+
+    Raises:
+        ViewError: A file cannot be decoded.
+    """
     text = span.one_text
     for bucket in _buckets(folder):
         if not _begins_in(int(bucket.name), span):
@@ -221,7 +262,7 @@ def online_files(folder: Path, owned_to_ms: int | None = None, span: Span = WHOL
                     continue
                 found = read_online(file, text)
             except FileNotFoundError:
-                continue  # the batch owns the bucket since a moment ago, and somebody tidied up
+                continue  # pruned meanwhile, because a new batch owns the bucket
             except ValueError as error:
                 raise ViewError(str(error)) from error
             if _owned(int(bucket.name) + found.length_ms, owned_to_ms):
@@ -230,7 +271,7 @@ def online_files(folder: Path, owned_to_ms: int | None = None, span: Span = WHOL
 
 
 def _buckets(folder: Path) -> list[Path]:
-    """The folders of buckets, oldest first."""
+    """Return the folders of buckets, oldest first."""
     online = folder / ONLINE
     found = [entry for entry in online.iterdir() if _is_number(entry.name)] if online.is_dir() else []
     return sorted(found, key=lambda entry: int(entry.name))
@@ -245,12 +286,12 @@ def _begins_in(start_ms: int, span: Span) -> bool:
 
 
 def _owned(end_ms: int, to_ms: int | None) -> bool:
-    """True if the batch owns a bucket that ends here."""
+    """Return True if the batch owns a bucket that ends at this time."""
     return to_ms is not None and end_ms <= to_ms
 
 
 def open_view(folder: Path, monoid: Monoid[Any, Any] | None = None) -> View:
-    """The view in ``folder`` at this moment. Raises NoSuchView, ViewError."""
+    """Open the view in ``folder`` in its present state. Raises NoSuchView, ViewError."""
     description = read_description(folder)
     batch = newest_batch(folder)
     if monoid is not None:
@@ -259,13 +300,13 @@ def open_view(folder: Path, monoid: Monoid[Any, Any] | None = None) -> View:
 
 
 def read_description(folder: Path) -> Description:
-    """Raises NoSuchView, ViewError."""
+    """Return the description of a view. Raises NoSuchView, ViewError."""
     try:
         found = json.loads((folder / DESCRIPTION).read_bytes())
         parameters = tuple((str(name), value) for name, value in found.get("parameters", ()))
         return Description(**{**found, "parameters": parameters})
     except (FileNotFoundError, NotADirectoryError):
-        return _from_online(folder)  # no batch has run yet
+        return _from_online(folder)  # the first batch has not run yet
     except (ValueError, TypeError) as error:
         raise ViewError(f"{folder / DESCRIPTION} is not understood: {error}") from error
 
@@ -277,34 +318,39 @@ def _from_online(folder: Path) -> Description:
 
 
 def describe_view(folder: Path, description: Description) -> None:
-    """Write ``view.json``, at once. Raises OSError."""
+    """Write ``view.json`` atomically. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / DESCRIPTION, json.dumps(asdict(description), indent=2))
 
 
 def batches(folder: Path) -> list[Batch]:
-    """Every whole result there is, oldest first."""
+    """Return all complete batch results, oldest first."""
     found = []
     for entry in (folder / BATCH).iterdir() if (folder / BATCH).is_dir() else ():
         if entry.name.isdecimal():
             try:
                 manifest = json.loads((entry / MANIFEST).read_bytes())
             except FileNotFoundError:
-                continue  # pruned a moment ago
+                continue  # pruned meanwhile
+
             found.append(Batch(int(entry.name), int(manifest["to_ms"]), entry, manifest))
     return sorted(found, key=lambda batch: batch.version)
 
 
 def newest_batch(folder: Path) -> Batch | None:
-    """The result that counts."""
+    """Return the current batch result, or None."""
     return next(iter(reversed(batches(folder))), None)
 
 
 def settled_ms(folder: Path) -> int | None:
-    """Up to where every source's watermark has passed, by what the online reducers say; ``FOREVER`` when there are none
-    or all have come to their end, None while one of them does not know.
+    """Return the time that every source's watermark has passed, according to the online reducers.
 
-    Raises ViewError.
+    Returns:
+        Milliseconds since 1970 UTC. ``FOREVER`` if reducers do not exist, or all have reached the end of their input.
+        None if the progress of at least one is unknown.
+
+    Raises:
+        ViewError: A progress file cannot be decoded.
     """
     place, found = folder / PROGRESS, []
     try:
@@ -318,9 +364,10 @@ def settled_ms(folder: Path) -> int | None:
 
 
 def next_version(folder: Path, to_ms: int | None = None) -> Path:
-    """Where the next result goes. The rename to it fails if somebody else was faster.
+    """Return the folder for the next batch result. The rename to it fails if another process has created it.
 
-    Raises ViewError if ``to_ms`` lies before what was pruned: nobody would have the buckets between.
+    Raises:
+        ViewError: ``to_ms`` lies before pruned online buckets, so the buckets in between would be missing.
     """
     found = batches(folder)
     kept = _pruned_to_ms(found)
@@ -334,7 +381,7 @@ def next_version(folder: Path, to_ms: int | None = None) -> Path:
 
 
 def _pruned_to_ms(found: list[Batch]) -> int | None:
-    """Up to where the online buckets may be gone: what both of the two latest batches own."""
+    """Return the time up to which online buckets may be pruned: both of the two latest batches own them."""
     if len(found) < KEPT_VERSIONS:
         return None
     return min(batch.to_ms for batch in found[-KEPT_VERSIONS:])
@@ -355,7 +402,7 @@ def prune(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The Parquet files of a result, by name."""
+    """Return the Parquet files of a batch result, ordered by name."""
     if not folder.is_dir():
         return []
     found = (file for file in folder.rglob("*.parquet"))

@@ -1,4 +1,4 @@
-"""Recorder for unit tests of components: it stores their emits, acks and fails."""
+"""Recorder of emits, acks and fails, for unit tests of components."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from heronry.api.tuples import Tuple
 
 
 class Emitted(NamedTuple):
-    """One emit."""
+    """Recorded emit.
+
+    Attributes:
+        values: The emitted values.
+        stream: Name of the stream.
+        tup_id: Message id of a spout's tuple.
+        anchors: Tuples that a bolt has anchored the emit to.
+        direct_task: Task of a direct emit, or None.
+    """
 
     values: tuple[Any, ...]
     stream: str = DEFAULT_STREAM
@@ -29,12 +37,12 @@ class KeyedStateStub(dict[Any, Any]):
         self._component = component
 
     def owned(self) -> list[str]:
-        """Return all that ``splits`` of the spout lists: a test has one task. Calls ``splits`` each time."""
+        """Return all splits that the spout lists, as a test has one task. Calls ``splits`` each time."""
         listed = self._component.splits() if isinstance(self._component, Spout) else ()
         return list(dict.fromkeys(split if isinstance(split, str) else split[0] for split in listed))
 
     def put(self, key: Any, value: Any, ttl: float | None = None) -> None:
-        """Set the value."""
+        """Set the value of a key. ``ttl`` is ignored."""
         self[key] = value
 
     def peek(self, key: Any, default: Any = None) -> Any:
@@ -44,7 +52,15 @@ class KeyedStateStub(dict[Any, Any]):
 
 @dataclass
 class Recorder:
-    """Emits, acks and fails of a component under test: ``recorder = Recorder.attach(bolt)``."""
+    """Recorder of the emits, acks and fails of a component under test.
+
+    Create it with ``recorder = Recorder.attach(bolt)``.
+
+    Attributes:
+        emitted: Emits, in order.
+        acked: Acknowledged tuples, in order.
+        failed: Failed tuples with the reasons, in order.
+    """
 
     emitted: list[Emitted]
     acked: list[Tuple]
@@ -52,19 +68,26 @@ class Recorder:
 
     @classmethod
     def attach(cls, component: Component) -> Recorder:
-        """Start to record the emits, acks and fails of a component."""
+        """Start recording the emits, acks and fails of a component.
+
+        Args:
+            component: The spout or bolt to test.
+
+        Returns:
+            The recorder.
+        """
         recorder = cls([], [], [])
         bind_state(component, KeyedStateStub(component), {})
         bind_collector(component, RecordingCollector(recorder, isinstance(component, Spout)))
         return recorder
 
     def values(self, stream: str = DEFAULT_STREAM) -> list[tuple[Any, ...]]:
-        """Return the values emitted to one stream."""
+        """Return the values emitted to one stream, in order."""
         return [emit.values for emit in self.emitted if emit.stream == stream]
 
 
 class RecordingCollector(Collector):
-    """Collector that appends to the lists of a recorder. The anchors of a spout are message ids."""
+    """Collector that appends to the lists of a recorder. The anchor of a spout's emit is its message id."""
 
     def __init__(self, recorder: Recorder, of_spout: bool) -> None:
         self._recorder = recorder

@@ -97,7 +97,7 @@ class PartitionCombiner:
     def _dump(self, key: Any, accumulator: Any) -> bytes:
         try:
             return dump(key, accumulator)
-        except Exception as error:  # pickle raises what the user's classes raise
+        except Exception as error:  # the user's classes may raise anything when pickled
             raise failed(self.step.name, accumulator, error) from error
 
     def _check_newest(self, number: int) -> None:

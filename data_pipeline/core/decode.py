@@ -46,7 +46,7 @@ class Decoding:
     wants_time: bool
     from_ms: int | None = None
     to_ms: int | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()  # file → first line, of csv
+    headers: tuple[tuple[str, bytes], ...] = ()  # CSV file → first line
     ranges: tuple[Range, ...] = ()  # of a server: the ranges that the incoming numbers index
 
     def decode(self, columns: Columns) -> tuple[list[Any], list[int] | None, Callable[[int], str]]:

@@ -16,7 +16,7 @@ from heron_runtime.model.history import DAY_MS, ROLLED, date_of
 
 #: Days that each level is kept. Raw files are deleted at the metrics manager's own limit, or here.
 KEEP_DAYS: Mapping[str, int] = {"10s": 14, "1m": 30, "10m": 180, "1h": 730, "1d": 3650}
-KEEP_EVENTS = "1h"  # events and the record of the api server are kept as long as this level
+KEEP_EVENTS = "1h"  # events and the audit log of the API server are kept as long as this level
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class Runner:
                 for node in nodes:  # a function may change its record in place, unseen by other readers
                     yield from self._one(node, iter(copies(chunk)))
         else:
-            for _ in items:  # a tap at the end: its function is called on the way here
+            for _ in items:  # a tap at the end: iteration calls its function
                 pass
 
     def _one(self, node: Node, items: Iterator[Any]) -> Iterator[Rows]:
@@ -117,7 +117,7 @@ class Runner:
             yield from self._branch(node, items)
         else:
             items, readers = _strung(node, items, self.unit.timed), node.outputs[0]
-            while len(readers) == 1 and readers[0].kind not in ENDS:  # steps in a row cost no depth
+            while len(readers) == 1 and readers[0].kind not in ENDS:  # a loop, so that chained steps do not nest
                 items, readers = _strung(readers[0], items, self.unit.timed), readers[0].outputs[0]
             yield from self._all(readers, items)
 
@@ -151,7 +151,7 @@ class Runner:
         name = file(0) if records else ""
         if isinstance(error, StepFailed):  # for example a monoid that fails on two values together
             return failed(error.step, error.record, error.__cause__ or error, name)
-        if isinstance(error, RecordFailed):  # an accumulator of many records
+        if isinstance(error, RecordFailed):  # for example an accumulator of many records
             return _with_file(error, name)
         return failed(self.unit.entry, "(not found: the same records pass when they are tried one by one)", error, name)
 

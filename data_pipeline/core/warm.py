@@ -30,11 +30,11 @@ class Warm:
     port: int
     token: str
     master: str
-    conf: Mapping[str, str]  # of the user who started it
+    conf: Mapping[str, str]  # spark.* settings of the user who started it
     log: str
     started: float  # seconds since 1970
     idle_seconds: float
-    versions: str  # of Heronry, PySpark and Python, and which interpreter
+    versions: str  # of Heronry, PySpark and Python, with the interpreter's path
 
     def to_json(self) -> str:
         """Return the record as the JSON text of its file."""

@@ -367,7 +367,7 @@ def results(
 class StageTask:
     """Task that stages a partition's records in the server under the token of this attempt.
 
-    It yields one row at the end, or none if there are no records.
+    It yields one row at the end, but only if there are records.
     """
 
     step: str
@@ -388,7 +388,7 @@ class StageTask:
             yield pa.RecordBatch.from_pylist([report._asdict()], pa.schema(_report_columns()))
 
     def staged(self, batches: Iterator[Any], partition: int, attempt: int) -> Report | None:
-        """Stage the records and return the report; None if there are no records. Raises ConnectError."""
+        """Stage the records and return the report; None for an empty partition. Raises ConnectError."""
         payloads = (payload for batch in batches for payload in batch.column("data").to_pylist())
         first = next(payloads, None)
         if first is None:

@@ -1,1 +1,1 @@
-"""Programs on Apache Spark (PySpark): the same ones that run online, over history."""
+"""Streamlet programs on Apache Spark (PySpark): the programs that run online, applied to historical data."""

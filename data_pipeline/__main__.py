@@ -1,7 +1,7 @@
-"""``python -m data_pipeline FILE [PROGRAM] --output-path URL … [-- ARGS]``: a batch job, for ``heron submit spark``.
+"""Command line of a batch job: ``python -m data_pipeline FILE [PROGRAM] --output-path URL … [-- ARGS]``.
 
-Data goes to stdout, talk to stderr. Spark's own log goes to a file that is named when something goes wrong. Exit codes
-are those of the ``heron`` command.
+``heron submit spark`` runs it. Data goes to stdout, messages go to stderr. Spark's own log goes to a file that is named
+when an error occurs. Exit codes are those of the ``heron`` command.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from data_pipeline.shell.spoken import heard
 from heron_runtime.failures import Failure, Unavailable, to_failure
 from heron_runtime.process import EXIT_PARENT_GONE
 
-TEMPORARY = "heronry-spark-"  # how folders of jobs begin
-LOCK = "lock"  # held for as long as the folder's owner lives
+TEMPORARY = "heronry-spark-"  # prefix of the folders of jobs
+LOCK = "lock"  # lock file that the folder's owner holds for its lifetime
 CAUSED = "Caused by: "  # in Java's stack traces
 CHILDREN_SECS = 10.0  # a JVM removes its temporary folders when it is asked to end
-_OWN_FOLDERS: list[str] = []  # made by this process, for nothing but itself
+_OWN_FOLDERS: list[str] = []  # made by this process for its own use
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line. Ends the process on a mistake (exit code 2)."""
+    """Parse the options of a command line. Ends the process with exit code 2 on a mistake."""
     cut = list(arguments).index("--") if "--" in arguments else len(arguments)
     parser = argparse.ArgumentParser(prog="python -m data_pipeline", description="A streamlet program on Spark.")
     parser.add_argument("file", type=Path)
@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the job; the exit code."""
+    """Run the job and return the exit code."""
     options = parse(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
@@ -86,18 +86,18 @@ def main(arguments: Sequence[str]) -> int:
         except Exception as error:
             return _told(error, out, log, options.verbose)
         finally:
-            _end_children()  # after the error was told: the JVM has its text
+            _end_children()  # after reporting the error, as the JVM holds its text
     _answer(text)
     _tidy_up()
     return 0
 
 
 def _answer(text: str) -> None:
-    """The command's answer, as far as somebody reads it."""
+    """Print the command's answer, and ignore a closed pipe."""
     try:
         print(text, flush=True)  # noqa: T201  # the command's answer
     except BrokenPipeError:
-        # Whoever read our output has enough of it. Python must not complain about that at its end.
+        # The reader has closed the pipe. Keep Python from reporting that at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -138,7 +138,7 @@ def _roll_up(options: argparse.Namespace, out: TextIO) -> str:
 
 
 def _told(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int:
-    """The error in words; the exit code."""
+    """Report the error and return the exit code."""
     if verbose:
         traceback.print_exception(error, file=out)
     known = _known(error)
@@ -180,7 +180,7 @@ def _is_sparks(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line that says something (Py4J begins with the call), and the innermost cause."""
+    """Return the first informative line (Py4J begins with the call), and the innermost cause."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     causes = [line.removeprefix(CAUSED) for line in lines if line.startswith(CAUSED)]
@@ -190,7 +190,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _talk(verbose: bool) -> Iterator[tuple[TextIO, Path | None]]:
-    """Where we talk, and the file Spark's own stderr goes to: its JVM and workers inherit descriptor 2 from us."""
+    """Provide the stream for messages, and the file of Spark's stderr; JVM and workers inherit descriptor 2."""
     folder = _own_folder()
     if verbose:
         yield sys.stderr, None
@@ -214,10 +214,12 @@ def _open_plainly(path: str, flags: int) -> int:
 
 
 def _own_folder() -> str:
-    """Everything temporary of this process is in one folder, so that it is gone whichever way the process ends. What a
-    process left that was killed is removed: its lock is free."""
+    """Make one folder for all temporary files of this process, so that they are removed however it ends.
+
+    Folders of killed processes, whose locks are free, are removed.
+    """
     for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*/{LOCK}"):
-        # The folder is everybody's: another user may have put a pipe or a link there.
+        # The folder is shared: another user may have put a pipe or a link there.
         with contextlib.suppress(OSError), open(left, "rb", opener=_open_plainly) as file:
             status = os.fstat(file.fileno())
             if status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode):
@@ -231,10 +233,10 @@ def _own_folder() -> str:
 
 
 def _end_children() -> None:
-    """No JVM outlives us: one that is interrupted while it starts would not notice that its driver has gone."""
-    # Py4J's threads may just be telling the JVM what it need not keep any more: that nobody answers is no news.
+    """End all child processes; a JVM that is interrupted while it starts would not notice that its driver has ended."""
+    # Py4J's threads may be releasing objects in the JVM, and their connection errors are expected.
     threading.excepthook = _unless_py4j
-    logging.getLogger().addFilter(is_news)  # it logs there
+    logging.getLogger().addFilter(is_news)  # Py4J also logs there
     children = psutil.Process().children(recursive=True)
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -251,7 +253,7 @@ def _unless_py4j(caught: threading.ExceptHookArgs) -> None:
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """False for an exception of Py4J."""
+    """Return False for an exception of Py4J."""
     kind = record.exc_info[0] if record.exc_info else None
     return kind is None or not _is_py4js(kind)
 
@@ -261,27 +263,27 @@ def _is_py4js(kind: type[BaseException]) -> bool:
 
 
 def _tidy_up() -> None:
-    """Remove what is temporary, Spark's log included."""
+    """Remove all temporary files, including Spark's log."""
     for folder in _OWN_FOLDERS:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _keep_log() -> None:
-    """It was named, so no later run may take it for something left behind."""
+    """Remove the lock files, so that later runs do not remove the log that was named."""
     for folder in _OWN_FOLDERS:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, LOCK))
 
 
 def _interrupted(*_: object) -> None:
-    """The first signal ends the job; the ones that follow must not disturb its tidying up."""
+    """End the job at the first signal, and ignore later ones so that they do not disturb the cleanup."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def _watch_lifeline(lifeline: int) -> None:
-    """End with the parent: the JVM ends when our end of its pipe is closed."""
+    """End with the parent process; the JVM ends when our end of its pipe is closed."""
     if lifeline < 0:
         return
 

@@ -1,10 +1,9 @@
-"""The api server's record of who did what, as rows of the history: which lines, each as often as it was written.
+"""Rows of the history for the API server's audit log, each line as often as it was written.
 
-Theory of operation. The record is the api server's own: lines of JSON, rotated (``docs/how-to/apiserver.md``). A run
-reads all
-that is there and adds, for each day, what the history does not have yet. Lines carry no number, so a day is a bag of
-lines: of each line as many as the day has or as are found now, whichever is more. So a run that is repeated, or reads a
-file that an earlier one has read, changes nothing; and what has been rotated away stays.
+The API server writes the log as lines of JSON and rotates it (``docs/how-to/apiserver.md``). A run reads all existing
+lines and adds, for each day, those that the history does not have yet. Lines are not numbered, so a day is a multiset
+of lines. Each line counts as often as in the stored day or in the files, whichever is more. A repeated run, or a file
+that an earlier run has read, therefore changes nothing. Lines that were rotated away stay in the history.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from heron_runtime.model.history import AUDIT, HistoryEvent, date_of
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A line, itself the ``event.detail``. ``topology``: CLUSTER/ROLE/ENV/NAME, empty where it is about none."""
+    """Line of the log, with its text in ``event.detail``. ``topology`` is CLUSTER/ROLE/ENV/NAME, or empty."""
 
     event: HistoryEvent
     topology: str
 
 
 def read_line(line: str) -> Written | None:
-    """What a line says; None for one that is none of the record's."""
+    """Parse a line of the log; return None if the line is invalid."""
     try:
         found = json.loads(line)
         at = datetime.fromisoformat(found["at"])
@@ -44,7 +43,7 @@ def read_line(line: str) -> Written | None:
 
 
 def by_day(lines: Iterable[str]) -> tuple[dict[str, Counter[str]], int]:
-    """The bag of each day, and how many lines were none."""
+    """Return the multiset of lines of each day, and the number of invalid lines."""
     days: dict[str, Counter[str]] = {}
     strange = 0
     for line in lines:
@@ -57,5 +56,5 @@ def by_day(lines: Iterable[str]) -> tuple[dict[str, Counter[str]], int]:
 
 
 def merged(there: Mapping[str, int], found: Mapping[str, int]) -> Counter[str]:
-    """What a day is to hold."""
+    """Return the multiset of lines that a day has to hold."""
     return Counter(there) | Counter(found)

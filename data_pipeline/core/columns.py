@@ -1,9 +1,9 @@
-"""Which reducers SQL may compute, and from which columns: those whose types SQL treats as Python does. Pure.
+"""Choice of reducers that SQL may compute, and of their columns: those whose types SQL treats as Python does. Pure.
 
-Theory of operation. A reducer of built-in parts over plain fields is SQL if all that it reads are typed columns: of
-text, of csv and json with declared types, of Parquet and ORC, or of any of these files behind ``with_schema``. Nothing
-but unions may stand between. A schema over files whose columns have its types, or ones that fit into them without a
-question to each value, is checked by Catalyst alone; over anything else the Python rule makes the columns.
+A reducer of built-in parts over plain fields is computed by SQL if all its inputs are typed columns: of text, of CSV
+and JSON with declared types, of Parquet and ORC, or of any of these files after ``with_schema``. Only unions may stand
+in between. Catalyst alone checks a schema over files whose columns have the schema's types, or types that fit them
+without a check of each value. For all other files the Python rule makes the columns.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from heronry.streamlet.program import Program, ReduceStep, SchemaStep, SourceSte
 from heronry.streamlet.schema import FieldType, RecordSchema
 
 SQL_MONOIDS = ("count", "sum", "min", "max", "mean")
-# Types of which SQL and Python agree on equality, order and arithmetic.
+# Types for which SQL and Python agree on equality, order and arithmetic.
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 INTEGERS = frozenset(BITS)
 NUMBERS = INTEGERS | {"float", "double", "boolean"}
 KEY_TYPES = NUMBERS | {"string", "binary", "date", "timestamp", "timestamp_ntz"}
 TIME_TYPES = INTEGERS | {"float", "double", "timestamp", "timestamp_ntz"}
 VALUE_TYPES = {"sum": NUMBERS, "mean": NUMBERS}
-# Columns of several sources are one column where no value changes on the way; SQL would make 1 of "1", 1.0 of True.
+# Columns of several sources may be united where no value changes; SQL would turn "1" into 1, and True into 1.0.
 _ALIKE = dict.fromkeys(INTEGERS, "integer") | {"float": "fraction", "double": "fraction"}
 SCHEMA_TYPES = {
     "str": "string", "int": "bigint", "float": "double", "bool": "boolean", "bytes": "binary", "date": "date",
     "datetime": "timestamp",
 }  # fmt: skip
-#: Columns of which every value is one of the kind, whatever it is. (Of a bigint some values are no float.)
+#: Column types whose every value fits the kind. (Some values of a bigint cannot be a float.)
 FITTING = {
     "str": {"string"}, "int": INTEGERS, "float": {"float", "double", "tinyint", "smallint", "int"},
     "bool": {"boolean"}, "bytes": {"binary"}, "date": {"date"}, "datetime": {"timestamp", "timestamp_ntz"},
@@ -41,15 +41,19 @@ Way = tuple[SourceStep, tuple[SchemaStep, ...]]
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of a program's columns. ``known``: of each source of Parquet or ORC, the Spark types. ``bounded``:
-    records are chosen by the source's event time."""
+    """Known columns of a program.
+
+    Attributes:
+        known: Each source of Parquet or ORC to its Spark types by column.
+        bounded: True if records are selected by the source's event time.
+    """
 
     program: Program
     known: Mapping[str, Mapping[str, str]]
     bounded: bool
 
     def tables(self, step: ReduceStep) -> tuple[Table, ...]:
-        """What SQL reads to compute the reducer; nothing if Python has to."""
+        """Return the tables that SQL reads to compute the reducer; empty if Python has to compute it."""
         if not step.plain or step.monoid.builtin not in SQL_MONOIDS or step.input.output:
             return ()
         paths: list[Way] = []
@@ -63,7 +67,7 @@ class Columns:
         return tables if len(names) == len(paths) and self._are_alike(paths, step) else ()
 
     def _paths(self, step: ReduceStep) -> Iterator[Way | None]:
-        """The sources the reducer reads, with the schemas on the way; None for one behind anything else."""
+        """Yield the sources that the reducer reads, with the schemas in between; None if another step is in between."""
         waiting: list[tuple[str, tuple[SchemaStep, ...]]] = [(ref.step, ()) for ref in step.inputs]
         while waiting:
             name, schemas = waiting.pop(0)
@@ -76,7 +80,7 @@ class Columns:
                 yield (before, schemas) if isinstance(before, SourceStep) else None
 
     def _are_alike(self, paths: list[Way], reduce: ReduceStep) -> bool:
-        """True if the reducer's key, and its value, have one type wherever they are from."""
+        """Return True if the reducer's key, and its value, have the same type in all sources."""
         read = [reduce.key] if is_unread(reduce) else [reduce.key, reduce.value]
         for extractor in read:
             kinds = {column_type(extractor, self.types(path) or {}) for path in paths}
@@ -85,7 +89,7 @@ class Columns:
         return True
 
     def _table(self, path: Way, reduce: ReduceStep) -> Table | None:
-        """The table, if every column the reducer needs of it has a type SQL treats as Python does."""
+        """Return the table, if SQL treats the type of every column that the reducer needs as Python does."""
         types = self.types(path)
         if types is None:
             return None
@@ -111,7 +115,10 @@ class Columns:
         return Table(source.name, schemas, alone)
 
     def types(self, way: Way) -> Mapping[str, str] | None:
-        """Column → Spark type of what the reducer reads; "" is the whole record. None if it has no typed columns."""
+        """Return column → Spark type of the reducer's input; "" is the whole record.
+
+        The result is None if the columns are not typed.
+        """
         source, schemas = way
         if not schemas:
             return self.raw(source)
@@ -123,8 +130,8 @@ class Columns:
         return _sound({field.name: SCHEMA_TYPES.get(field.kind, "") for field in fields})
 
     def raw(self, source: SourceStep) -> Mapping[str, str] | None:
-        """The same of a source by itself."""
-        if not isinstance(source.source, FileSource) or source.source.partitions:  # fields of folders Python adds
+        """Return column → Spark type of a source without its schemas; None if the columns are not typed."""
+        if not isinstance(source.source, FileSource) or source.source.partitions:  # Python adds those fields
             return None
         if source.source.format == "text":
             return {"": "string"}
@@ -132,18 +139,18 @@ class Columns:
         if source.source.format in ("csv", "json"):
             types = {name: SCHEMA_TYPES[kind] for name, kind in source.source.schema}
         if source.source.format == "orc" and "date" in (types or {}).values():
-            return None  # Python looks at each of them (heronry/streamlet/orc.py)
+            return None  # Python checks each date (see orc.py)
         return _sound(types) if types else None
 
 
 def _sound(types: Mapping[str, str]) -> Mapping[str, str] | None:
-    """The types, if SQL tells their names apart: it quotes with "`", and capitals are nothing to it."""
+    """Return the types if SQL can distinguish the column names; it quotes with "`" and ignores case."""
     apart = len({name.lower() for name in types}) == len(types)
     return types if apart and not any("`" in name for name in types) else None
 
 
 def is_fitting(schema: RecordSchema, types: Mapping[str, str]) -> bool:
-    """True if records with columns of these types fit the schema unless a value is None, or a time out of range."""
+    """Return True if records with columns of these types fit the schema, except for None and times out of range."""
     return all(_fits(field, types.get(field.name)) for field in schema.fields)
 
 
@@ -154,12 +161,12 @@ def _fits(field: FieldType, of: str | None) -> bool:
 
 
 def is_unread(reduce: ReduceStep) -> bool:
-    """The value of a count is never looked at."""
+    """Return True if the reducer never reads the value, as a count."""
     return reduce.monoid.builtin == "count"
 
 
 def column_type(extractor: object, types: Mapping[str, str]) -> str:
-    """The type of the column an extractor reads; "" if it is no column."""
+    """Return the type of the column that an extractor reads; "" if it does not read a column."""
     if isinstance(extractor, Whole):
         return types.get("", "")
     return types.get(extractor.name, "") if isinstance(extractor, Field) and isinstance(extractor.name, str) else ""

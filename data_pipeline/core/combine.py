@@ -1,8 +1,8 @@
-"""The map-side combine of one partition: the combiner of every engine, bounded in memory, and its rows for the shuffle.
+"""Map-side combine of one partition: the common combiner, bounded in memory, and its rows for the shuffle.
 
-Theory of operation. Records are folded in chunks (``heronry.streamlet.combine``). When there are too many keys, or
-accumulators that have grown too large, everything goes out as rows, which costs a few rows more through the shuffle and
-nothing else, since ``add`` is associative and commutative.
+Records are folded in chunks (``heronry.streamlet.combine``). When there are too many keys, or accumulators that have
+grown too large, all accumulators are emitted as rows. This costs only a few more rows in the shuffle, since ``add`` is
+associative and commutative.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ FLUSH_ROWS = 8_192
 MAX_KEYS = 200_000
 MAX_BYTES = 64 * 1024 * 1024
 SAMPLED = 16
-MEASURE_EVERY = 32  # chunks between two looks at how large accumulators have grown
+MEASURE_EVERY = 32  # chunks between two measurements of the size of accumulators
 _SCALAR = ("count", "sum", "min", "max", "mean")  # accumulators that do not grow
 _ALWAYS_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class Rows(NamedTuple):
-    """Rows on their way out of a unit, as columns: tag, canonical key, start of the window (0 without), payload.
+    """Rows that leave a unit, as columns: tag, canonical key, start of the window (0 without windows), payload.
 
-    ``counts``: of a counting reducer, the accumulators once more, for SQL to add.
+    ``counts`` repeats the accumulators of a counting reducer, for SQL to add.
     """
 
     tag: int
@@ -41,17 +41,17 @@ class Rows(NamedTuple):
     counts: list[int] | None = None
 
 
-ASIDE = -1  # the tag of letters, which every unit may have (``heronry.streamlet.aside``)
+ASIDE = -1  # tag of the letters of failed records, which every unit may emit (``heronry.streamlet.aside``)
 
 
 def letters_of(letters: list[bytes]) -> Rows:
-    """Letters on their way out."""
+    """Return the rows of letters of failed records."""
     return Rows(ASIDE, [None] * len(letters), [0] * len(letters), letters)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a partition's combiner empties itself, and how many records it looks at together."""
+    """Limits at which a partition's combiner flushes, and the number of records in a chunk."""
 
     max_keys: int = MAX_KEYS
     max_bytes: int = MAX_BYTES
@@ -59,9 +59,9 @@ class Limits:
 
 
 class PartitionCombiner:
-    """The accumulators of one reducer in one partition. ``add`` and ``flush`` yield rows.
+    """Accumulators of one reducer in one partition. ``add`` and ``flush`` yield rows.
 
-    Raises StepFailed for a record, RecordFailed for an accumulator.
+    They raise StepFailed for a record, and RecordFailed for an accumulator.
     """
 
     def __init__(self, tag: int, step: ReduceStep, timed: bool, limits: Limits | None = None) -> None:
@@ -73,9 +73,9 @@ class PartitionCombiner:
         self._chunks = 0
 
     def add(self, items: Iterator[Any]) -> Iterator[Rows]:
-        """Take records, or (record, time) pairs if ``timed``."""
+        """Add records, or (record, time) pairs if ``timed``; yield rows when the combiner is full."""
         while chunk := list(islice(items, self.limits.chunk_records)):
-            before = len(self.combiner.table)  # a key's first session is a place of it
+            before = len(self.combiner.table)  # a key's first session adds an entry to the table
             if self.timed:
                 self.combiner.add([record for record, _ in chunk], [time for _, time in chunk])
             else:
@@ -85,7 +85,7 @@ class PartitionCombiner:
                 yield from self.flush()
 
     def flush(self) -> Iterator[Rows]:
-        """Everything there is, as rows; the combiner is empty afterwards."""
+        """Yield all accumulators as rows and empty the combiner."""
         windowed = self.step.windowing is not None
         entries = iter(self.combiner.take())
         while part := list(islice(entries, FLUSH_ROWS)):
@@ -97,11 +97,11 @@ class PartitionCombiner:
     def _dump(self, key: Any, accumulator: Any) -> bytes:
         try:
             return dump(key, accumulator)
-        except Exception as error:  # pickle raises what the user's classes raise
+        except Exception as error:  # the user's classes may raise anything when pickled
             raise failed(self.step.name, accumulator, error) from error
 
     def _check_newest(self, number: int) -> None:
-        """Rows need canonical keys: what is none is told while its record is known."""
+        """Check that the newest keys have a canonical encoding, while their record is still known."""
         for key in self.combiner.newest_keys(number):
             if type(key) not in _ALWAYS_KEYS:
                 self.combiner.code_of(key)
@@ -120,7 +120,7 @@ class PartitionCombiner:
 
 
 def check(step: ReduceStep, record: Any) -> None:
-    """Raises StepFailed if the reducer cannot take this record alone."""
+    """Check that the reducer accepts this record alone. Raises StepFailed."""
     alone = Combiner(step)
     alone.add([record], [0])
     for key in alone.newest_keys(len(alone.table)):

@@ -1,13 +1,14 @@
-"""Compaction: which raw files of days that are over become one, and what that one is called.
+"""Compaction of raw files: which files of past days become one, and the name of the resulting file.
 
-Theory of operation. A container adds a file every few minutes. When the day is over, its files of a container, from the
-first to the last, become one file whose name is that span (``heron_runtime.model.history``): one rename puts it in
-their place, and only then they are removed. A run that dies before the rename has changed nothing; one that dies after
-it leaves files that nobody looks at any more, and the next run removes them. A file that comes late for a day joins
-what is there at the next run.
+A container adds a file every few minutes. When the day is over, the day's files of a container become one file, named
+after the span from the first to the last (``heron_runtime.model.history``). One rename puts it in place, and only then
+the originals are removed. A run that dies before the rename has changed nothing. A run that dies after it leaves files
+that are ignored, and the next run removes them. A file that arrives late is joined with the existing one at the next
+run.
 
-A level holds all of a compacted file or none of it. So only files that every level of the day holds are taken, and only
-neighbours: a file in between that some level does not hold yet (it came while that level was made) parts them.
+A level holds all of a compacted file or none of it. Only files that every level of the day holds are therefore
+compacted, and only neighbours: a file in between that some level does not hold yet (it arrived while that level was
+rolled up) separates them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ Span = tuple[int, int, int]  # container, first and last number
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A day of one folder of files (rows of ten seconds, or events). ``files``: those that hold its rows; ``held``:
-    each level that is there, to the files that it holds."""
+    """Day of one folder of files (rows of ten seconds, or events).
+
+    ``files`` are the files that hold its rows. ``held`` maps each existing level to the files that it holds.
+    """
 
     folder: str
     date: str
@@ -33,7 +36,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """These files of a day become one, in this order."""
+    """Files of a day to join into one, in this order."""
 
     folder: str
     date: str
@@ -42,7 +45,7 @@ class Join:
 
 
 def joins(days: Iterable[Raw], today: str) -> list[Join]:
-    """What there is to do for the days before ``today``, in order."""
+    """Return the joins to make for the days before ``today``, in order."""
     return [join for day in days if day.date < today for join in _of(day)]
 
 

@@ -1,7 +1,7 @@
-"""A batch of a source's rows to records and event times, in a Python worker. Pure: columns in, lists out.
+"""Decoding of a batch of a source's rows into records and event times, in a Python worker. Pure: columns in, lists out.
 
-Lines are joined again and decoded by ``heronry.streamlet.reading``, as online, so a record is the same
-on both sides. When a batch cannot be decoded it is tried row by row, to name the row.
+Lines are joined again and decoded by ``heronry.streamlet.reading``, the decoder of the online engine, so a record is
+the same in both. When a batch cannot be decoded, it is tried row by row to find the invalid row.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from heronry.streamlet.windows import to_ms
 
 _SPECIAL = re.compile(r"[.`%]")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-Columns = dict[str, Any]  # lists by name, as Spark hands them over; the file's may be made when it is asked for
+Columns = dict[str, Any]  # lists by name, as Spark passes them; the list of files may be lazy
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How rows of one source become records. ``wants_time``: event times are needed behind it, or for the range."""
+    """Decoder of the rows of one source into records.
+
+    ``wants_time`` is True if downstream steps, or the range of times, need event times.
+    """
 
     step: str
     source: Source[Any]
@@ -43,11 +46,15 @@ class Decoding:
     wants_time: bool
     from_ms: int | None = None
     to_ms: int | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()  # file → first line, of csv
-    ranges: tuple[Range, ...] = ()  # of a server: what the numbers that come stand for
+    headers: tuple[tuple[str, bytes], ...] = ()  # CSV file → first line
+    ranges: tuple[Range, ...] = ()  # of a server: the ranges that the incoming numbers index
 
     def decode(self, columns: Columns) -> tuple[list[Any], list[int] | None, Callable[[int], str]]:
-        """Records, their times, and a function that names the file of record i. Raises RecordFailed."""
+        """Return the records, their event times in ms, and a function that names the file of record i.
+
+        Raises:
+            RecordFailed: A row cannot be decoded, or has an invalid event time.
+        """
         try:
             records, times, rows = self._decoded(columns)
         except Exception as error:
@@ -56,7 +63,7 @@ class Decoding:
         return records, times, lambda index: plain_path(files[rows[index]]) if files else ""
 
     def singly(self, columns: Columns) -> tuple[list[Any], list[int] | None, list[str], list[bytes]]:
-        """Records, their times and places, and the letters of those that cannot be read (``streamlet/aside.py``)."""
+        """Return the records, their times and places, and letters for the unreadable ones (``streamlet/aside.py``)."""
         try:
             records, times, rows = self._decoded(columns)
         except Exception:
@@ -80,7 +87,7 @@ class Decoding:
     def _letter(self, one: Columns, place: str, error: Exception) -> bytes:
         record: Any
         try:
-            (record,) = self._records(one)[0]  # it can be read: it has no event time
+            (record,) = self._records(one)[0]  # the record is readable, so its event time is missing
         except Exception:
             record = next(one[name][0] for name in ("value", "record", "id") if name in one)
             record = record.decode("utf-8", "replace") + "\n" if isinstance(record, bytes) else record
@@ -89,7 +96,7 @@ class Decoding:
         return failure_line(self.step, place, record, shown(record, MAX_FAILED_ON_CHARACTERS), error)
 
     def _decoded(self, columns: Columns) -> tuple[list[Any], list[int] | None, Sequence[int]]:
-        """Records, their times, and the row each is from."""
+        """Return the records, their times, and the row of each."""
         records, rows = self._records(columns)
         times = self._times(records, columns) if self.wants_time else None
         if times is not None and (self.from_ms is not None or self.to_ms is not None):
@@ -101,7 +108,7 @@ class Decoding:
         return (self.from_ms is None or time >= self.from_ms) and (self.to_ms is None or time < self.to_ms)
 
     def _records(self, columns: Columns) -> tuple[list[Any], Sequence[int]]:
-        """The records, and the row each is from. Raises ReadError, TypeError."""
+        """Return the records with the fields of their folders, and the row of each. Raises ReadError or TypeError."""
         records, rows = self._of_rows(columns)
         if not isinstance(self.source, FileSource) or not self.source.partitions:
             return records, rows
@@ -110,11 +117,11 @@ class Decoding:
         return placed, rows
 
     def _of_rows(self, columns: Columns) -> tuple[list[Any], Sequence[int]]:
-        """The same, as they are in the rows."""
-        for error in columns.get("unreadable", ()):  # there only where a row cannot be read
+        """Return the records as the rows hold them, and the row of each. Raises ReadError or TypeError."""
+        for error in columns.get("unreadable", ()):  # the column exists only where a row cannot be read
             if error is not None:
                 raise error
-        if "record" in columns:  # of Parquet and servers, or lines that need no decoding
+        if "record" in columns:  # from Parquet and servers, or lines without decoding
             return columns["record"], range(len(columns["record"]))
         if isinstance(self.source, SequenceSource):
             numbers, make = columns["id"], self.source.make
@@ -155,33 +162,33 @@ class Decoding:
                 records, _ = self._records(one)
                 if self.wants_time:
                     self._times(records, one)
-            except Exception as cause:  # what decode or the user's function raises
+            except Exception as cause:  # raised by the decoder or the user's function
                 if isinstance(cause, ReadError):
-                    cause = ReadError(cause.reason)  # the decoder does not know the file, nor the line in it
+                    cause = ReadError(cause.reason)  # the decoder knows neither the file nor the line in it
                 return failed(self.step, value, cause, plain_path(one["file"][0]) if "file" in one else "")
         return failed(self.step, "(not found: the same rows pass when they are tried one by one)", error)
 
 
 def _place(columns: Columns, row: int) -> str:
-    """The file of a row, and its line where that is known."""
+    """Return the file of a row, and its line where that is known."""
     file = plain_path(columns["file"][row]) if "file" in columns else ""
     return f"{file}, line {columns['number'][row] + 1}" if "number" in columns else file
 
 
 def shipped_name(name: str) -> str:
-    """Return a column's name as a Python stage can take it; PySpark takes a dot for a field of a column."""
+    """Return a column's name in a form that a Python stage accepts; PySpark takes a dot for a field of a column."""
     return quote(name, safe="").replace(".", "%2E") if _SPECIAL.search(name) else name
 
 
 def own_name(name: str) -> str:
-    """Return the name that ``shipped_name`` was given."""
+    """Return the original name of a column from the result of ``shipped_name``."""
     return unquote(name)
 
 
 def plain_path(url: str) -> str:
-    """A file as people write it: Spark quotes characters, and has ``file:`` with one slash, or three.
+    """Return a file as users write it, without Spark's quoting and its one or three slashes after ``file:``.
 
-    What is no URL stays as it is, whatever characters it has.
+    A text that is not a URL is returned unchanged.
     """
     if not _URL.match(url):
         return url
@@ -194,7 +201,7 @@ def _joined(lines: list[bytes]) -> bytes:
 
 
 def _runs(files: list[str]) -> Iterator[tuple[str, int, int]]:
-    """(file, first row, row behind the last) of neighbours from one file."""
+    """Yield (file, first row, row after the last) for runs of neighbouring rows from one file."""
     first = 0
     for file, rows in groupby(files):
         end = first + sum(1 for _ in rows)
@@ -203,5 +210,5 @@ def _runs(files: list[str]) -> Iterator[tuple[str, int, int]]:
 
 
 def _header_at(columns: Columns, first: int) -> int:
-    """The first row that is data: a csv's first line, which Spark hands over with ``is_first``, is its header."""
+    """Return the first row of data: the first line of a CSV file, marked by Spark with ``is_first``, is its header."""
     return first + 1 if columns["is_first"][first] else first

@@ -1,4 +1,4 @@
-"""A plan as text, for ``--dry-run`` and the log."""
+"""Description of a plan as text, for ``--dry-run`` and the log."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 
-MAX_DEPTH = 40  # steps further down are told as far in
+MAX_DEPTH = 40  # maximum indentation; deeper steps are shown at this depth
 
 
 def described(plan: Plan) -> str:
-    """One block for each scan and reduction, in the order in which they run."""
+    """Return one block of lines for each scan and reduction, in the order in which they run."""
     lines = [f"program {plan.program} on Spark"]
     for scan in plan.scans:
         lines += _scan(scan, plan)
@@ -54,7 +54,7 @@ def _scan(scan: Scan, plan: Plan) -> Iterator[str]:
 
 
 def _typed(table: Table) -> str:
-    """What types the columns of a table behind a schema, and where that runs."""
+    """Return a description of the step that types a table's columns, and where it runs; empty without schemas."""
     if not table.schemas:
         return ""
     how = "by Catalyst alone" if table.alone else "in one mapInArrow, by the Python rule"

@@ -1,7 +1,7 @@
-"""A record that could not be processed, and how its story gets from a Python worker to the driver.
+"""Failures of records, and their transport from a Python worker to the driver.
 
-Spark hands the driver the text of a worker's exception, wrapped in its own. So the exception's text is one line of JSON
-behind a marker, which the driver finds again wherever Spark has put it.
+Spark gives the driver the text of a worker's exception wrapped in its own message. The exception's text is therefore
+one line of JSON after a marker, which the driver finds wherever Spark has put it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ MARKER = "HERONRY-RECORD-FAILED "
 SERVER_MARKER = "HERONRY-SERVER-FAILED "
 MAX_VALUE, MAX_TRACEBACK = 500, 8_000
 _PACKAGES = ("heronry", "heron_runtime", "heron_control", "data_pipeline")
-_UNNAMED = frozenset({"builtins", "__main__", *_PACKAGES})  # modules that are not told with a class
-_SITE = Path(__file__).resolve().parents[2]  # where all of them are installed; executors have them as zips
+_UNNAMED = frozenset({"builtins", "__main__", *_PACKAGES})  # modules that are omitted from the name of an exception
+_SITE = Path(__file__).resolve().parents[2]  # where all packages are installed; executors have them as zips
 _OWN = (
     *(f"{_SITE / package}/" for package in _PACKAGES),
     *(f"{package}.zip/" for package in _PACKAGES),
@@ -29,7 +29,7 @@ _OWN = (
 
 @dataclass(frozen=True)
 class Failure:
-    """What failed on what: the step, the input file (empty if there is none), the value, the user's traceback."""
+    """Failed record: the step, the value, the error, the user's traceback, and the input file (empty if unknown)."""
 
     step: str
     value: str
@@ -43,7 +43,7 @@ class Failure:
 
 
 class RecordFailed(Exception):
-    """Raised in a worker; its text is for ``failure_in``."""
+    """Failure of a step on a record, raised in a worker; ``failure_in`` parses its text."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(MARKER + json.dumps(asdict(failure)))
@@ -54,7 +54,7 @@ class RecordFailed(Exception):
 
 
 class ServerFailed(Exception):
-    """Raised in a worker that cannot read a server, or write to it; its text is for ``server_failure_in``."""
+    """Failure of a worker to read from or write to a server; ``server_failure_in`` parses its text."""
 
     def __init__(self, step: str, said: str) -> None:
         super().__init__(SERVER_MARKER + json.dumps(f"step {step!r}: {said}"))
@@ -65,7 +65,7 @@ class ServerFailed(Exception):
 
 
 def server_failure_in(text: str) -> str | None:
-    """What such a worker said, if a text of Spark's holds it."""
+    """Return the message of a ``ServerFailed`` that a text of Spark's contains; None if it contains none."""
     _, marker, rest = text.partition(SERVER_MARKER)
     if not marker:
         return None
@@ -77,12 +77,12 @@ def server_failure_in(text: str) -> str | None:
 
 
 def failed(step: str, value: object, error: BaseException, file: str = "") -> RecordFailed:
-    """The exception for ``error``, which ``step`` raised on ``value``."""
+    """Return the exception for ``error``, which ``step`` raised on ``value``."""
     return RecordFailed(Failure(step, shown(value, MAX_VALUE), _named(error), user_traceback(error), file))
 
 
 def failure_in(text: str) -> Failure | None:
-    """The failure that a text of Spark's holds, if any."""
+    """Return the failure that a text of Spark's contains; None if it contains none."""
     _, marker, rest = text.partition(MARKER)
     if not marker:
         return None
@@ -94,7 +94,7 @@ def failure_in(text: str) -> Failure | None:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback without the frames of the pipeline and of Spark."""
+    """Return the traceback without the frames of the pipeline and of Spark."""
     return users_traceback(error, _is_own)[-MAX_TRACEBACK:]
 
 
@@ -103,7 +103,7 @@ def _is_own(filename: str) -> bool:
 
 
 def _named(error: BaseException) -> str:
-    """The kind of the error and the first line it says."""
+    """Return the type of the error and the first line of its message."""
     kind = type(error)
     module = "" if kind.__module__.partition(".")[0] in _UNNAMED else f"{kind.__module__}."
     said = str(error).strip().splitlines()

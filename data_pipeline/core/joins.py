@@ -1,10 +1,10 @@
-"""Which joins SQL may compute, and why the others stay in Python. Pure.
+"""Choice of joins that SQL may compute, and the reasons why the others stay in Python. Pure.
 
-Theory of operation. A join is made of steps that every engine has (``heronry/streamlet/joins.py``): two maps that mark
-the sides, a union, a reducer to two lists, and what makes pairs of them. It may be a join of Catalyst's if both sides
-are Parquet or ORC by itself or in a schema that Catalyst checks alone (columns.py), with keys and times in columns of
-types that SQL treats as Python does, and if every other column comes to Python from behind the join as it would have in
-front of it. What is not so keeps the steps, and the plan says what it was.
+A join consists of steps that every engine has (``heronry/streamlet/joins.py``): two maps that mark the sides, a union,
+a reducer to two lists, and a step that makes pairs of them. Catalyst may compute it under three conditions. Both sides
+are Parquet or ORC, either directly or in a schema that Catalyst checks alone (columns.py). Keys and times are in
+columns of types that SQL treats as Python does. Every other column reaches Python after the join as it would before
+it. Any other join keeps the steps, and the plan gives the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ NAMES = ("left", "right")
 
 
 class Decision(NamedTuple):
-    """``join`` over ``tables``, which are its sides; None if Python has to, and ``why``, if it is a join at all."""
+    """Decision about a reducer: the join over ``tables``, its sides; None if Python has to compute it.
+
+    ``why`` is the reason if the reducer is a join at all.
+    """
 
     join: Join | None = None
     tables: tuple[Table, ...] = ()
@@ -30,11 +33,11 @@ class Decision(NamedTuple):
 
 
 class _InPython(Exception):
-    """What keeps a join from being SQL."""
+    """Reason why SQL cannot compute a join."""
 
 
 def decided(columns: Columns, step: ReduceStep) -> Decision:
-    """Of a reducer."""
+    """Return the decision about a reducer."""
     if step.monoid != JOIN_MONOID:
         return Decision()
     try:
@@ -59,7 +62,7 @@ def _decided(columns: Columns, step: ReduceStep) -> Decision:
 
 
 def _marked(program: Program, step: ReduceStep) -> list[MapStep]:
-    """The steps that mark the sides, left and right."""
+    """Return the steps that mark the sides, left and right. Raises _InPython."""
     both = program.by_name[step.input.step]
     assert isinstance(both, UnionStep)
     found = [program.by_name[ref.step] for ref in both.inputs]
@@ -70,7 +73,7 @@ def _marked(program: Program, step: ReduceStep) -> list[MapStep]:
 
 
 def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table, str]:
-    """A side, its table and the kind of its key. Raises _InPython."""
+    """Return a side, its table and the kind of its key. Raises _InPython."""
     way = _way(columns.program, name, marked)
     source, schemas = way
     assert isinstance(marked.function, SideMarker)
@@ -102,7 +105,7 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
 
 
 def _way(program: Program, name: str, marked: MapStep) -> Way:
-    """The source of a side, and the schema that its records pass. Raises _InPython."""
+    """Return the source of a side, and the schema that its records pass. Raises _InPython."""
     schemas: tuple[SchemaStep, ...] = ()
     before = program.by_name[marked.input.step]
     if isinstance(before, SchemaStep):

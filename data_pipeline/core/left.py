@@ -1,12 +1,18 @@
-"""How far a stage is, and how long it will still take if it goes on as it has."""
+"""Progress of a stage, and an estimate of its remaining time from its speed so far."""
 
 from __future__ import annotations
 
-SURE_FROM = 2.0  # seconds and tasks: before, a guess would be none
+SURE_FROM = 2.0  # minimum seconds and finished tasks before an estimate is given
 
 
 def left(done: int, tasks: int, seconds: float) -> str:
-    """``done`` of so many tasks after so many seconds: per cent, and time left once there is something to guess by."""
+    """Return the progress of a stage in per cent, with the estimated time left once there is enough data.
+
+    Args:
+        done: Number of finished tasks.
+        tasks: Number of all tasks.
+        seconds: Time since the start of the stage.
+    """
     if not tasks:
         return ""
     share = f"{100 * done // tasks} %"

@@ -1,6 +1,7 @@
-"""Behind the shuffle: the accumulators of one key become its result. Rows come sorted, so memory is one key's.
+"""Merge after the shuffle: the accumulators of one key become its result.
 
-Spark sorts each partition by key and window (on disk where it must), so all rows of a key and window are neighbours.
+Spark sorts each partition by key and window, on disk where necessary. All rows of a key and window are therefore
+neighbours, and memory is bounded by one key.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from heronry.streamlet.program import ReduceStep, Windowed
 
 
 class Merged(NamedTuple):
-    """One key (and window): its canonical encoding, itself, its window's start, its accumulator."""
+    """Merged accumulator of one key and window, with the key, its canonical encoding and the start of the window."""
 
     code: bytes
     key: Any
@@ -27,8 +28,11 @@ class Merged(NamedTuple):
 
 
 def merged(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Iterator[Merged]:
-    """Join neighbours of equal key and start, and sessions no more than the gap apart. Raises RecordFailed, naming the
-    reducer and the key."""
+    """Merge neighbouring rows of equal key and start, and sessions at most the gap apart.
+
+    Raises:
+        RecordFailed: The user's monoid failed; the exception names the reducer and the key.
+    """
     if step.merges:
         yield from _sessions(step, rows)
         return
@@ -51,7 +55,7 @@ def merged(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Iterat
 
 
 def _sessions(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Iterator[Merged]:
-    """Sorted by start, a session touches the one before it or none."""
+    """Merge sessions: sorted by start, a session can touch only the one before it."""
     assert step.windowing is not None
     add, gap_ms = step.monoid.add, step.windowing.window.length_ms
     code: bytes | None = None
@@ -74,7 +78,7 @@ def _sessions(step: ReduceStep, rows: Iterable[tuple[bytes, int, bytes]]) -> Ite
 
 
 def processed(step: ReduceStep, found: Iterable[Merged]) -> Iterator[MomentResult]:
-    """What the handlers of a process step make of the moments of each key, which come sorted by key and time."""
+    """Yield the results of a process step's handlers for each key's moments, which arrive sorted by key and time."""
     assert step.process is not None
     for _, moments in groupby(found, key=attrgetter("code")):
         life: KeyTimeline | None = None
@@ -86,7 +90,7 @@ def processed(step: ReduceStep, found: Iterable[Merged]) -> Iterator[MomentResul
 
 
 def result_of(step: ReduceStep, found: Merged) -> tuple[Any, int | None]:
-    """The record a reducer emits, and its event time. Raises RecordFailed."""
+    """Return the record that a reducer emits, and its event time in ms or None. Raises RecordFailed."""
     try:
         result = emitted(step, found.key, found.start, found.accumulator)
     except Exception as error:  # the user's monoid

@@ -1,9 +1,9 @@
-"""The plan of a batch job as values: what the planner makes of a program and the shell turns into Spark.
+"""Plan of a batch job as values: made by the planner from a program, turned into Spark operations by the shell.
 
-Theory of operation. A program is cut at its reducers (``heronry.streamlet.cut``). What runs of a segment is a *unit*:
-it begins at its entry (a source, or a reducer's results) and runs fused, as one ``mapInArrow``, through every step
-behind it up to its outputs (the next reducers, and sinks). Every row that leaves a unit carries the tag of its output,
-so a unit runs once however many readers it has. A reducer's output combines on the spot; behind the shuffle the next
+A program is cut at its reducers (``heronry.streamlet.cut``). The executable part of a segment is a *unit*. It begins at
+its entry (a source, or a reducer's results) and runs fused, as one ``mapInArrow``, through all downstream steps up to
+its outputs (the next reducers, and sinks). Every row that leaves a unit carries the tag of its output, so a unit runs
+once regardless of its number of readers. An output to a reducer combines before the shuffle; after the shuffle the next
 unit begins by merging.
 """
 
@@ -18,17 +18,17 @@ from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.program import EventTime, ReduceStep, SchemaStep
 from heronry.streamlet.schema import RecordSchema
 
-LOW_BITS = 32  # of whole numbers, which SQL sums up in an upper and a lower part
+LOW_BITS = 32  # bits of the lower part of integers, which SQL sums up in an upper and a lower part
 
 Kind = Literal["map", "schema", "flat_map", "filter", "branch", "union", "tap", "log", "reduce", "sink", "view"]
 
 
 @dataclass(frozen=True)
 class Node:
-    """A step inside a unit. ``outputs[i]`` are the nodes that read its output i.
+    """Step inside a unit. ``outputs[i]`` are the nodes that read its output i.
 
-    What is an output of the unit itself, a reducer or a sink, has a ``tag``. Streams that meet again share the nodes
-    behind, so a unit has as many nodes as steps, however many ways lead through it.
+    An output of the unit itself, a reducer or a sink, has a ``tag``. Streams that are united again share the downstream
+    nodes, so a unit has as many nodes as steps, regardless of the number of paths through it.
     """
 
     step: str
@@ -36,13 +36,13 @@ class Node:
     functions: tuple[Callable[[Any], Any], ...] = ()
     outputs: tuple[tuple[Node, ...], ...] = ()
     tag: int = -1
-    reduce: ReduceStep | None = None  # of an output to a reducer
-    level: str = "INFO"  # of a log
+    reduce: ReduceStep | None = None  # for an output to a reducer
+    level: str = "INFO"  # for a log step
 
 
 @dataclass(frozen=True)
 class TaggedOutput:
-    """One way out of a unit: to a reducer or to a sink."""
+    """Output of a unit to a reducer or a sink."""
 
     tag: int
     step: str
@@ -51,7 +51,7 @@ class TaggedOutput:
 
 @dataclass(frozen=True)
 class Unit:
-    """Everything between an entry and the next cuts. ``timed``: records carry their event time along."""
+    """Steps between an entry and the next cuts. ``timed`` is True if records carry their event time."""
 
     entry: str
     nodes: tuple[Node, ...]
@@ -59,7 +59,7 @@ class Unit:
     timed: bool = False
 
     def all_nodes(self) -> list[Node]:
-        """Return each node once, readers before what they read."""
+        """Return each node once, readers before the nodes they read."""
         found: dict[int, Node] = {}
         waiting = [(node, False) for node in reversed(self.nodes)]
         while waiting:
@@ -72,7 +72,7 @@ class Unit:
         return list(found.values())
 
     def rebuilt(self, change: Callable[[Node, tuple[tuple[Node, ...], ...]], Node | None]) -> tuple[Node, ...]:
-        """Return the nodes with each replaced by ``change(node, its new readers)``; None leaves it out."""
+        """Return the nodes, each replaced by ``change(node, new_readers)``; None removes the node."""
         made: dict[int, Node | None] = {}
 
         def kept(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -83,7 +83,7 @@ class Unit:
         return kept(self.nodes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a table of nodes: nested ones would go as deep as the unit has steps."""
+        """Pickle the nodes as a table, since nested nodes would recurse as deep as the unit has steps."""
         nodes = self.all_nodes()
         places = {id(node): place for place, node in enumerate(nodes)}
         rows = [
@@ -105,7 +105,10 @@ def _unit_of(
 
 @dataclass(frozen=True)
 class Scan:
-    """A source and the unit behind it (None if only SQL reads it). Times outside [from, to) are left out."""
+    """Source and the unit downstream of it (None if only SQL reads it).
+
+    Records with event times outside [from_ms, to_ms) are left out.
+    """
 
     step: str
     source: Source[Any]
@@ -117,9 +120,10 @@ class Scan:
 
 @dataclass(frozen=True)
 class Table:
-    """A scan whose columns a reducer reads in SQL, and the schemas that its records pass before.
+    """Scan whose columns a reducer reads in SQL, and the schemas that its records pass first.
 
-    ``alone``: Catalyst checks and types the columns by itself; else a ``mapInArrow`` makes them, by the Python rule.
+    ``alone`` is True if Catalyst alone checks and types the columns. Otherwise a ``mapInArrow`` makes them by the
+    Python rule.
     """
 
     scan: str
@@ -129,8 +133,13 @@ class Table:
 
 @dataclass(frozen=True)
 class JoinSide:
-    """A side of a join that SQL computes: the step that would mark its records in Python, the column that is its key,
-    and the event time of its own (None: the source's)."""
+    """Side of a join that SQL computes.
+
+    Attributes:
+        step: The step that would mark its records in Python.
+        key: The column that is its key.
+        time: Its own event time; None for that of the source.
+    """
 
     step: str
     key: str
@@ -139,7 +148,7 @@ class JoinSide:
 
 @dataclass(frozen=True)
 class Join:
-    """A join that SQL computes; ``how`` as ``heronry.streamlet.joins.KINDS``, the sides left and right."""
+    """Join that SQL computes. ``how`` is one of ``heronry.streamlet.joins.KINDS``; the sides are left and right."""
 
     how: str
     sides: tuple[JoinSide, JoinSide]
@@ -147,11 +156,14 @@ class Join:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reducer, what feeds it and the unit behind it.
+    """Reducer, its inputs and the unit downstream of it.
 
-    ``inputs`` are (entry of a unit, tag of its output). ``sql``: Catalyst computes it from the columns of ``tables``,
-    what it reads directly, or behind schemas; no function of the user's sees its input. With ``join`` these are the two
-    sides, and the unit begins behind the pairs. ``why_python``: what keeps a join from being SQL.
+    Attributes:
+        inputs: Pairs of a unit's entry and the tag of its output.
+        sql: True if Catalyst computes the reducer from the columns of ``tables``, which it reads directly or after
+            schemas. No user function sees its input.
+        join: The join, if SQL computes one. ``tables`` are then its sides, and the unit begins downstream of the pairs.
+        why_python: The reason why a join cannot be SQL.
     """
 
     step: ReduceStep
@@ -165,18 +177,18 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Output:
-    """A sink, and the (unit, tag) pairs that feed it. ``schema``: of its records, where it is known."""
+    """Sink, and the (unit, tag) pairs that feed it. ``schema`` is that of its records, where it is known."""
 
     step: str
     sink: Sink
     inputs: tuple[tuple[str, int], ...]
-    reduce: ReduceStep | None = None  # of a view
+    reduce: ReduceStep | None = None  # for a view
     schema: RecordSchema | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A job: scans, then reductions in the order in which they can run, then outputs. ``notes`` are for the user."""
+    """Plan of a job: scans, then reductions in an executable order, then outputs. ``notes`` are for the user."""
 
     program: str
     scans: tuple[Scan, ...]
@@ -186,4 +198,4 @@ class Plan:
 
 
 class CannotPlan(InvalidTopology):
-    """The program has something Spark cannot run; the message names the step and the cure."""
+    """Program that Spark cannot run; the message names the step and the remedy."""

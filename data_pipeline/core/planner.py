@@ -1,7 +1,8 @@
-"""From a program to the plan of its batch job: which steps are fused, which become SQL, where the shuffles are. Pure.
+"""Planner: turns a program into the plan of its batch job, with fused steps, SQL and shuffles. Pure.
 
-The planner first rewrites the program (``prepare``): other inputs than the declared ones, an archive that takes the
-place of the step whose records it holds, views with buckets of their own. Then it cuts it at the reducers (plan.py).
+The planner first rewrites the program (``prepare``): inputs that replace the declared ones, an archive that replaces
+the step whose records it holds, and separate reducers for views with buckets. Then it cuts the program at the reducers
+(plan.py).
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ VIEW_SUFFIX = "@"
 
 @dataclass(frozen=True)
 class Choice:
-    """What the command line adds to a program.
+    """Options that the command line adds to a program.
 
-    ``inputs``: source step → source that takes its place. ``archive``: a source of format archive that takes the place
-    of the step an archive sink reads. Event times outside [from_ms, to_ms) are left out.
+    Attributes:
+        inputs: Source step to the source that replaces it.
+        archive: Source of format archive that replaces the step an archive sink reads.
+        from_ms: First event time to include, in ms.
+        to_ms: Event time in ms from which on records are left out.
     """
 
     inputs: Mapping[str, FileSource[Any]] = field(default_factory=dict)
@@ -56,14 +60,14 @@ class Choice:
 
 
 def plan(program: Program, choice: Choice | None = None) -> Plan:
-    """The plan. Raises CannotPlan, naming the step."""
+    """Return the plan of a program. Raises CannotPlan, naming the step."""
     choice = choice or Choice()
     prepared, notes = prepare(program, choice)
     return _Planner(prepared, choice).plan(notes)
 
 
 def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]:
-    """The program as the batch runs it, and what to tell about it. Raises CannotPlan."""
+    """Return the program as the batch runs it, and notes for the user. Raises CannotPlan."""
     notes = []
     steps = list(without_lookups(program).steps)
     for step in steps:
@@ -96,7 +100,7 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
 
 
 def _from_archive(program: Program, steps: list[Step], source: FileSource[Any]) -> list[Step]:
-    """The archived stream takes the place of the step that made it."""
+    """Return the steps with the archived stream in place of the step that made it."""
     sinks = [step for step in program.sinks() if isinstance(step.sink, ArchiveSink)]
     if len(sinks) == 1:
         before = program.by_name[sinks[0].input.step]
@@ -118,7 +122,7 @@ def _from_archive(program: Program, steps: list[Step], source: FileSource[Any]) 
 
 
 def _buckets(steps: list[Step]) -> Iterator[Step]:
-    """A view behind a reducer without windows gets a reducer of its own, by key and bucket."""
+    """Give a view that reads a reducer without windows its own reducer, by key and bucket."""
     by_name = {step.name: step for step in steps}
     for step in steps:
         if isinstance(step, SinkStep) and isinstance(step.sink, ViewSink):
@@ -132,7 +136,7 @@ def _buckets(steps: list[Step]) -> Iterator[Step]:
 
 
 def _needed(steps: Iterator[Step]) -> list[Step]:
-    """Only what an end needs; a reducer whose only reader was a view is gone."""
+    """Return only the steps that a sink, tap or log needs; a reducer that was read only by a view is dropped."""
     found = list(steps)
     wanted = {step.name for step in found if isinstance(step, SinkStep | TapStep | LogStep)}
     for step in reversed(found):
@@ -147,7 +151,7 @@ class _Planner:
         self.choice = choice
         self.by_name = {step.name: step for step in program.steps}
         self.segments = split_into_segments(program)
-        self.feeds: dict[str, list[tuple[str, int]]] = {}  # reducer or sink → the units' outputs that lead to it
+        self.feeds: dict[str, list[tuple[str, int]]] = {}  # reducer or sink → the outputs of units that feed it
 
     def plan(self, notes: tuple[str, ...]) -> Plan:
         self._check()
@@ -199,7 +203,7 @@ class _Planner:
         )  # fmt: skip
 
     def _unit(self, entry: str, sql: set[str]) -> Unit:
-        """The unit of a segment; reducers in ``sql`` get their input another way."""
+        """Return the unit of a segment; reducers in ``sql`` receive their input another way."""
         segment = self.segments[entry]
         ends = {*segment.steps[1:], *(exchange.reader for exchange in segment.exchanges)} - sql
         outputs: dict[str, TaggedOutput] = {}
@@ -209,7 +213,7 @@ class _Planner:
                 outputs[step.name] = TaggedOutput(len(outputs), step.name, "view" if is_view else _kind(step))
                 self.feeds.setdefault(step.name, []).append((entry, outputs[step.name].tag))
         inside, readers = {*segment.steps[1:]}, dict[Ref, list[Node]]()
-        for step in reversed(self.program.steps):  # readers before what they read
+        for step in reversed(self.program.steps):  # readers before the steps they read
             if step.name in inside or step.name in outputs:
                 node = self._node(step, outputs, readers)
                 for ref in step.inputs if node is not None else ():  # a stream united with itself counts twice
@@ -221,7 +225,7 @@ class _Planner:
     def _node(
         self, step: Step, outputs: Mapping[str, TaggedOutput], known: Mapping[Ref, Sequence[Node]]
     ) -> Node | None:
-        """The node of a step whose readers are known; None if nothing comes of the step here."""
+        """Return the node of a step whose readers are known; None if the step has no effect here."""
         if isinstance(step, ReduceStep | SinkStep):
             out = outputs.get(step.name)
             reduce = step if isinstance(step, ReduceStep) else None
@@ -241,19 +245,19 @@ class _Planner:
 
 
 def _needs_time(node: Node) -> bool:
-    """True for a reducer that uses the event time its records bring along."""
+    """Return True for a reducer that uses the event time carried by its records."""
     windowing = node.reduce.windowing if node.reduce else None
     return windowing is not None and windowing.event_time is None
 
 
 def _behind_pairs(unit: Unit) -> Unit:
-    """What is left of the unit behind a join where SQL makes the pairs."""
+    """Return the rest of the unit downstream of a join whose pairs SQL makes."""
     (pairs,) = unit.nodes
     return replace(unit, nodes=pairs.outputs[0])
 
 
 def _kind(step: Step) -> Kind:
-    return cast(Kind, step.kind)  # ``prepare`` has refused what is none
+    return cast(Kind, step.kind)  # ``prepare`` has rejected all other kinds
 
 
 def _functions(step: Step) -> tuple[Callable[[Any], Any], ...]:

@@ -1,16 +1,16 @@
-"""What a streaming run keeps between micro-batches, as names: *portions* of what scans have made, by numbers of
-micro-batches. Pure.
+"""Portions: the intermediate results that a streaming run keeps between micro-batches. Pure.
 
-Theory of operation. Spark numbers micro-batches from 0 and may run the last one again, over the same files. What the
-scans and the units behind them make of micro-batch N is the portion ``N-N``; portions 0 to N, joined, are ``0-N``. As
-accumulators may be added in any order, a batch over all portions that follow each other from 0 on gives what one over
-all the input gives. A portion that another one covers is left out, so it does not matter whether it is still there.
+Spark numbers micro-batches from 0 and may run the last one again over the same files. The portion ``N-N`` holds what
+the scans and the units downstream of them make of micro-batch N. The portions 0 to N, joined, are ``0-N``. Accumulators
+may be added in any order, so a batch over all consecutive portions from 0 gives the result of a batch over all the
+input. A portion that another one covers is ignored, so it does not matter whether it still exists.
 
-A reducer that SQL can compute from the files of a micro-batch is kept as *parts* (shell/parts.py), and its unit gives
-nothing to it. As long as all portions have parts of the same columns, SQL makes the result, too.
+A reducer that SQL can compute from the files of a micro-batch is kept as *parts* (shell/parts.py), and its unit does
+not emit accumulators for it. As long as all portions have parts with the same columns, SQL also computes the result.
 
-Where micro-batches append to servers (``stream_sinks.py``), a portion that is there is not replaced: what its tasks
-have staged counts since it has its name, and what is committed cannot be taken back. So it says what it has read.
+Where micro-batches append to servers (``stream_sinks.py``), an existing portion is never replaced. The records that
+its tasks staged count from the moment the portion has its name, and a commit cannot be undone. Such a portion
+therefore records what it has read.
 """
 
 from __future__ import annotations
@@ -34,27 +34,31 @@ _NAME = re.compile(r"(\d{1,18})-(\d{1,18})")
 
 
 class Portion(NamedTuple):
-    """What micro-batches ``first`` to ``last`` have given."""
+    """Results of the micro-batches ``first`` to ``last``, inclusive."""
 
     first: int
     last: int
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the portion's folder."""
         return f"{self.first}-{self.last}"
 
 
 class Kept(NamedTuple):
-    """What a portion says of its reducers: of which it has parts, in which columns (as SQL declares them), and to which
-    units have given accumulators."""
+    """Reducers whose results a portion holds.
+
+    Attributes:
+        parts: Reducer to the columns of its parts, as SQL declares them.
+        merged: Reducers for which units have emitted accumulators.
+    """
 
     parts: Mapping[str, str]
     merged: Collection[str]
 
 
 def columns_of_parts(portions: Iterable[Kept]) -> dict[str, str]:
-    """The reducers that SQL can compute from the parts of all portions, and the columns of these."""
+    """Return the reducers that SQL can compute from the parts of all portions, each with the columns of its parts."""
     found: dict[str, str] = {}
     others: set[str] = set()
     for portion in portions:
@@ -64,7 +68,10 @@ def columns_of_parts(portions: Iterable[Kept]) -> dict[str, str]:
 
 
 def without(scan: Scan, reducers: Collection[str]) -> Scan:
-    """The scan with a unit that gives nothing to these, and has the tags it had; with none if nothing is left."""
+    """Return the scan with a unit that emits nothing to ``reducers``.
+
+    The remaining outputs keep their tags. The scan has no unit if nothing is left of it.
+    """
     if scan.unit is None:
         return scan
     nodes = scan.unit.rebuilt(partial(_without, reducers))
@@ -73,7 +80,10 @@ def without(scan: Scan, reducers: Collection[str]) -> Scan:
 
 
 def _without(reducers: Collection[str], node: Node, outputs: tuple[tuple[Node, ...], ...]) -> Node | None:
-    """Return None for these reducers, and for a step that only led to them; taps and logs stand for themselves."""
+    """Return None for one of these reducers, and for a step that led only to them.
+
+    Taps and logs are kept even without readers.
+    """
     if node.reduce is not None and node.step in reducers:
         return None
     is_end = node.kind in ("sink", "view", "reduce", "tap", "log")
@@ -81,13 +91,13 @@ def _without(reducers: Collection[str], node: Node, outputs: tuple[tuple[Node, .
 
 
 def by_parts(plan: Plan, reducers: Collection[str]) -> Plan:
-    """The plan with these reducers added up by SQL."""
+    """Return the plan in which SQL adds up these reducers."""
     reductions = (replace(found, sql=found.sql or found.step.name in reducers) for found in plan.reductions)
     return replace(plan, reductions=tuple(reductions))
 
 
 def cover(names: Iterable[str]) -> list[Portion]:
-    """The fewest portions that hold every micro-batch from 0 on once, up to the first that is missing."""
+    """Return the fewest portions that hold each micro-batch from 0 exactly once, up to the first missing one."""
     longest: dict[int, int] = {}
     for name in names:
         found = _NAME.fullmatch(name)
@@ -103,19 +113,20 @@ def cover(names: Iterable[str]) -> list[Portion]:
 
 
 def holds(portions: Iterable[Portion], number: int) -> bool:
-    """True if this micro-batch has given what it gives."""
+    """Return True if one of the portions holds the results of micro-batch ``number``."""
     return any(portion.first <= number <= portion.last for portion in portions)
 
 
 def digest(read: Iterable[tuple[str, str]]) -> str:
-    """Of what a micro-batch reads: pairs of a step and a file, or range, in any order."""
+    """Return a digest of the input of a micro-batch: pairs of a step and a file or range, in any order."""
     return hashlib.blake2b(repr(sorted(read)).encode(), digest_size=8).hexdigest()
 
 
 def identity(plan: Plan) -> str:
-    """Return the digest of a plan's steps, sources and sinks: portions of another one cannot be added to its own.
+    """Return the digest of a plan's steps, sources and sinks.
 
-    It names folders of checkpoints, so what it is made of stays as it is.
+    Portions of a plan with another digest cannot be added to the plan's own. The digest names folders of checkpoints,
+    so its ingredients must not change.
     """
     scans = [
         [scan.step, _source(scan.source), scan.from_ms, scan.to_ms, _unit(scan.unit) if scan.unit is not None else None]
@@ -130,7 +141,7 @@ def identity(plan: Plan) -> str:
 
 
 def former_identity(plan: Plan) -> str:
-    """Return the digest by which earlier versions named the folder: that of the text for people."""
+    """Return the digest by which earlier versions named the folder: that of the plan's description."""
     return hashlib.blake2b(described(plan).encode(), digest_size=8).hexdigest()
 
 
@@ -161,8 +172,13 @@ def _unit(unit: Unit) -> list[Any]:
 
 
 def streamed(plan: Plan) -> list[Scan]:
-    """The scans that are read by micro-batches: those of files and servers; what else there is is small and always
-    there. Raises CannotPlan."""
+    """Return the scans that are read by micro-batches: those of files and servers.
+
+    All other sources are small and always available.
+
+    Raises:
+        CannotPlan: The program reads neither files nor servers, or a scan reads an archive.
+    """
     found = [scan for scan in plan.scans if isinstance(scan.source, FileSource | ServerSource)]
     if not found:
         raise CannotPlan(

@@ -1,8 +1,8 @@
-"""How far the splits of servers have been streamed, as offsets that Spark's checkpoint keeps. Pure.
+"""Stream positions in the splits of servers, as offsets that Spark's checkpoint keeps. Pure.
 
-Theory of operation. An offset has of each split the last range that was found in it, as JSON, since Spark keeps no
-lists. What lies between two offsets that follow each other is a micro-batch: of each split from where the first one
-ends to where the second one does. So micro-batches are laid end to end, and one that comes again is the same.
+An offset holds, for each split, the last range that was found in it, as JSON text, since Spark does not store lists. A
+micro-batch is the data between two consecutive offsets: of each split, from the end in the first offset to the end in
+the second. Micro-batches are therefore contiguous, and a repeated one is identical.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ Offset = Mapping[str, str]  # split → [begin, end]
 
 
 def latest(begun: Offset, found: Mapping[str, Range | None]) -> dict[str, str]:
-    """The offset behind one, when these are the ranges behind it; the same if there are none."""
+    """Return the offset after ``begun``, given the ranges found after it; equal to ``begun`` if there are none."""
     new = {split: json.dumps([wanted.begin, wanted.end]) for split, wanted in found.items() if wanted is not None}
     return {**begun, **new}
 
 
 def end_of(offset: Offset, split: str) -> Any:
-    """Where a split was read to; None: nothing was."""
+    """Return the position up to which a split was read; None if it was not read."""
     return json.loads(offset[split])[1] if split in offset else None
 
 
 def between(begun: Offset, ended: Offset) -> list[Range]:
-    """What lies between two offsets that follow each other, by split."""
+    """Return the ranges between two consecutive offsets, ordered by split."""
     found = []
     for split, text in sorted(ended.items()):
         if begun.get(split) != text:
@@ -38,10 +38,10 @@ def between(begun: Offset, ended: Offset) -> list[Range]:
 
 
 def text_of(wanted: Range) -> str:
-    """A range as a row of a stream has it."""
+    """Return a range as text, for a row of a stream."""
     return json.dumps(wanted)
 
 
 def range_in(text: str) -> Range:
-    """What ``text_of`` made."""
+    """Return the range from the result of ``text_of``."""
     return Range(*json.loads(text))

@@ -1,4 +1,4 @@
-"""A sink's records as payload bytes, made in the workers. Pure."""
+"""Renderers that turn a sink's records into payload bytes in the workers. Pure."""
 
 from __future__ import annotations
 
@@ -22,75 +22,75 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def to_json(record: Any) -> bytes:
-    """One line of JSON: named tuples and dataclasses as objects, other tuples as arrays."""
+    """Return the record as one line of JSON: named tuples and dataclasses as objects, other tuples as arrays."""
     return _encode(fields_of(record))
 
 
 def to_pickle(record: Any) -> bytes:
-    """The record itself, for whoever reads it back in this job."""
+    """Return the pickled record, for a later stage of this job."""
     return pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
 
 
 def to_fields_pickle(record: Any) -> bytes:
-    """The record as a dict of its fields. Raises TypeError for a record without fields."""
+    """Return the pickled dict of the record's fields. Raises TypeError for a record without fields."""
     return pickle.dumps(named_fields(record), pickle.HIGHEST_PROTOCOL)
 
 
 @dataclasses.dataclass(frozen=True)
 class ToCells:
-    """The cells of a line of csv, as a list in JSON: Spark writes the line."""
+    """Renderer of the cells of a CSV line as a JSON list, from which Spark writes the line."""
 
     fields: tuple[str, ...]
 
     def __call__(self, record: Any) -> bytes:
-        """Raises TypeError, ValueError."""
+        """Return the cells as JSON. Raises TypeError or ValueError."""
         return _encode(cells(record, self.fields))
 
 
 @dataclasses.dataclass(frozen=True)
 class ToServer:
-    """What a server's connector takes of a record, for the task that stages it in this job."""
+    """Renderer of the form of a record that a server's connector accepts, for the task of this job that stages it."""
 
     sink: ServerSink
 
     def __call__(self, record: Any) -> bytes:
-        """Raises TypeError, ConnectError."""
+        """Return the pickled form. Raises TypeError or ConnectError."""
         return pickle.dumps(self.sink.encoded(record), pickle.HIGHEST_PROTOCOL)
 
 
 @dataclasses.dataclass(frozen=True)
 class InFolders:
-    """A record that lies in a folder by the values of fields."""
+    """Renderer of records that are written to folders named after the values of fields."""
 
     render: Renderer
     fields: tuple[str, ...]
 
     def __call__(self, record: Any) -> bytes:
-        """The record's payload."""
+        """Return the record's payload."""
         return self.render(record)
 
     def place(self, record: Any) -> bytes:
-        """Its folder. Raises TypeError, ValueError."""
+        """Return the record's folder. Raises TypeError or ValueError."""
         return folder_of(record, self.fields).encode()
 
 
 @dataclasses.dataclass(frozen=True)
 class ToAccumulator:
-    """The packed accumulator of a view's row."""
+    """Renderer of the packed accumulator of a view's row."""
 
     step: str
     monoid: Monoid[Any, Any]
 
     def __call__(self, found: Merged) -> bytes:
-        """MessagePack of ``pack(accumulator)``. Raises RecordFailed."""
+        """Return ``pack(accumulator)`` as MessagePack. Raises RecordFailed."""
         try:
             return pack(self.monoid.pack(found.accumulator))
         except Exception as error:  # the user's pack, or an accumulator that is not plain
             raise failed(self.step, found.key, error) from error
 
     def code(self, found: Merged) -> bytes:
-        """The key as views know it. Raises RecordFailed."""
+        """Return the key in the encoding of views. Raises RecordFailed."""
         try:
             return key_bytes(found.key)
-        except Exception as error:  # a key MessagePack does not have
+        except Exception as error:  # a key that MessagePack cannot represent
             raise failed(self.step, found.key, error) from error

@@ -1,13 +1,13 @@
-"""Runs a unit inside a Python worker: batches of records in, rows out, nothing kept but the combiners.
+"""Execution of a unit inside a Python worker: batches of records in, rows out; only the combiners keep state.
 
-Theory of operation. ``map``, ``filter`` and ``flat_map`` are strung together as generators. The ``map`` and ``filter``
-of Python would take a StopIteration of the user's function for the end of the records. Only where a stream has several
-readers, or branches, records are gathered in chunks. Everything is lazy: a ``flat_map`` that makes a million records of
-one does not fill the memory.
+``map``, ``filter`` and ``flat_map`` are chained as iterators. Python's ``map`` and ``filter`` would take a
+StopIteration of the user's function for the end of the records, so functions are wrapped. Records are gathered in
+chunks only where a stream has several readers, or branches. Evaluation is lazy, so a ``flat_map`` that makes a million
+records of one does not fill the memory.
 
-When a function raises, an iterator does not tell at which record it was. So the batch is then walked again, record by
-record and step by step, to find the step and the record (``locate``); if the second walk does not fail, the function
-does not depend on its argument alone, and that is what is reported.
+An iterator does not tell at which record a function has failed. After an exception the batch is therefore walked again,
+record by record and step by step, to find the step and the record (``_located``). If the second walk does not fail, the
+function does not depend on its argument alone, and the error says so.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from heronry.streamlet.lookup import LookupTable
 
 log = logging.getLogger("heronry.program")
 CHUNK = 4_096
-MAPS = ("map", "schema")  # a record for each record
-ENDS = ("reduce", "sink", "view", "branch")  # where steps in a row end
+MAPS = ("map", "schema")  # kinds that emit one record for each record
+ENDS = ("reduce", "sink", "view", "branch")  # kinds that end a chain of steps
 
 
 class Runner:
-    """One unit over one partition. ``render[tag]`` makes the payload of a sink's record."""
+    """Executor of one unit over one partition. ``render[tag]`` makes the payload of a sink's record."""
 
     def __init__(self, unit: Unit, render: dict[int, Callable[[Any], bytes]], limits: Limits | None = None) -> None:
         self.unit = unit
@@ -42,7 +42,7 @@ class Runner:
         for node in unit.all_nodes():
             for function in node.functions:
                 if isinstance(function, LookupTable):
-                    function.load()  # a table that cannot be read is no record's fault
+                    function.load()  # now, so that an unreadable table is not reported as a failed record
             if node.reduce is not None:
                 self.combiners[node.tag] = PartitionCombiner(node.tag, node.reduce, unit.timed, limits)
 
@@ -53,8 +53,17 @@ class Runner:
         file: Callable[[int], str],
         again: Callable[[], Sequence[Any]] | None = None,
     ) -> Iterator[Rows]:
-        """The rows one batch gives. ``file(i)`` names the input file of record i; ``again`` makes the records once
-        more, to find the one that failed: functions may have changed ``records`` in place. Raises RecordFailed."""
+        """Yield the rows of one batch.
+
+        Args:
+            records: The records of the batch. Functions may change them in place.
+            times: Their event times in ms, if there are any.
+            file: Returns the name of the input file of record i.
+            again: Makes the records again, to find the one that failed. Without it, ``records`` are used.
+
+        Raises:
+            RecordFailed: A step failed on a record.
+        """
         items = iter(records) if not self.unit.timed else zip(records, times or [None] * len(records), strict=True)
         try:
             yield from self._all(self.unit.nodes, items)
@@ -64,12 +73,12 @@ class Runner:
     def sifted(
         self, records: Sequence[Any], times: Sequence[int | None] | None, places: Sequence[str]
     ) -> Iterator[Rows]:
-        """The same for the records that pass when they are tried one by one; letters for the others."""
+        """Yield the rows of the records that pass when tried one by one, and letters for the others."""
         kept, letters = [], []
         for index, record in enumerate(records):
             try:
                 for node in self.unit.nodes:
-                    self._walk(node, copied(record))  # the record itself is run again below, as it was
+                    self._walk(node, copied(record))  # a copy: the record itself is run again below, unchanged
                 kept.append(index)
             except RecordFailed as found:
                 cause = found.__cause__ or found
@@ -82,21 +91,21 @@ class Runner:
         yield from self.run([records[i] for i in kept], passed, lambda index: places[kept[index]])
 
     def finish(self) -> Iterator[Rows]:
-        """What the combiners still hold."""
+        """Yield the remaining rows of the combiners."""
         for combiner in self.combiners.values():
             yield from combiner.flush()
 
-    # The fast way.
+    # Normal execution.
 
     def _all(self, nodes: Sequence[Node], items: Iterator[Any]) -> Iterator[Rows]:
         if len(nodes) == 1:
             yield from self._one(nodes[0], items)
         elif nodes:
             while chunk := list(islice(items, CHUNK)):
-                for node in nodes:  # a function may change its record in place, which no other reader may see
+                for node in nodes:  # a function may change its record in place, unseen by other readers
                     yield from self._one(node, iter(copies(chunk)))
         else:
-            for _ in items:  # a tap at the end: its function is called on the way here
+            for _ in items:  # a tap at the end: iteration calls its function
                 pass
 
     def _one(self, node: Node, items: Iterator[Any]) -> Iterator[Rows]:
@@ -108,7 +117,7 @@ class Runner:
             yield from self._branch(node, items)
         else:
             items, readers = _strung(node, items, self.unit.timed), node.outputs[0]
-            while len(readers) == 1 and readers[0].kind not in ENDS:  # steps in a row cost no depth
+            while len(readers) == 1 and readers[0].kind not in ENDS:  # a loop, so that chained steps do not nest
                 items, readers = _strung(readers[0], items, self.unit.timed), readers[0].outputs[0]
             yield from self._all(readers, items)
 
@@ -130,7 +139,7 @@ class Runner:
                 if readers and part:
                     yield from self._all(readers, iter(part))
 
-    # The slow way, after an exception.
+    # Search for the failed record, after an exception.
 
     def _located(self, records: Sequence[Any], error: Exception, file: Callable[[int], str]) -> RecordFailed:
         for index, record in enumerate(records):
@@ -140,9 +149,9 @@ class Runner:
                 except RecordFailed as found:
                     return _with_file(found, file(index))
         name = file(0) if records else ""
-        if isinstance(error, StepFailed):  # a monoid that fails on two values together, say
+        if isinstance(error, StepFailed):  # for example a monoid that fails on two values together
             return failed(error.step, error.record, error.__cause__ or error, name)
-        if isinstance(error, RecordFailed):  # an accumulator of many records
+        if isinstance(error, RecordFailed):  # for example an accumulator of many records
             return _with_file(error, name)
         return failed(self.unit.entry, "(not found: the same records pass when they are tried one by one)", error, name)
 
@@ -153,7 +162,7 @@ class Runner:
             waiting += reversed(self._stepped(node, record))
 
     def _stepped(self, node: Node, record: Any) -> list[tuple[Node, Any]]:
-        """Return the readers of a node, each with a record that comes of this one. Raises RecordFailed."""
+        """Return the readers of a node, each with a record that the node makes of this one. Raises RecordFailed."""
         if node.kind == "reduce":
             assert node.reduce is not None
             try:
@@ -176,7 +185,7 @@ class Runner:
 
 
 def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
-    """The items behind a step with one output."""
+    """Return the items downstream of a step with one output."""
     if node.kind == "union":
         return items
     if node.kind == "log":
@@ -193,7 +202,10 @@ def _strung(node: Node, items: Iterator[Any], timed: bool) -> Iterator[Any]:
 
 
 def _timed(node: Node, function: Callable[[Any], Any], items: Iterator[Any]) -> Iterator[Any]:
-    """The same for pairs of record and time, without generators too: in a row they would count as depth."""
+    """Return the items downstream of a step for pairs of record and time.
+
+    It avoids generators, since nested generators would count as call depth in a chain of steps.
+    """
 
     def mapped(item: Any) -> Any:
         return function(item[0]), item[1]
@@ -218,7 +230,7 @@ def _tapped(function: Callable[[Any], Any], timed: bool) -> Callable[[Any], Any]
 
 
 def _checked(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the function with StopIteration as an error: ``map`` and ``filter`` would take it for the end of data."""
+    """Return the function with StopIteration turned into an error: ``map`` and ``filter`` would end at it silently."""
 
     def call(record: Any) -> Any:
         try:
@@ -230,7 +242,7 @@ def _checked(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _results(node: Node, record: Any) -> Iterator[tuple[int, Any]]:
-    """(output, record) pairs of one record."""
+    """Yield (output, record) pairs that a node makes of one record."""
     if node.kind == "branch":
         yield _chosen(node, record), record
     elif node.kind in ("union", "log"):

@@ -1,16 +1,16 @@
-"""Which sinks in servers a stream writes, when, and which it cannot. Pure.
+"""Rules for the server sinks that a stream can write, and when it writes them. Pure.
 
-Theory of operation. What is in a server is not replaced as a result is, so a stream may write there
+The contents of a server are not replaced as a result is. A stream can therefore write only
 
-* what is final as soon as it is read: records that come from its inputs with no reducer between. Each micro-batch
-  *appends* its own, once;
-* what a later row replaces: the results of a reducer, into a table whose key is the reducer's key, and window. A row of
-  theirs never goes away, since what was counted stays counted, so to *replace* each row with each result leaves what a
-  batch over all input would.
+* records that are final as soon as they are read: they come from its inputs without a reducer in between. Each
+  micro-batch *appends* its own records once;
+* rows that a later row replaces: the results of a reducer, in a table whose key is the reducer's key and window. Such
+  a row never disappears, since counted records stay counted. To *replace* each row with each result thus leaves the
+  rows that a batch over all input would write.
 
-All else would leave rows that such a batch would not write, and is refused: more rows for each result; sessions, which
-grow together; joins and ``process``, which take back what they gave; steps that may let a result pass once and not the
-next time.
+Everything else would leave rows that such a batch would not write, and is rejected: several rows for each result;
+sessions, which merge; joins and ``process``, which retract results; and steps that may pass a result on one time and
+drop it the next time.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ from data_pipeline.core.portions import streamed
 from heronry.streamlet.server_sinks import ServerSink
 
 INSTEAD = "or leave --mode streaming out, or run the program online: heron submit local"
-UNCHANGED = ("tap", "log")  # steps that give each record as they got it
+UNCHANGED = ("tap", "log")  # steps that pass on each record unchanged
 
 
 def appended(plan: Plan) -> list[Output]:
-    """The sinks that each micro-batch adds its records to. Raises CannotPlan."""
+    """Return the sinks to which each micro-batch appends its records. Raises CannotPlan."""
     scans = {scan.step for scan in streamed(plan)}
     return [output for output in _into_servers(plan) if {entry for entry, _ in output.inputs} <= scans]
 
 
 def without_appended(plan: Plan) -> Plan:
-    """The plan of what is left when micro-batches have written theirs."""
+    """Return the plan without the sinks that micro-batches append to."""
     done = {output.step for output in appended(plan)}
     return replace(plan, outputs=tuple(output for output in plan.outputs if output.step not in done))
 
 
 def check(plan: Plan) -> None:
-    """Raises CannotPlan for a sink in a server that a stream can neither append to nor replace rows in. The plan is one
-    without SQL."""
+    """Check that a stream can write each server sink of the plan, which must be a plan without SQL.
+
+    Raises:
+        CannotPlan: A stream can neither append to a sink in a server nor replace rows in it.
+    """
     adds = {output.step for output in appended(plan)}
     for output in _into_servers(plan):
         if output.step not in adds:
@@ -51,7 +54,7 @@ def check(plan: Plan) -> None:
 
 
 def told(plan: Plan) -> Iterator[str]:
-    """A line for each sink in a server."""
+    """Yield a line of text for each sink in a server."""
     adds = {output.step for output in appended(plan)}
     for output in _into_servers(plan):
         how = (
@@ -69,7 +72,7 @@ def _into_servers(plan: Plan) -> list[Output]:
 
 
 def _why_not(plan: Plan, output: Output) -> str:
-    """What keeps its rows from being replaced, and the cure; empty if nothing does."""
+    """Return the reason why the output's rows cannot be replaced, with the remedy; empty if they can."""
     reductions = {reduction.step.name: reduction for reduction in plan.reductions}
     entries = [entry for entry, _ in output.inputs]
     found = [reductions[entry] for entry in entries if entry in reductions]
@@ -109,7 +112,7 @@ def _why_rows_stay(reduction: Reduction, output: Output) -> str:
 
 
 def _is_reached(node: Node, sink: str) -> bool:
-    """True if the node is the sink, or hands all that it gets on to it."""
+    """Return True if the node is the sink, or passes all its records on to the sink."""
     seen, waiting = set[str](), [node]
     while waiting:
         node = waiting.pop()
@@ -122,7 +125,7 @@ def _is_reached(node: Node, sink: str) -> bool:
 
 
 def _why_not_its_key(reduction: Reduction, sink: ServerSink) -> str:
-    """The key must tell all results apart, and nothing else."""
+    """Return the reason why the sink's key does not identify exactly the reducer's results; empty if it does."""
     windows = ({"key", "start"}, {"key", "end"}, {"key", "start", "end"})
     right = windows if reduction.step.windowing is not None else ({"key"},)
     if set(sink.replaces_by) in right:

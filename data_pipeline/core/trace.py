@@ -1,8 +1,8 @@
-"""Which file a line is from, when its name did not travel with it.
+"""Traces that identify the input file of a line without carrying the file name along.
 
-Theory of operation. A column with the name of each line's file costs a word count 7 % of its time, and is looked at
-only when a record fails. So lines come alone. Whoever fails says where the line stood: the source, the number of the
-task's partition, and a hash of the line. The driver finds the file by these (``shell/origin.py``).
+A column with the file name of each line costs a word count 7 % of its time and is needed only when a record fails.
+Lines therefore travel alone. A failing task reports the source, the number of its partition, and a hash of the line.
+The driver finds the file from these (``shell/origin.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _PREFIX = "heronry-line:"
 
 @dataclass(frozen=True)
 class Trace:
-    """A line of a source step. ``partition`` is that of the task; ``digest`` the line's SHA-1, in hexadecimal."""
+    """Location of a line of a source step.
+
+    ``partition`` is the partition of the task. ``digest`` is the SHA-1 of the line in hexadecimal.
+    """
 
     source: str
     partition: int
@@ -28,7 +31,7 @@ class Trace:
 
 
 def trace_in(text: str) -> Trace | None:
-    """The trace that stands in the place of a file's name, if it is one."""
+    """Return the trace that stands in place of a file name; None if ``text`` is not a trace."""
     if not text.startswith(_PREFIX):
         return None
     partition, digest, source = text.removeprefix(_PREFIX).split(":", 2)
@@ -36,7 +39,7 @@ def trace_in(text: str) -> Trace | None:
 
 
 class Traced:
-    """A column in the place of the files' names; ``lines`` are the batch's, as bytes or as the text they are."""
+    """Column of traces in place of file names. ``lines`` are the lines of the batch, as bytes or text."""
 
     def __init__(self, source: str, partition: int, lines: Sequence[bytes] | Sequence[str]) -> None:
         self._source, self._partition, self._lines = source, partition, lines

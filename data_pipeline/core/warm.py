@@ -1,8 +1,8 @@
-"""A Spark that is kept warm between jobs: what is written down of it, and which jobs it serves.
+"""Warm Spark: the record of a Spark process that is kept between jobs, and the jobs that it serves.
 
-Theory of operation. ``heron spark start`` keeps a process (``data_pipeline/shell/keeper.py``) with a Spark of its own,
-whose JVM listens on loopback. What a job needs to speak to it, the token among that, stands in a file that its user
-alone can read. A job that wants what the warm Spark has runs there; any other starts its own, and says why.
+``heron spark start`` keeps a process (``data_pipeline/shell/keeper.py``) with its own Spark, whose JVM listens on
+loopback. All that a job needs to connect, including the token, is in a file that only its user can read. A job whose
+settings match those of the warm Spark runs there. Any other job starts its own Spark and reports the reason.
 """
 
 from __future__ import annotations
@@ -14,77 +14,77 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FOLDER = "spark"  # below HERONRY_HOME
-#: Of an environment, what differs from command to command and says nothing to a program.
+#: Environment variables that differ between commands and do not matter to a program.
 PASSING = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "COLUMNS", "LINES", "PYTHONUNBUFFERED"})
-MODIFIABLE = "spark.sql."  # settings that a session may have of its own; the session itself knows the few exceptions
+MODIFIABLE = "spark.sql."  # prefix of settings that a session may change; the session itself knows the few exceptions
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A warm Spark: its keeper's process, where its JVM listens and with which token, and as what it was started.
+    """Record of a warm Spark: its keeper's process, the address and token of its JVM, and its settings.
 
-    ``idle_seconds``: it ends after so long without a job; 0 for never.
+    ``idle_seconds`` is the time without a job after which it ends; 0 means never.
     """
 
     pid: int
     port: int
     token: str
     master: str
-    conf: Mapping[str, str]  # of the user who started it
+    conf: Mapping[str, str]  # spark.* settings of the user who started it
     log: str
     started: float  # seconds since 1970
     idle_seconds: float
-    versions: str  # of Heronry, PySpark and Python, and which interpreter
+    versions: str  # of Heronry, PySpark and Python, with the interpreter's path
 
     def to_json(self) -> str:
-        """As it stands in its file."""
+        """Return the record as the JSON text of its file."""
         return json.dumps(asdict(self), indent=2)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Warm:
-        """Raises ValueError, TypeError for what is none."""
+        """Read the record from its JSON text. Raises ValueError or TypeError if the text is invalid."""
         return cls(**json.loads(text))
 
 
 @dataclass(frozen=True)
 class Places:
-    """The files of a warm Spark in ``folder``, which is its user's alone."""
+    """Paths of a warm Spark's files in ``folder``, which only its user can access."""
 
     folder: Path
 
     @property
     def record(self) -> Path:
-        """What ``Warm`` holds."""
+        """File with the JSON of ``Warm``."""
         return self.folder / "session.json"
 
     @property
     def keeper(self) -> Path:
-        """Locked for as long as the keeper lives."""
+        """Lock file that the keeper holds for its lifetime."""
         return self.folder / "keeper.lock"
 
     @property
     def job(self) -> Path:
-        """Locked by the job that is served; there is one at a time."""
+        """Lock file that the served job holds; only one job is served at a time."""
         return self.folder / "job.lock"
 
     @property
     def unsettled(self) -> Path:
-        """There while a job is served, and after one that could not tidy up behind itself."""
+        """File that exists while a job is served, and after a job that could not clean up."""
         return self.folder / "unsettled"
 
     @property
     def log(self) -> Path:
-        """Spark's own, and what its workers print."""
+        """Log of Spark, with the output of its workers."""
         return self.folder / "spark.log"
 
     @property
     def code(self) -> Path:
-        """The code of programs, by what is in it."""
+        """Folder of the code of programs, named by content."""
         return self.folder / "code"
 
 
 def reason_against(warm: Warm, master: str, conf: Mapping[str, str], versions: str) -> str:
-    """Why a job with this master and these settings of its user cannot run there; "" if it can."""
+    """Return the reason why a job with this master and these user settings cannot run there; "" if it can."""
     if warm.versions != versions:
         return f"it is of another version ({warm.versions}); run `heron spark stop`"
     if warm.master != master:
@@ -94,9 +94,9 @@ def reason_against(warm: Warm, master: str, conf: Mapping[str, str], versions: s
 
 
 def code_name(parts: Iterable[bytes]) -> str:
-    """A name for code and what it was told: of equal parts equal, of others another one.
+    """Return a name for code and its arguments: a hash of ``parts``.
 
-    Workers are used again by jobs with equal names alone, so no function is ever run in a version from before.
+    Only jobs with equal names share workers, so a function is never run in an earlier version.
     """
     found = hashlib.sha256()
     for part in parts:

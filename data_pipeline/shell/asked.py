@@ -1,5 +1,4 @@
-"""What Spark is asked: the user's program with all that the command line says about it, laid over its sources; and its
-plan."""
+"""Resolved request: the user's program with all options of the command line applied to its sources, and its plan."""
 
 from __future__ import annotations
 
@@ -29,18 +28,23 @@ ARCHIVE = "archive"
 
 @dataclass(frozen=True)
 class Asked:
-    """The request with its T, the program, what was chosen for it, and what becomes of records that fail."""
+    """Request with its T, the program, the options chosen for it, and the policy for failed records."""
 
     request: Request
     loaded: Loaded
     choice: Choice
     policy: FailurePolicy
-    ranges: Ranges = field(default_factory=dict)  # of servers, what a batch reads
+    ranges: Ranges = field(default_factory=dict)  # ranges of servers that a batch reads
 
 
 def asked(request: Request, loaded: Loaded) -> Asked:
-    """What is asked; what cannot be planned or read is refused before Spark starts. Raises CannotPlan, UsageError,
-    ConnectError."""
+    """Return the resolved request; programs that cannot be planned or read are rejected before Spark starts.
+
+    Raises:
+        CannotPlan: Spark cannot run the program.
+        UsageError: An option is invalid.
+        ConnectError: A server cannot be reached.
+    """
     program = loaded.program
     if request.views:
         request = backfill.begun(until.bounded(request, program), program)
@@ -62,9 +66,12 @@ def asked(request: Request, loaded: Loaded) -> Asked:
 
 
 def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
-    """The plan over these tables. Without SQL if it is ``careful``, for SQL cannot say which record fails, and where
-    Python functions have made them already; but what SQL has made (``tables.parts``) it goes on with. Behind
-    micro-batches it is without the sinks that these have written."""
+    """Return the plan over these tables.
+
+    It is without SQL if ``careful`` is set, as SQL cannot say which record fails, and where Python functions have
+    already made the tables. Parts that SQL has made (``tables.parts``) are still completed by SQL. After micro-batches
+    the plan omits the sinks that these have written.
+    """
     program, choice = found.loaded.program, found.choice
     if careful or tables.made:
         made = by_parts(plan(program, replace(choice, sql=False)), tables.parts)
@@ -80,7 +87,7 @@ def _views(program: Program) -> list[str]:
 
 
 def _chosen(program: Program, paths: Sequence[str], form: str, from_ms: int | None, to_ms: int | None) -> Choice:
-    """``--input-path [STEP=]URL …`` and ``--input-format`` as a choice. Raises UsageError, CannotPlan."""
+    """Return the choice for ``--input-path [STEP=]URL …`` and ``--input-format``. Raises UsageError or CannotPlan."""
     inputs: dict[str, FileSource[Any]] = {}
     archive: FileSource[Any] | None = None
     by_step = {step.name: step for step in program.sources()}
@@ -112,7 +119,7 @@ def _twice(what: str, first: str, second: str) -> UsageError:
 
 
 def _of_archive(program: Program, choice: Choice) -> Choice:
-    """The program's own archive as its input, where it has exactly one and nothing else was said."""
+    """Return the choice with the program's own archive as input, if it has exactly one and no input was given."""
     sinks = [step.sink for step in program.sinks() if isinstance(step.sink, ArchiveSink)]
     if choice.inputs or choice.archive is not None or len(sinks) != 1:
         return choice
@@ -120,7 +127,7 @@ def _of_archive(program: Program, choice: Choice) -> Choice:
 
 
 def with_columns(tables: Tables, program: Program, choice: Choice) -> Choice:
-    """The choice with the column types of every source of Parquet or ORC. Raises InputNotFound, CannotPlan."""
+    """Return the choice with the column types of every Parquet or ORC source. Raises InputNotFound or CannotPlan."""
     prepared, _ = prepare(program, choice)
     types = {
         step.name: tables.columns(Scan(step.name, step.source, None, None, choice.from_ms, choice.to_ms))
@@ -131,7 +138,7 @@ def with_columns(tables: Tables, program: Program, choice: Choice) -> Choice:
 
 
 def check_readable(program: Program, choice: Choice) -> None:
-    """Raises CannotPlan for files that are there and that no engine can read, and for tables that are not there."""
+    """Check that engines can read the existing files, and that lookup tables exist. Raises CannotPlan."""
     prepared, _ = prepare(program, choice)
     lookups = [step for step in program.steps if isinstance(step, LookupStep)]
     found = refusals(prepared) + refusals(replace(program, steps=tuple(lookups)))

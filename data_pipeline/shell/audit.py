@@ -1,7 +1,7 @@
-"""Takes the api server's record into the history: ``core/audit.py`` decides, here files are read and get their names.
+"""Import of the API server's audit log into the history; ``core/audit.py`` selects the lines.
 
-Files are opened the newest first: one that is rotated meanwhile is then found again under its next name, and told by
-its inode. A day is one file, replaced by one rename, for its owner alone to read.
+Files are opened the newest first. A file that is rotated meanwhile is then found again under its next name, and
+recognized by its inode. A day is one file, replaced by one rename and readable only by its owner.
 """
 
 from __future__ import annotations
@@ -22,8 +22,15 @@ MOST_FILES = 100
 
 
 def take(root: Path, record: Path) -> tuple[int, int]:
-    """Add what the record (``audit.jsonl``) has to the history below ``root``; how many lines were new, and how many
-    are no lines of a record. Raises NotFound, OSError."""
+    """Add the lines of the log (``audit.jsonl``) to the history below ``root``.
+
+    Returns:
+        The number of new lines, and the number of invalid lines.
+
+    Raises:
+        NotFound: The log is missing.
+        OSError: A file cannot be read or written.
+    """
     days, strange = by_day(_lines(record))
     new = 0
     for date, found in sorted(days.items()):
@@ -37,7 +44,7 @@ def take(root: Path, record: Path) -> tuple[int, int]:
 
 
 def bag(path: Path) -> Counter[str]:
-    """The lines of a day's file; none where there is no such file."""
+    """Return the multiset of lines of a day's file; empty if the file is missing."""
     import pyarrow.parquet as pq
 
     try:
@@ -63,7 +70,7 @@ def _lines(record: Path) -> Iterator[str]:
                 continue
             seen.add((stat.st_dev, stat.st_ino))
             for line in file:
-                if line.endswith(b"\n"):  # or it is being written
+                if line.endswith(b"\n"):  # an incomplete line is still being written
                     yield line.decode(errors="replace").rstrip("\n")
 
 

@@ -1,11 +1,11 @@
-"""``heron pipeline backfill``: the buckets of a view between two instants are computed anew, the rest is taken over.
+"""Backfill of views (``heron pipeline backfill``): recomputes the buckets between two instants and keeps the others.
 
-Theory of operation. A batch that begins at the first record takes longer each day. Buckets do not depend on one
-another, so those that end at or before F, and those that begin at or after T, may come from the batch before while only
-records in [F, T) are read; an archive by hours is not even opened elsewhere. That is right where a record's bucket
-follows from the event time of its source alone: F and T then cut no bucket (``check`` refuses an F that would; the
-bucket that T cuts stays what it was), and no step between source and view keeps anything that began before F. The
-version appears as any other does, by one rename, and owns what the one before owned, or more.
+A batch from the first record on takes longer each day. Buckets are independent, so those that end at or before F, and
+those that begin at or after T, may come from the previous batch while only records in [F, T) are read. Outside of it an
+archive by hours is not even opened. This is correct only if a record's bucket follows from the event time of its source
+alone. F and T must then not cut a bucket: ``check`` rejects an F that would, and the bucket that T cuts keeps its
+previous content. No step between source and view may keep state that began before F. The new version appears by one
+rename, like any other, and owns at least what the previous one owned.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from heronry.pipeline.views import Batch, Description, newest_batch, read_descri
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.program import Program, ReduceStep, SourceStep
 
-ROWS = "rows"  # the folder of a version that holds its Parquet files
+ROWS = "rows"  # folder of a version with its Parquet files
 WHOLE = "Compute the whole of it: heron pipeline run."
 
 
 @dataclass(frozen=True)
 class Backfill:
-    """Of one view: what is taken over from ``base``, all but the buckets within [from, to)."""
+    """Backfill of one view: all buckets except those within [from_ms, to_ms) are taken over from ``base``."""
 
     base: Batch
     from_ms: int
@@ -40,22 +40,22 @@ class Backfill:
 
     @property
     def owned_to_ms(self) -> int:
-        """T of the version to come."""
+        """T of the new version, in ms."""
         return max(self.to_ms, self.base.to_ms)
 
     def taken_over(self, spark: SparkSession) -> DataFrame:
-        """Rows of the version before, as they are in its files."""
+        """Return the rows of the previous version, as they are in its files."""
         rows = spark.read.parquet(str(self.base.folder / ROWS))
         anew = (sql.col("start") >= sql.lit(self.from_ms)) & (sql.col("end") <= sql.lit(self.to_ms))
         return rows.where(~anew)
 
     def manifest(self) -> dict[str, object]:
-        """What a version says of it."""
+        """Return the entry for the manifest of the version."""
         return {"version": self.base.version, "from_ms": self.from_ms, "to_ms": self.to_ms}
 
 
 def of_view(request: Request, folder: Path) -> Backfill | None:
-    """None for a batch of the whole view. Raises UsageError."""
+    """Return the backfill of a view; None for a batch of the whole view. Raises UsageError."""
     if request.from_ms is None:
         return None
     assert request.to_ms is not None
@@ -66,8 +66,11 @@ def of_view(request: Request, folder: Path) -> Backfill | None:
 
 
 def begun(request: Request, program: Program) -> Request:
-    """The request with its F, where it goes on from the last batch: the newest instant up to which all views of the
-    program have one and that lies within no bucket of any. Raises UsageError, ViewError."""
+    """Return the request with its F, if it continues from the last batch.
+
+    F is the newest instant up to which all views of the program have a batch and that is not within a bucket of any.
+    Raises UsageError or ViewError.
+    """
     if not request.since_last:
         return request
     folders = [Path(step.sink.path) for step in program.sinks() if isinstance(step.sink, ViewSink)]
@@ -78,7 +81,7 @@ def begun(request: Request, program: Program) -> Request:
 
 
 def has_nothing(request: Request) -> bool:
-    """True where nothing can have come since the last batch."""
+    """Return True if there cannot be new input since the last batch."""
     return (
         request.since_last
         and request.from_ms is not None
@@ -88,7 +91,7 @@ def has_nothing(request: Request) -> bool:
 
 
 def check(request: Request, program: Program, outputs: Sequence[Output]) -> None:
-    """Refuse what would not give what a whole batch gives. Raises UsageError, ViewError."""
+    """Check that the backfill gives the same result as a whole batch. Raises UsageError or ViewError."""
     if has_nothing(request):
         return
     for output in outputs:
@@ -101,7 +104,7 @@ def check(request: Request, program: Program, outputs: Sequence[Output]) -> None
 
 
 def described(program: Program, output: Output) -> Description:
-    """What ``view.json`` says of a view."""
+    """Return the description of a view for ``view.json``."""
     assert isinstance(output.sink, ViewSink)
     assert output.reduce is not None
     assert output.reduce.windowing is not None
@@ -144,7 +147,7 @@ def _adds(view: Description) -> tuple[object, ...]:
 
 
 def _check_steps(program: Program, reduce: ReduceStep) -> None:
-    """Between its sources and a view no step may keep records of before."""
+    """Check that steps between the sources and a view do not keep earlier records. Raises UsageError."""
     named = "`heron pipeline backfill`"
     if reduce.windowing is not None and reduce.windowing.event_time is not None:
         raise UsageError(
@@ -158,7 +161,7 @@ def _check_steps(program: Program, reduce: ReduceStep) -> None:
 
 
 def _behind(program: Program, step: ReduceStep) -> Iterator[object]:
-    """All steps before this one."""
+    """Yield all steps upstream of this one."""
     waiting, seen = [ref.step for ref in step.inputs], set[str]()
     while waiting:
         name = waiting.pop()

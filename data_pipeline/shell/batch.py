@@ -1,4 +1,4 @@
-"""The engine of a batch: all rows there are, once."""
+"""Batch engine, which reads all existing rows once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Batch:
         self._spark, self._ranges = spark, ranges
 
     def tables(self, *, careful: bool) -> Tables:
-        """Every file of every source, and what servers had when the job began."""
+        """Return every file of every source, and the ranges that servers had when the job began."""
         return Tables(self._spark, numbered=careful, ranges=self._ranges)
 
     def run(self, result: Callable[[], str]) -> str:
-        """There is one."""
+        """Call ``result`` once and return its text."""
         return result()

@@ -1,14 +1,14 @@
-"""Reducers Spark computes by itself: built-in monoids over plain columns become SQL, without any Python function.
+"""Reducers that Spark computes alone: built-in monoids over plain columns become SQL, without any Python function.
 
-Counts of what Python made are added by SQL, too: their accumulators cross the shuffle as numbers.
+SQL also adds up the counts of Python records, whose accumulators cross the shuffle as numbers.
 
-What SQL gives must be what the reference gives (docs/explanation/spark.md has the table):
+SQL must give the result of the reference implementation (docs/explanation/spark.md has the table):
 
-* int sums are exact whatever their size: upper and lower 32 bits are summed apart and joined at the end;
-* a session goes on while no record of its key is more than the gap after the one before: numbered by window functions
-  over whole milliseconds, since Spark's own session windows hold timestamps, which have fewer of them;
-* None values are left out by sum, min, max and mean, counted by count; NaN is greater than every number;
-* a record without an event time is an error that names it, as everywhere.
+* sums of integers are exact whatever their size: upper and lower 32 bits are summed separately and joined at the end;
+* a session continues while each record of its key is at most the gap after the previous one. Sessions are numbered by
+  window functions over whole milliseconds, since the timestamps of Spark's own session windows have a smaller range;
+* sum, min, max and mean ignore None, and count counts it; NaN is greater than every number;
+* a record without an event time is an error that names it, as in the other engines.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from heronry.streamlet.program import ReduceStep
 
 
 def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read: list[Scan]) -> DataFrame:
-    """Rows (key, start if there are windows, parts of the accumulator, the last time of a session) of a reducer over
-    the sources it reads, which are those of its tables."""
+    """Return the accumulators of a reducer over its sources, which are those of its tables.
+
+    The columns are the key, the start if there are windows, parts of the accumulator, and the last time of a session.
+    """
     step = reduction.step
     found = zip(read, reduction.tables, strict=True)
     inputs = [_keyed(Columns.of(spark, tables, scan, table, step), scan, step) for scan, table in found]
@@ -46,8 +48,10 @@ def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, rea
 
 
 def grouped(rows: DataFrame, step: ReduceStep, aggregates: Sequence[Column], last: str = "start") -> DataFrame:
-    """A row for each key, and window or session, of a reducer's. ``last``: the column with the time of a row's last
-    record, if a row may be several."""
+    """Return one row for each key, and window or session, of a reducer.
+
+    ``last`` is the column with the time of a row's last record, if a row may stand for several records.
+    """
     if step.windowing is None:
         return rows.groupBy("key").agg(*aggregates)
     if not step.merges:
@@ -58,27 +62,33 @@ def grouped(rows: DataFrame, step: ReduceStep, aggregates: Sequence[Column], las
 
 
 def _numbered(rows: DataFrame, gap_ms: int, last: str) -> DataFrame:
-    """With the number of the session each row belongs to, among those of its key; ``start`` is the time of its first
-    record. One that begins no more than the gap behind the last record of all before it goes on with their session."""
+    """Return the rows with the number of their session among those of the key.
+
+    ``start`` is the time of a row's first record. A row that begins at most the gap after the last record of all
+    previous rows continues their session.
+    """
     if last == "start":
         over = "OVER (PARTITION BY key ORDER BY start"
         before = f"lag(start) {over})"
     else:
         over = f"OVER (PARTITION BY key ORDER BY start, {last}"
         before = f"max({last}) {over} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    within = f"try_subtract(start, {before}) <= {gap_ms}L"  # NULL for the first, and where it overflows
+    within = f"try_subtract(start, {before}) <= {gap_ms}L"  # NULL for the first record, and on overflow
     fresh = rows.selectExpr("*", f"CASE WHEN {within} THEN 0 ELSE 1 END AS fresh")
     return fresh.selectExpr("* EXCEPT (fresh)", f"sum(fresh) {over} ROWS UNBOUNDED PRECEDING) AS session")
 
 
 def counted(rows: DataFrame) -> DataFrame:
-    """Rows (key as a payload, start, count) of a counting reducer; ``rows`` are those of its exits."""
+    """Return rows (key as a payload, start, count) of a counting reducer; ``rows`` are the rows of its inputs."""
     sums = rows.repartition("key").groupBy("key", "start").agg(sql.first("data").alias("payload"), sql.sum("count"))
     return sums.select("payload", "start", "sum(count)")
 
 
 def _keyed(columns: Columns, scan: Scan, step: ReduceStep) -> tuple[DataFrame, str]:
-    """(key, start if there are windows, value if it is read) for each record and window; the type of the value."""
+    """Return a row for each record and window, and the type of the value.
+
+    The columns are the key, the start if there are windows, and the value if it is read.
+    """
     rows = columns.within(scan)
     key = f"{columns.checked(column_of(step.key))} AS key"
     value = f"{columns.expression(column_of(step.value))} AS value"
@@ -92,7 +102,7 @@ def _keyed(columns: Columns, scan: Scan, step: ReduceStep) -> tuple[DataFrame, s
 
 
 def _parts(builtin: str, is_float: bool) -> list[str]:
-    """The aggregates a monoid's accumulator is made of."""
+    """Return the SQL aggregates that make up a monoid's accumulator."""
     if builtin == "count":
         return ["count(1)"]
     if builtin in ("min", "max"):
@@ -104,7 +114,10 @@ def _parts(builtin: str, is_float: bool) -> list[str]:
 
 
 def total_of(column: str) -> str:
-    """The sum of fractions. SQL begins with 0.0, and 0.0 + -0.0 is 0.0: a sum is -0.0 if every value is."""
+    """Return SQL for the sum of floating-point numbers.
+
+    SQL begins with 0.0, and 0.0 + -0.0 is 0.0, but the sum must be -0.0 if every value is.
+    """
     negative = f"{column} IS NULL OR ({column} = 0 AND CAST({column} AS string) = '-0.0')"
     total = f"sum(CAST({column} AS double))"
     return f"CASE WHEN bool_and({negative}) THEN -abs({total}) ELSE {total} END"
@@ -121,9 +134,9 @@ def _accumulator(builtin: str, parts: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class ResultTask:
-    """What SQL gave to the records of the reducer, and through the unit behind it.
+    """Task that turns the rows of SQL into records of the reducer, and runs them through the downstream unit.
 
-    ``payloads``: keys come in the payloads of the combine, not as plain columns.
+    ``payloads`` is True if keys arrive in the payloads of the combine, not as plain columns.
     """
 
     step: ReduceStep
@@ -134,15 +147,15 @@ class ResultTask:
     aside: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Convert batches; the function for ``mapInArrow``."""
         yield from results(self.step, self.merged(batches), self.unit, self.render, self.limits, self.aside)
 
     def records(self, batches: Iterable[Any]) -> list[Any]:
-        """The records of the reducer alone."""
+        """Return only the records of the reducer."""
         return [result_of(self.step, found)[0] for found in self.merged(batches)]
 
     def merged(self, batches: Iterable[Any]) -> Iterator[Merged]:
-        """The keys and their accumulators, as Python has them; without canonical encodings."""
+        """Yield the keys and their accumulators as Python values, without canonical encodings."""
         builtin = self.step.monoid.builtin or ""
         for batch in batches:
             columns = [column.to_pylist() for column in batch.columns]
@@ -155,4 +168,4 @@ class ResultTask:
             made = [_accumulator(builtin, values) for values in zip(*parts, strict=True)]
             found = made if lasts is None else zip(lasts, made, strict=True)
             for key, start, accumulator in zip(keys, starts, found, strict=True):
-                yield Merged(b"", key, start, accumulator)  # each key is there once, or once for each window
+                yield Merged(b"", key, start, accumulator)  # each key occurs once, or once for each window

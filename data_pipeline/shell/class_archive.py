@@ -1,11 +1,11 @@
-"""An archive of Spark's classes, which makes a Spark of our own start in about half of the processor's time.
+"""Archive of Spark's classes, which halves the processor time in which a new Spark starts.
 
-Theory of operation. Most of what a small job costs is a JVM that reads, checks and lays out some twenty thousand
-classes. Java can write them down once, laid out, and map them into each JVM that comes later (class data sharing,
-JEP 350). ``make`` runs a small job of each kind and lets its JVM write the archive as it ends; ``own_session`` maps it.
-An archive fits one Java, one PySpark and one processor, all of which are in its name; where it does not fit after all,
-the JVM goes on without it and says nothing. It lies in the virtual environment, since it is of that and goes with it.
-Only one process makes it at a time, so a folder in which another was being made is one that a dead process left.
+Most of the cost of a small job is a JVM that reads, verifies and lays out some twenty thousand classes. Java can write
+them to an archive once and map it into each later JVM (class data sharing, JEP 350). ``make`` runs a small job of each
+kind and lets its JVM write the archive at its end; ``own_session`` maps it. An archive fits one Java, one PySpark and
+one processor architecture, all of which are part of its name. If it does not fit after all, the JVM silently continues
+without it. The archive is in the virtual environment, and is removed with it. Only one process makes it at a time, so
+another process's work folder is a leftover of a dead process.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from heron_control.schedulers.identity import HostLock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OPTIONS = "SPARK_SUBMIT_OPTS"  # what spark-submit gives to the JVM of a driver beside its own
+OPTIONS = "SPARK_SUBMIT_OPTS"  # options that spark-submit passes to the JVM of a driver in addition to its own
 MAKING = ".making-"
 SILENT = "-Xshare:auto -Xlog:disable -Xlog:all=off"
 
 
 def archive() -> Path:
-    """Where the archive of this Java and this PySpark is, or would be."""
+    """Return the path of the archive for this Java and this PySpark, whether or not it exists."""
     text = "\0".join([_java(), metadata.version("pyspark"), _jars(), platform.machine()])
     name = f"spark-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsa"
     return Path(sys.prefix, "share", "heronry", name)
 
 
 def _java() -> str:
-    """The Java that Spark will take, as one that was replaced shows: where it is, how large, from when."""
+    """Return the path, size and time of the Java that Spark will use, so that a replaced Java is detected."""
     home = os.environ.get("JAVA_HOME")
     found = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
     real = found.resolve()
@@ -51,7 +51,7 @@ def _java() -> str:
 
 
 def _jars() -> str:
-    """The folder of Spark's jars; what was put there or taken away changes its time."""
+    """Return the folder of Spark's jars and its time, which changes when files are added or removed."""
     home = os.environ.get("SPARK_HOME")
     spec = util.find_spec("pyspark")
     origin = Path(spec.origin).parent if spec is not None and spec.origin else Path()
@@ -63,20 +63,20 @@ def _jars() -> str:
 
 @contextlib.contextmanager
 def mapped() -> Iterator[None]:
-    """A JVM that is started within the block maps the archive, if there is one."""
+    """Make a JVM that is started within the block map the archive, if it exists."""
     file = archive()
     with _jvm(f"-XX:SharedArchiveFile={file} {SILENT}" if _usable(file) else ""):
         yield
 
 
 def _usable(file: Path) -> bool:
-    """True if it is there, and its path is one word for spark-submit, which splits what it is given at spaces."""
+    """Return True if the file exists and its path has no spaces, at which spark-submit splits its options."""
     return file.is_file() and len(str(file).split()) == 1
 
 
 @contextlib.contextmanager
 def _jvm(options: str) -> Iterator[None]:
-    """A JVM that is started within the block gets these options, and then the user's own, which win."""
+    """Give these options to a JVM that is started within the block, before the user's own, which take precedence."""
     before = os.environ.get(OPTIONS)
     if not options:
         yield
@@ -93,9 +93,11 @@ def _jvm(options: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def workshop(parent: Path) -> Iterator[Path]:
-    """A folder in which to make the archive, until the block ends; what a process left that was killed is removed.
+    """Provide a folder for making the archive until the block ends, and remove leftovers of killed processes.
 
-    Raises OSError, and RuntimeError while another process has one.
+    Raises:
+        OSError: The folder cannot be made.
+        RuntimeError: Another process has one.
     """
     parent.mkdir(parents=True, exist_ok=True)
     lock = HostLock(parent / ".making.lock")
@@ -103,7 +105,7 @@ def workshop(parent: Path) -> Iterator[Path]:
         raise RuntimeError("another `heron spark prepare` is writing it now; what that writes serves all")
     try:
         for left in parent.glob(f"{MAKING}*"):
-            shutil.rmtree(left, ignore_errors=True)  # what stays is met again next time
+            shutil.rmtree(left, ignore_errors=True)  # the next run removes the rest
         with tempfile.TemporaryDirectory(prefix=MAKING, dir=parent) as folder:
             yield Path(folder)
     finally:
@@ -111,8 +113,12 @@ def workshop(parent: Path) -> Iterator[Path]:
 
 
 def make() -> Path:
-    """Write the archive; takes some 40 s of a processor. Raises OSError where it cannot be written, and RuntimeError
-    where Java did not write it or another process is about to."""
+    """Write the archive, which takes some 40 s of processor time, and return its path.
+
+    Raises:
+        OSError: The archive cannot be written.
+        RuntimeError: Java did not write it, or another process is making it.
+    """
     from data_pipeline.shell.session import SessionOptions, own_session
 
     file = archive()
@@ -125,7 +131,7 @@ def make() -> Path:
             gateway: Any = spark.sparkContext._gateway
             _work(spark, folder)
         gateway.shutdown()
-        gateway.proc.stdin.close()  # the JVM ends with it, and writes what it has loaded
+        gateway.proc.stdin.close()  # the JVM ends with it, and writes the archive
         gateway.proc.wait()
         if not made.is_file():
             raise RuntimeError(f"Java ended with {gateway.proc.returncode} and wrote no archive of classes")
@@ -137,7 +143,7 @@ def make() -> Path:
 
 
 def _work(spark: SparkSession, folder: Path) -> None:
-    """A little of what jobs do: text, JSON and Parquet read and written, a shuffle, a Python stage, micro-batches."""
+    """Run samples of jobs: text, JSON and Parquet read and written, a shuffle, a Python stage, and micro-batches."""
 
     def same(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches

@@ -1,9 +1,9 @@
-"""Compaction of the history's raw files on Spark: ``core/compaction.py`` says which, a worker joins them, the driver
-gives the result its name.
+"""Compaction of the history's raw files on Spark: workers join files, and the driver publishes the results.
 
-A worker streams the files of one container and day into one below the job's work folder, in row groups of
-``history_rows.PIECE`` rows, so its memory is bounded whatever a day holds. The driver has it on disk, renames it, and
-removes what it was made of. Rows are kept as they are: what adds up to one stays two.
+``core/compaction.py`` selects the files. A worker streams the files of one container and day into one file below the
+job's work folder, in row groups of ``history_rows.PIECE`` rows, so its memory is bounded whatever the size of a day.
+The driver syncs the file to disk, renames it, and removes the originals. Rows are kept unchanged: rows of one key are
+not added up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from heron_runtime.files import sync_folder
 from heron_runtime.history_folder import dates, files, places, superseded, taken
 from heron_runtime.model.history import EVENTS, METRICS, RAW, ROLLED, day_folder
 
-if TYPE_CHECKING:  # what gives files their names needs no Spark, and neither do its tests
+if TYPE_CHECKING:  # publishing files, and its tests, work without Spark
     from pyspark.sql import SparkSession
 
-AT_ONCE = 500  # joins in one query
+AT_ONCE = 500  # maximum number of joins in one query
 
 
 def clear(root: Path) -> None:
-    """Remove what a run that died has joined and not removed: before anything else looks at the files."""
+    """Remove files that a dead run has joined but not removed; must run before the files are read."""
     for place in places(root):
         for folder in (root / place.path / METRICS / RAW, root / place.path / EVENTS):
             for date in dates(folder):
@@ -38,12 +38,15 @@ def clear(root: Path) -> None:
 
 
 def found(root: Path, today: str) -> list[Join]:
-    """What there is to do below ``root``."""
+    """Return the joins to make below ``root``."""
     return joins(_days(root), today)
 
 
 def compact(spark: SparkSession, work: Path, todo: list[Join]) -> tuple[int, int]:
-    """Join these; how many files became how many. ``work``: a folder on the same file system. Raises OSError."""
+    """Join files, and return how many files became how many. Raises OSError.
+
+    ``work`` is a folder on the same file system.
+    """
     before = after = 0
     for cut in range(0, len(todo), AT_ONCE):
         part = todo[cut : cut + AT_ONCE]
@@ -55,11 +58,11 @@ def compact(spark: SparkSession, work: Path, todo: list[Join]) -> tuple[int, int
 
 
 def publish(join: Join, made: Path) -> bool:
-    """Put ``made`` in place of the files it was made of; False where the day has gone meanwhile."""
+    """Put ``made`` in place of the files it was made of; return False if the day has been removed meanwhile."""
     folder = Path(join.folder, day_folder(join.date))
     descriptor = os.open(made, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)  # what it replaces goes for good
+        os.fsync(descriptor)  # the files it replaces are removed permanently
     finally:
         os.close(descriptor)
     try:
@@ -68,7 +71,7 @@ def publish(join: Join, made: Path) -> bool:
         return False
     sync_folder(folder)
     for name in join.files:
-        with contextlib.suppress(FileNotFoundError):  # a metrics manager had no room for it any more
+        with contextlib.suppress(FileNotFoundError):  # the metrics manager may have removed it for space
             os.unlink(folder / name)
     return True
 
@@ -90,7 +93,7 @@ def _names(folder: Path, date: str) -> tuple[str, ...]:
 
 
 def _made(spark: SparkSession, work: Path, todo: list[Join]) -> Iterable[Path | None]:
-    """The joined file of each, in order; None where a file went before it was read."""
+    """Return the joined file of each join, in order; None where a file was removed before it was read."""
     work.mkdir(parents=True, exist_ok=True)
     paths = [[f"{join.folder}/{day_folder(join.date)}/{name}" for name in join.files] for join in todo]
     rows = [(number, json.dumps(each), str(work / f"{number}")) for number, each in enumerate(paths)]

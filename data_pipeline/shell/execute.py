@@ -1,11 +1,11 @@
-"""From a plan to DataFrames. Nothing runs here: Spark is lazy, and the sinks (sinks.py) set it going.
+"""Translation of a plan into DataFrames. Spark is lazy, so nothing runs until the sinks (sinks.py) trigger it.
 
-Theory of operation. Each unit becomes one ``mapInArrow``; its rows carry the tag of their output. A unit with several
-outputs is kept on disk between its readers, so that the user's functions run once. A reducer repartitions its rows by
-canonical key, sorts each partition by key and window and merges in the next ``mapInArrow``.
+Each unit becomes one ``mapInArrow``; its rows carry the tag of their output. The rows of a unit with several outputs
+are kept on disk between its readers, so that the user's functions run once. A reducer repartitions its rows by
+canonical key, sorts each partition by key and window, and merges in the next ``mapInArrow``.
 
-Results may be read back into the driver (``records``). Those of SQL come as the columns they are: their records are
-made by the code a worker would have used, and no Python worker runs.
+Results may be read back into the driver (``records``). Results of SQL arrive as columns. The driver makes their records
+with the code a worker would have used, and no Python worker runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from heronry.streamlet.server_sinks import ServerSink
 
 
 class Execution:
-    """The DataFrames of one plan. ``close`` lets go of what was kept."""
+    """DataFrames of one plan. ``close`` frees the cached ones."""
 
     def __init__(
         self,
@@ -52,8 +52,16 @@ class Execution:
         tables: scans.Tables | None = None,
         aside: bool = False,
     ) -> None:
-        """``collect``: what becomes of the records of ``collect()``; by default they can be unpickled here. ``aside``:
-        records that fail become letters (``letters``); the plan must be one without SQL, the tables numbered."""
+        """Prepare the DataFrames of a plan.
+
+        Args:
+            spark: The session.
+            plan: The plan. With ``aside`` it must be one without SQL.
+            limits: Limits of the combiners.
+            collect: Renders the records of ``collect()`` sinks; by default they are pickled.
+            tables: The rows of sources. With ``aside`` they must be numbered.
+            aside: Turn failing records into letters (``letters``).
+        """
         self._spark = spark
         self._tables = tables or scans.Tables(spark)
         self._limits = limits or Limits()
@@ -64,23 +72,23 @@ class Execution:
         self._units |= {reduction.step.name: reduction.unit for reduction in plan.reductions}
         self._sinks = {output.step: output for output in plan.outputs}
         self._render = {output.step: renderer(output, collect) for output in plan.outputs}
-        self._frames: dict[str, DataFrame] = {}  # of units, by their entries
+        self._frames: dict[str, DataFrame] = {}  # rows of units, by entry
         self._kept: list[DataFrame] = []
 
     def output(self, step: str) -> DataFrame:
-        """The rows a sink gets."""
+        """Return the rows of a sink."""
         return self._from(self._sinks[step].inputs)
 
     def rows(self, scan: str) -> DataFrame:
-        """The rows of a scan and the unit behind it, for all its readers."""
+        """Return the rows of a scan and its unit, for all its readers."""
         return self._frame(scan)
 
     def ends(self) -> list[DataFrame]:
-        """Units that end in taps and logs: nobody reads them, but they are there to be run."""
+        """Return units that end in taps and logs: they have no readers but must run."""
         return [self._frame(entry) for entry, unit in self._units.items() if unit.nodes and not unit.outputs]
 
     def fields(self, step: str) -> DataFrame | None:
-        """The records of a sink as columns of their fields, where Spark can make them by itself."""
+        """Return the records of a sink as columns of their fields; None if Spark alone cannot make them."""
         reduction, sink = self._in_front_of(step), self._sinks[step].sink
         if reduction is None or not reduction.sql:
             return None
@@ -92,7 +100,7 @@ class Execution:
         return fields_of(self._added(reduction), reduction.step, as_lines=as_lines)
 
     def records(self, step: str, load: Callable[[bytes], Any]) -> list[Any]:
-        """What a ``collect()`` sink gets, read back into this process; ``load`` undoes what ``collect`` did."""
+        """Return the records of a ``collect()`` sink in this process; ``load`` is the inverse of ``collect``."""
         reduction = self._in_front_of(step)
         if reduction is not None:
             return self._results(reduction).records(self._added(reduction).toArrow().to_batches())
@@ -100,7 +108,7 @@ class Execution:
         return [load(payload) for payload in data.to_pylist()]
 
     def _in_front_of(self, step: str) -> Reduction | None:
-        """The reducer a sink is fed by directly, if SQL adds it up and nobody else reads it."""
+        """Return the reducer that feeds the sink directly, if SQL adds it up and it has no other reader."""
         inputs = self._sinks[step].inputs
         reduction = self._reductions.get(inputs[0][0]) if len(inputs) == 1 else None
         if reduction is None or not is_added_by_sql(reduction) or [n.kind for n in reduction.unit.nodes] != ["sink"]:
@@ -108,22 +116,24 @@ class Execution:
         return reduction
 
     def letters(self, most: int) -> list[bytes]:
-        """Of the records that were put aside; of units that have run, which are kept. Without ``aside`` there is
-        nothing to look for, and nothing is kept: a look would run everything again."""
+        """Return at most ``most`` letters of records that were put aside by units that have run, whose rows are cached.
+
+        Without ``aside`` the result is empty. A search would run everything again, as nothing is cached then.
+        """
         if not self._aside:
             return []
-        for entry in self._tables.made:  # also where nobody reads what they made
+        for entry in self._tables.made:  # including those that nothing reads
             self._frame(entry)
         frames = [frame.where(sql.col("tag") == ASIDE).select("data") for frame in self._frames.values()]
         return [bytes(row["data"]) for row in fold(DataFrame.union, frames).limit(most).collect()] if frames else []
 
     def close(self) -> None:
-        """Free the disk."""
+        """Free the cached rows on disk."""
         for frame in self._kept:
             frame.unpersist()
 
     def _frame(self, entry: str) -> DataFrame:
-        """The rows of a unit's outputs. Made when it is first asked for: Spark analyses every step it is told of."""
+        """Return the rows of a unit's outputs, made on first use, as Spark analyses every frame that is made."""
         if entry not in self._frames:
             unit = self._units[entry]
             if entry in self._tables.made:
@@ -139,14 +149,14 @@ class Execution:
         return self._frames[entry]
 
     def _is_mixed(self, unit: Unit) -> bool:
-        """True if its rows are for several readers."""
+        """Return True if the rows of the unit are for several readers."""
         return len(unit.outputs) > 1 or self._aside
 
     def _renderers(self, unit: Unit) -> Render:
         return {e.tag: self._render[e.step] for e in unit.outputs if e.kind in ("sink", "view")}
 
     def scanned(self, scan: Scan) -> DataFrame:
-        """The rows of a scan and the unit behind it."""
+        """Return the rows of a scan and the unit downstream of it."""
         unit = self._units[scan.step]
         source = scan.source
         named = isinstance(source, FileSource) and (source.format in COLUMNAR or bool(source.partitions))
@@ -169,7 +179,7 @@ class Execution:
         return rows.mapInArrow(Shipped(task), ROW_SCHEMA)
 
     def _added(self, reduction: Reduction) -> DataFrame:
-        """The accumulators SQL has made, or the pairs."""
+        """Return the accumulators or the pairs that SQL has made."""
         if reduction.step.name in self._tables.parts:
             return self._tables.parts[reduction.step.name]
         if not reduction.sql:
@@ -187,7 +197,7 @@ class Execution:
         )
 
     def _from(self, inputs: tuple[tuple[str, int], ...]) -> DataFrame:
-        """The rows of these outputs."""
+        """Return the rows of these outputs."""
         frames = []
         for entry, tag in inputs:
             frame = self._frame(entry)
@@ -196,12 +206,12 @@ class Execution:
 
 
 def is_added_by_sql(reduction: Reduction) -> bool:
-    """True if accumulators are numbers that SQL adds, so they come as columns."""
+    """Return True if accumulators are numbers that SQL adds, so that they arrive as columns."""
     return reduction.sql or reduction.step.counts
 
 
 def renderer(output: Output, collect: Renderer) -> Renderer:
-    """How a sink's records become payloads."""
+    """Return the function that turns a sink's records into payloads."""
     if isinstance(output.sink, ViewSink):
         assert output.reduce is not None
         return ToAccumulator(output.reduce.name, output.reduce.monoid)

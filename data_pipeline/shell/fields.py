@@ -1,8 +1,8 @@
-"""Results of SQL reducers that Spark writes to files by itself, without a Python worker between the sum and the disk.
+"""Results of SQL reducers that Spark alone writes to files, without a Python worker between the sum and the disk.
 
-Only where the file says what it would say if a worker had written it: keys and values are text, whole numbers or truth
-values. Fractions are not among them (Spark writes 1.0E10 and "NaN"). Sums of whole numbers may need more than 64 bits;
-lines of JSON hold them, as decimals of 38 digits, but a column of Parquet would be of another type.
+This applies only where the file is the same as if a worker had written it: keys and values are text, integers or
+booleans. Floating-point numbers are excluded (Spark writes 1.0E10 and "NaN"). Sums of integers may need more than 64
+bits. Lines of JSON hold them as decimals of 38 digits, but a column of Parquet would have another type.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
 
 
 def fields_of(found: DataFrame, step: ReduceStep, *, as_lines: bool) -> DataFrame | None:
-    """The fields of the records a reducer emits as columns; None if a worker has to make them. ``found``: its rows as
-    ``catalyst.reduced`` gives them. ``as_lines``: to be written as lines of JSON."""
-    is_sum = step.monoid.builtin == "sum" and as_lines and "acc2" in found.columns  # of whole numbers, in three parts
+    """Return the fields of the records that a reducer emits as columns; None if a worker has to make them.
+
+    ``found`` are its rows from ``catalyst.reduced``. ``as_lines`` is True if they are written as lines of JSON.
+    """
+    is_sum = step.monoid.builtin == "sum" and as_lines and "acc2" in found.columns  # of integers, in three parts
     if not is_sum and step.monoid.builtin not in ("count", "min", "max"):
         return None
     types = {field.name: field.dataType for field in found.schema.fields}
@@ -39,7 +41,10 @@ def fields_of(found: DataFrame, step: ReduceStep, *, as_lines: bool) -> DataFram
 
 
 def pairs_of(found: DataFrame, reduction: Reduction) -> DataFrame | None:
-    """The same of a join; ``found``: its rows as ``joined.joined`` gives them, which are to be lines of JSON."""
+    """Return the fields of the records of a join as columns; None if a worker has to make them.
+
+    ``found`` are its rows from ``joined.joined``, which are written as lines of JSON.
+    """
     assert reduction.join is not None
     assert reduction.step.windowing is not None
     types = {field.name: field.dataType for field in found.schema.fields}
@@ -47,7 +52,7 @@ def pairs_of(found: DataFrame, reduction: Reduction) -> DataFrame | None:
         return None
     keys = [f"{prefix}{side.key}" for prefix, side in zip(SIDES, reduction.join.sides, strict=True)]
     if types[keys[0]] != types[keys[1]]:
-        return None  # which of the two it is says the record
+        return None  # the type of the key depends on the record
     has = [sql.col("there").bitwiseAND(number) > 0 for number in (LEFT, RIGHT)]
     left, right = (
         sql.when(there, sql.struct(*[_column(name).alias(name.removeprefix(prefix)) for name in types
@@ -64,7 +69,7 @@ def _column(name: str) -> sql.Column:
 
 
 def as_json(rows: DataFrame) -> DataFrame:
-    """One column: each row as a line of JSON, None as null."""
+    """Return one column: each row as a line of JSON, with None as null."""
     return rows.select(sql.to_json(sql.struct("*"), {"ignoreNullFields": "false"}).alias("data"))
 
 

@@ -1,9 +1,9 @@
-"""The columns of local Parquet files, read from their footers without Spark.
+"""Columns of local Parquet files, read from their footers without Spark.
 
-Theory of operation. Spark starts a job to learn the columns of a Parquet source, and another one to merge those of many
-files. Both cost more than a small query. The footers of a few local files are read here in a millisecond: if all are
-alike, nothing needs merging, and if every column is of a plain type, Spark need not look at all. What Spark itself has
-written says its own schema. Whatever is not plain (nested, bytes, decimals, times, unsigned numbers) is left for Spark.
+Spark starts a job to learn the columns of a Parquet source, and another one to merge those of many files. Both cost
+more than a small query. The footers of a few local files are read here in a millisecond. If all have the same columns,
+merging is unnecessary, and if every column is of a plain type, Spark need not inspect the files at all. Files written
+by Spark contain its own schema. Other types (nested, bytes, decimals, times, unsigned numbers) are left to Spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from data_pipeline.shell.output import place_of
 
 MAX_FOOTERS = 64
 _OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
-#: (physical type, logical type) → Spark's.
+#: (physical type, logical type) → Spark type.
 _PLAIN: dict[tuple[str, str], DataType] = {
     ("BYTE_ARRAY", "STRING"): StringType(), ("BOOLEAN", "NONE"): BooleanType(),
     ("INT64", "NONE"): LongType(), ("INT32", "NONE"): IntegerType(), ("INT32", "DATE"): DateType(),
@@ -38,14 +38,22 @@ _PLAIN: dict[tuple[str, str], DataType] = {
 
 
 class Footers(NamedTuple):
-    """``alike``: every file is seen to have the same columns. ``columns``: what Spark would find, if that is known."""
+    """Result of reading footers.
+
+    Attributes:
+        alike: True if every file is known to have the same columns.
+        columns: The columns that Spark would find, if they are known.
+    """
 
     alike: bool
     columns: StructType | None = None
 
 
 def footers(paths: list[str]) -> Footers:
-    """What the footers of all files below these paths say; of other file systems, and of many files, nothing."""
+    """Return the columns in the footers of all files below these paths.
+
+    Footers on other file systems, or of more than MAX_FOOTERS files, are not read.
+    """
     import pyarrow.parquet as pq
 
     if len(paths) > MAX_FOOTERS:
@@ -63,7 +71,7 @@ def footers(paths: list[str]) -> Footers:
         return Footers(False)
     try:
         first, *others = [pq.read_metadata(file) for file in files]
-    except (OSError, ValueError):  # Spark says what is wrong with it
+    except (OSError, ValueError):  # Spark reports the error
         return Footers(False)
     if any(other.schema != first.schema or other.metadata != first.metadata for other in others):
         return Footers(False)
@@ -75,13 +83,13 @@ def _columns(footer: Any) -> StructType | None:
     if known is not None:
         try:
             return StructType.fromJson(json.loads(known))
-        except (ValueError, KeyError, TypeError, ImportError, AttributeError):  # types this Spark does not know
+        except (ValueError, KeyError, TypeError, ImportError, AttributeError):  # types unknown to this Spark
             return None
     found = StructType()
     for number in range(footer.num_columns):
         column = footer.schema.column(number)
         kind = _PLAIN.get((column.physical_type, column.logical_type.type))
-        legacy = column.converted_type  # of writers that know no logical types
+        legacy = column.converted_type  # from writers without logical types
         if kind is None or column.max_repetition_level or "." in column.path or legacy not in ("NONE", "UTF8", "DATE"):
             return None
         found.add(column.name, kind)

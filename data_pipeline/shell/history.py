@@ -1,10 +1,10 @@
-"""``heron pipeline roll-up``: the history of all topologies below a folder, rolled up on Spark.
+"""Roll-up of the history of all topologies below a folder on Spark: ``heron pipeline roll-up``.
 
-``core/history.py`` decides; here the days are read, added up and given their names. Rows of all topologies go through
-one query for each level. Each file is added up where it is read, by Arrow (``history_rows.py``), which leaves a sixth
-of the rows. What is left Catalyst adds up, bins of sketches as rows of their own (exploded, added up, collected again),
-and what does not fit into memory goes to disk. One level is made of the one before where both have the same news
-(mostly); it is read from the files that were just written, for to keep it in Spark costs more.
+``core/history.py`` decides; this module reads, adds up and names the days. The rows of all topologies go through one
+query for each level. Arrow adds up each file where it is read (``history_rows.py``), which leaves a sixth of the rows.
+Catalyst adds up the rest. It treats the bins of sketches as separate rows (exploded, added up, collected again), and
+spills to disk what does not fit into memory. A level is computed from the previous one where both have the same new
+files, which is the common case. It is read from the files just written, since keeping it in Spark costs more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from heron_runtime.model.history import (
     held_as,
 )
 
-cloudpickle.register_pickle_by_value(history_rows)  # executors on a cluster need not have it
+cloudpickle.register_pickle_by_value(history_rows)  # executors on a cluster may lack this module
 
 LOCK = ".roll-up.lock"
 WORK = ".roll-up.tmp"
@@ -50,23 +50,28 @@ SCHEMA = (
     "start_ms long, container int, component string, instance string, metric string, kind string, count double, "
     "sum double, low double, high double, last double, last_ms long, bins array<int>, counts array<double>"
 )
-DAYS_AT_ONCE = 500  # of a level: what is listed to Spark in one query
-TASKS_PER_CORE = 4  # that read files, where there are so many files
+DAYS_AT_ONCE = 500  # maximum number of days of a level in one query
+TASKS_PER_CORE = 4  # maximum number of reading tasks per core
 
 
 @dataclass(frozen=True)
 class RollUp:
-    """What the command line asks for."""
+    """Options of a roll-up from the command line."""
 
     root: Path
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     keep_days: Mapping[str, int] = field(default_factory=lambda: KEEP_DAYS)
-    records: tuple[Path, ...] = ()  # audit.jsonl of api servers
+    records: tuple[Path, ...] = ()  # audit.jsonl files of API servers
 
 
 def run(request: RollUp, out: TextIO) -> str:
-    """Do it; what to print at the end. Raises NotFound, Failure, and Spark's errors."""
+    """Roll up, compact and prune the history, and return the text to print at the end.
+
+    Raises:
+        NotFound: The folder holds no history.
+        Failure: Another roll-up is running. Errors of Spark are raised unchanged.
+    """
     if request.records:
         request.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not request.root.is_dir():
@@ -77,20 +82,20 @@ def run(request: RollUp, out: TextIO) -> str:
     if not lock.acquire("roll-up"):
         raise Failure(f"another roll-up is at work in {request.root}", "Wait for it to end.")
     try:
-        shutil.rmtree(request.root / WORK, ignore_errors=True)  # left by one that was killed
+        shutil.rmtree(request.root / WORK, ignore_errors=True)  # left by a run that was killed
         compaction.clear(request.root)
         for record in request.records:
             new, strange = audit.take(request.root, record)
             out.write(f"{record}: {new} lines are new" + f", {strange} are no lines of a record" * bool(strange) + "\n")
         now_ms, made, joined = round(time.time() * 1000), 0, (0, 0)
-        # What would be removed at once is not made: raw files may be kept longer than a level.
+        # Skip days that would be removed at once: raw files may be kept longer than a level.
         todo = [w for w in work(found_days(request.root)) if not outdated(w.level, [w.date], now_ms, request.keep_days)]
         today = date_of(now_ms)
         if todo or compaction.found(request.root, today):
             with session(SessionOptions("history", request.master, request.conf), out) as spark:
                 made = roll_up(spark, request.root, todo, out)
                 gone = retain(request.root, now_ms, request.keep_days)
-                # Only now: a file is compacted when all levels hold it.
+                # After the roll-up, as a file is compacted only when all levels hold it.
                 joins = compaction.found(request.root, today)
                 joined = compaction.compact(spark, request.root / WORK / "joined", joins)
         else:
@@ -105,7 +110,7 @@ def run(request: RollUp, out: TextIO) -> str:
 
 
 def found_days(root: Path) -> Iterable[Day]:
-    """Every day of raw files below ``root``, and what the levels hold of it."""
+    """Yield every day of raw files below ``root``, with the files that the levels hold of it."""
     for place in places(root):
         metrics = root / place.path / METRICS
         for date in dates(metrics / RAW):
@@ -115,7 +120,7 @@ def found_days(root: Path) -> Iterable[Day]:
 
 
 def roll_up(spark: SparkSession, root: Path, todo: list[Work], out: TextIO) -> int:
-    """Make these days; how many there were."""
+    """Roll up these days and return their number."""
     groups: dict[frozenset[tuple[str, str, frozenset[str]]], list[str]] = {}
     for level in ROLLED:
         mine = frozenset((w.place, w.date, w.files) for w in todo if w.level == level)
@@ -151,7 +156,7 @@ def _roll_up_group(
 
 
 def added_up(rows: DataFrame, level: str) -> DataFrame:
-    """The rows of a level, of rows of finer ones: ``heron_runtime.model.history.roll_up`` on Spark."""
+    """Return the rows of a level from rows of finer levels: ``heron_runtime.model.history.roll_up`` on Spark."""
     length = LEVEL_MS[level]
     cut = rows.withColumn("start_ms", F.col("start_ms") - F.col("start_ms") % length)
     plain = (
@@ -185,14 +190,17 @@ def added_up(rows: DataFrame, level: str) -> DataFrame:
 
 
 def _read(spark: SparkSession, numbered: list[tuple[int, str]], level: str) -> DataFrame:
-    """Rows of files, each file's added up to this level, with the number of the day that each is of as ``day``."""
+    """Return the rows of files with the number of the file's day as ``day``; each file is added up to this level."""
     tasks = min(len(numbered), TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     listed = spark.createDataFrame(numbered, "day int, path string").repartition(max(1, tasks))
     return listed.mapInArrow(history_rows.reader(LEVEL_MS[level]), f"day int, {SCHEMA}")
 
 
 def _written(rows: DataFrame, place: Path) -> list[tuple[int, str]]:
-    """Write the rows below ``place``, a folder for each day: its number and file, for they are needed twice."""
+    """Write the rows below ``place``, in a folder for each day, and return each day's number and file.
+
+    The rows are needed twice, so they are written first.
+    """
     shutil.rmtree(place, ignore_errors=True)
     ordered = rows.repartition("day").sortWithinPartitions("day", "component", "metric", "instance", "start_ms")
     ordered.write.partitionBy("day").option("compression", "zstd").parquet(spark_url(str(place)))
@@ -200,7 +208,7 @@ def _written(rows: DataFrame, place: Path) -> list[tuple[int, str]]:
 
 
 def _publish(spark: SparkSession, root: Path, level: str, mine: list[Work], fresh: list[tuple[int, str]]) -> None:
-    """Add up with what the days hold already, and give each its name. ``fresh``: the files of ``_written``."""
+    """Add the rows to those the days already hold, and publish each day. ``fresh`` are the files of ``_written``."""
     there = [
         (number, str(file))
         for number, w in enumerate(mine)
@@ -216,7 +224,7 @@ def _publish(spark: SparkSession, root: Path, level: str, mine: list[Work], fres
         made = (merged if number in have else root / WORK / level) / f"day={number}"
         with OutputFolder(spark, str(root / w.place / METRICS / level / day_folder(w.date)), replace=True) as folder:
             for file in sorted(made.glob("part-*.parquet")) if made.is_dir() else ():
-                os.link(file, Path(_path_of(folder)) / file.name)  # the next level reads it where it is
+                os.link(file, Path(_path_of(folder)) / file.name)  # a link, as the next level reads the original
             folder.commit({TAKEN: sorted(w.taken), "level": level})
 
 
@@ -225,7 +233,10 @@ def _path_of(folder: OutputFolder) -> str:
 
 
 def retain(root: Path, now_ms: int, keep_days: Mapping[str, int]) -> int:
-    """Remove what is kept no longer; how many days that were. A submission of which nothing is left goes whole."""
+    """Remove days beyond their retention, and return their number.
+
+    The folder of a submission is removed when nothing is left in it.
+    """
     gone = 0
     for place in places(root):
         folder, before = root / place.path, gone

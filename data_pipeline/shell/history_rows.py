@@ -1,13 +1,13 @@
-"""Rows of history, added up in the worker that reads them, before Spark shuffles any.
+"""Rows of history files, added up in the worker that reads them, before Spark shuffles them.
 
-Theory of operation. A raw file has five minutes of a container, a rolled-up one is sorted by series: what adds up to
-one row mostly stands near each other. So files are read here, piece by piece, and each piece is added up by Arrow and
-numpy, column by column. Six rows become one before they cross to the JVM, and memory is bounded by a piece. What is
-left (rows of one key in several pieces, files, containers' lives) Spark adds up: rows are a monoid, so it does not
-matter where (``heron_runtime.model.history.MetricRow.add``).
+A raw file has five minutes of a container, and a rolled-up one is sorted by series. Rows that add up to one are
+therefore mostly close to each other. Files are read here piece by piece, and Arrow and numpy add up each piece by
+column. Six rows become one before they cross to the JVM, and memory is bounded by a piece. Spark adds up the rest (rows
+of one key in several pieces, files or container runs). Rows are a monoid, so the place does not matter
+(``heron_runtime.model.history.MetricRow.add``).
 
-The functions travel by value, since executors on a cluster need not have Heronry for this; so they import pyarrow and
-numpy alone, where they are used.
+The functions are pickled by value, since executors on a cluster may not have Heronry. They import only pyarrow and
+numpy, inside the functions.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import Any
 
 KEY = ("start_ms", "container", "component", "instance", "metric", "kind")
 COLUMNS = (*KEY, "count", "sum", "low", "high", "last", "last_ms", "bins", "counts")
-PIECE = 65_536  # rows of a file that are in memory at once
+PIECE = 65_536  # rows of a file in memory at once
 
 
 def reader(length_ms: int, piece: int = PIECE) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """``mapInArrow``'s function: of rows (day, path) the rows of these files, in buckets of ``length_ms``."""
+    """Return a function for ``mapInArrow`` that maps rows (day, path) to the rows of these files.
+
+    The rows are in buckets of ``length_ms`` milliseconds.
+    """
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -38,8 +41,10 @@ def reader(length_ms: int, piece: int = PIECE) -> Callable[[Iterable[Any]], Iter
 
 
 def joiner(piece: int = PIECE) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """``mapInArrow``'s function: of rows (number, paths as JSON, target) the number, and whether ``target`` now holds
-    the rows of all these files; it does not where one of them has gone."""
+    """Return a function for ``mapInArrow`` that joins files: rows (number, paths as JSON, target) to (number, whole).
+
+    ``whole`` is True if ``target`` now holds the rows of all these files, and False if one of them was missing.
+    """
 
     def join(batches: Iterable[Any]) -> Iterator[Any]:
         import json
@@ -76,7 +81,7 @@ def joined(paths: list[str], target: str, piece: int = PIECE) -> None:
 
         def write() -> None:
             rows = pa.Table.from_batches(waiting, schema)
-            writer.write_table(rows.sort_by(order) if order else rows)  # as raw files are, which compresses best
+            writer.write_table(rows.sort_by(order) if order else rows)  # the order of raw files compresses best
             waiting.clear()
 
         for path in paths:
@@ -90,7 +95,7 @@ def joined(paths: list[str], target: str, piece: int = PIECE) -> None:
 
 
 def added_up(rows: Any, length_ms: int) -> Any:
-    """A table of rows, one for each key, in buckets of ``length_ms``. ``rows``: a table with ``COLUMNS``."""
+    """Return a table with one row for each key, in buckets of ``length_ms``. ``rows`` is a table with ``COLUMNS``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -100,7 +105,7 @@ def added_up(rows: Any, length_ms: int) -> Any:
     rows = rows.set_column(0, "start_ms", pc.multiply(pc.divide(start, length_ms), length_ms))
     group, first = _groups(rows)
     plain = rows.select(["count", "sum", "low", "high", "last", "last_ms"]).append_column("group", pa.array(group))
-    # In order of time, so that the last value of a group is its newest; None is passed over.
+    # In order of time, so that the last value of a group is its newest; None is skipped.
     newest = [("last_ms", "ascending"), ("last", "ascending")]
     plain = plain.take(pc.sort_indices(plain, sort_keys=newest))
     sums = plain.group_by("group", use_threads=False).aggregate(
@@ -118,21 +123,21 @@ def added_up(rows: Any, length_ms: int) -> Any:
 
 
 def _groups(rows: Any) -> tuple[Any, Any]:
-    """The number of each row's key, and for each of these numbers the first row that has it."""
+    """Return the number of each row's key, and for each number the first row with that key."""
     import numpy as np
 
     group = np.zeros(rows.num_rows, np.int64)
     first = np.zeros(1, np.int64)
     for name in KEY:
         codes = rows[name].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        # Numbered anew after each column, so that the product of two stays small.
+        # Renumbered after each column, so that the product of two stays small.
         together = group * (int(codes.max()) + 1) + codes
         _, first, group = np.unique(together, return_index=True, return_inverse=True)
     return group, first
 
 
 def _sketches(rows: Any, group: Any, groups: int) -> tuple[Any, Any, Any]:
-    """Offsets, bins and counts of the lists of each group, bins in order."""
+    """Return the offsets, bins and counts of the lists of each group, with the bins in order."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,15 +1,15 @@
-"""One job, as a line of values: each is made by one room from the ones before it.
+"""One job as a sequence of values, each made by one module from the previous ones.
 
-    Request    what was typed                                request.py
-    Loaded     the program found, and its code               program.py
+    Request    parsed command line                           request.py
+    Loaded     the program and its code                      program.py
     Asked      with inputs, times, sinks, policy             asked.py
     Tables     the rows it begins with                       the engine: batch.py, stream.py
     Plan       units, shuffles, SQL                          asked.py, core/planner.py
     Execution  the plan as DataFrames                        execute.py
-    str        what was written, and what to print           results.py
+    str        the text to print                             results.py
 
-An *engine* is what a way of running adds: where rows come from, and when there is a result to be made of them. The rest
-of the line knows no engine.
+An *engine* adds a way of running: the source of the rows, and the times at which a result is made. The other steps do
+not depend on the engine.
 """
 
 from __future__ import annotations
@@ -41,18 +41,23 @@ from heronry.connect.settings import ConnectError
 
 
 class Engine(Protocol):
-    """What a way of running adds to the line."""
+    """Way of running a job: as a batch, or by micro-batches."""
 
     def tables(self, *, careful: bool) -> Tables:
-        """The rows a result is made of now. ``careful``: so that it can be said of each which file and line it is of,
-        where that is still to be told."""
+        """Return the rows of the current result.
+
+        With ``careful``, the file and line of each row can be determined where they have not been recorded yet.
+        """
 
     def run(self, result: Callable[[], str]) -> str:
-        """Call ``result`` whenever there is one to be made; what to print at the end."""
+        """Call ``result`` whenever a result is to be made, and return the text to print at the end."""
 
 
 def run(request: Request, out: TextIO) -> str:
-    """Do it; ``out`` shows progress. What to print at the end. Raises Failure of every kind, and Spark's errors."""
+    """Run the job with progress on ``out``, and return the text to print at the end.
+
+    Raises Failure of every kind, and Spark's errors.
+    """
     began = time.monotonic()
     check(request)
     with tempfile.TemporaryDirectory(prefix="heronry-spark-") as folder:
@@ -83,11 +88,14 @@ def answer(spark: SparkSession, found: Asked, out: TextIO) -> str:
         lost = server_failure_in(str(error))
         if lost is None:
             raise
-        raise ConnectError(lost) from None  # Spark's own words have the whole of a worker's traceback
+        raise ConnectError(lost) from None  # Spark's own message contains the whole traceback of a worker
 
 
 def _result(spark: SparkSession, found: Asked, engine: Engine, out: TextIO) -> str:
-    """Without care at first. If a record fails, or some were put aside before, with care: each is tried by itself."""
+    """Make a result without care at first.
+
+    If a record fails, or some were put aside before, try each record separately.
+    """
     tables, aside = engine.tables(careful=False), found.policy.aside
     if not (aside and tables.has_letters()):
         try:
@@ -102,7 +110,7 @@ def _result(spark: SparkSession, found: Asked, engine: Engine, out: TextIO) -> s
 
 
 def _line(spark: SparkSession, found: Asked, tables: Tables, out: TextIO, *, careful: bool = False) -> str:
-    """From tables to what was written. ``careful``: what fails is put aside, as the policy says."""
+    """Run the steps from tables to written output. With ``careful``, failed records are put aside by the policy."""
     plan = planned(found, tables, careful=careful)
     for note in plan.notes:
         out.write(f"{note}\n")

@@ -1,14 +1,14 @@
-"""Joins Spark computes by itself: both sides as columns, one join of Catalyst's, pairs behind it.
+"""Joins that Spark computes alone: both sides as columns, one join of Catalyst's, then the pairs.
 
-What SQL gives must be what the reference gives (docs/decisions/spark-joins.md):
+SQL must give the result of the reference implementation (docs/decisions/spark-joins.md):
 
-* keys are equal where their canonical encodings are: None equals None, 1 equals 1.0 and True, NaN equals NaN. Numbers
-  of which some are fractions are compared as two columns, a whole number and what is none, since as doubles 2**53 and
-  2**53 + 1 would be equal, and as bits 0.0 and -0.0 would not;
-* every record of both sides is looked at, also where the other side is empty: one without an event time, or that does
-  not fit its schema, ends the job. An inner or left join would leave the other side unread then, so Spark joins fully,
-  and what is not wanted is left out by a condition over both sides that its optimizer cannot take apart;
-* columns keep their types through the join, so a record is what it would have been in front of it.
+* keys are equal if their canonical encodings are: None equals None, 1 equals 1.0 and True, NaN equals NaN. Numbers of
+  which some are fractional are compared as two columns, an integer and the rest. As doubles, 2**53 and 2**53 + 1 would
+  be equal; as bits, 0.0 and -0.0 would differ;
+* every record of both sides is checked, even if the other side is empty: one without an event time, or that does not
+  fit its schema, ends the job. An inner or left join would then not read the other side. Spark therefore makes a full
+  join, and a condition over both sides that its optimizer cannot split removes unwanted rows;
+* columns keep their types through the join, so a record is the same as it would be before the join.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from data_pipeline.shell.typed import FLOATS, Columns, starts_of
 from heronry.streamlet.joins import Joined
 from heronry.streamlet.program import Windowing
 
-SIDES = ("left:", "right:")  # what the columns of a side's records begin with
-LEFT, RIGHT = 2, 1  # what ``there`` is the sum of
+SIDES = ("left:", "right:")  # prefixes of the columns of each side's records
+LEFT, RIGHT = 2, 1  # bits of ``there``
 _WANTED = {"inner": "(3)", "left": "(2, 3)", "right": "(1, 3)"}
 _WHOLE = "rint(key) = key AND key >= -9223372036854775808D AND key < 9223372036854775808D"
 
 
 def joined(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read: list[Scan]) -> DataFrame:
-    """Rows (there, start, the columns of the left record, those of the right one), one for each pair. ``there`` says
-    which of the two there are."""
+    """Return one row for each pair: (there, start, columns of the left record, columns of the right record).
+
+    ``there`` tells which of the two records exist.
+    """
     step, join = reduction.step, reduction.join
     assert join is not None
     assert step.windowing is not None
@@ -59,7 +61,7 @@ def joined(spark: SparkSession, tables: scans.Tables, reduction: Reduction, read
 def _side(
     columns: Columns, scan: Scan, side: JoinSide, number: int, kinds: set[str], windowing: Windowing
 ) -> DataFrame:
-    """What a side is joined by, and its records; ``kinds``: the types of both keys."""
+    """Return the columns that a side is joined by, and its records. ``kinds`` are the types of both keys."""
     prefix = SIDES[number]
     time = columns.window_time(side.step if side.time is not None else scan.step, side.time, scan.event_time)
     key = f"{columns.held(side.key, scan.step)} AS key"
@@ -73,7 +75,7 @@ def _side(
 
 
 def _compared(kind: str, kinds: set[str]) -> list[str]:
-    """SQL for the columns by which a key of this type is compared."""
+    """Return SQL for the columns by which a key of this type is compared."""
     if not kinds <= NUMBERS:
         return ["key"]
     if not kinds & set(FLOATS):
@@ -86,19 +88,19 @@ def _compared(kind: str, kinds: set[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class JoinedTask:
-    """What ``joined`` gave to records of the join, and through the unit behind it."""
+    """Task that turns the rows of ``joined`` into records of the join, and runs them through the downstream unit."""
 
     reduction: Reduction
     render: Render
     limits: Limits = field(default_factory=Limits)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Convert batches; the function for ``mapInArrow``."""
         chunks = ((pairs, [pair.end - 1 for pair in pairs]) for pairs in map(self._pairs, batches))
         yield from passed(chunks, self.reduction.unit, self.render, self.limits)
 
     def records(self, batches: Iterable[Any]) -> list[Any]:
-        """The pairs alone."""
+        """Return only the pairs."""
         return [pair for batch in batches for pair in self._pairs(batch)]
 
     def _pairs(self, batch: Any) -> list[Joined[Any, Any, Any]]:
@@ -116,7 +118,7 @@ class JoinedTask:
 
 
 def _records(batch: Any, prefix: str) -> list[dict[str, Any]]:
-    """Of a side, also where it has none."""
+    """Return the records of a side, including rows where the side has none."""
     import pyarrow as pa
 
     names = [name for name in batch.schema.names if name.startswith(prefix)]

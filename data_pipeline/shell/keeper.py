@@ -1,9 +1,9 @@
-"""``python -m data_pipeline.shell.keeper``: keeps a Spark warm for the jobs of this user (``heron spark start``).
+"""Keeper process of the warm Spark of a user: ``python -m data_pipeline.shell.keeper`` (``heron spark start``).
 
-Theory of operation. This process is the driver; its JVM ends with it, however it ends. Once a second it looks whether
-the JVM lives, whether a job has left something behind, and whether it is time to end: after SIGTERM, when nothing
-was run for so long, or when the file in which it is written down is gone or another's. It runs nothing itself but a
-first small job, which loads the classes that every job needs.
+This process is the driver; its JVM ends with it, however it ends. Once a second it checks whether the JVM is alive,
+whether a job has left something behind, and whether it is time to end. It ends after SIGTERM, when no job has run for
+the idle time, or when its record file is missing or belongs to another keeper. It runs only a small first job, which
+loads the classes that every job needs.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from heron_control.schedulers.identity import HostLock, is_held
 from heron_runtime.files import replace_file
 
 LOOK_EVERY_SECS = 1.0
-PROGRAMS = 8  # whose workers wait at the same time; with more of them all begin anew
+PROGRAMS = 8  # programs whose workers are kept; beyond it, all workers are restarted
 LOG_BYTES = 64 * 1024 * 1024
-TAKEN = 3  # exit code: another keeper lives
+TAKEN = 3  # exit code: another keeper is running
 
 
 def main(arguments: list[str]) -> int:
-    """Keep it until it is time to end; the exit code."""
+    """Keep the warm Spark until it is time to end, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m data_pipeline.shell.keeper")
     parser.add_argument("--master", required=True)
     parser.add_argument("--conf", action="append", default=[])
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
         )  # fmt: skip
         replace_file(where.record, ours.to_json(), 0o600)
         try:
-            sys.stderr.write(f"ends: {_keep(spark, gateway.proc, ours, where, over)}\n")  # into its log
+            sys.stderr.write(f"ends: {_keep(spark, gateway.proc, ours, where, over)}\n")  # goes to its log
         finally:
             if _recorded(where) == ours:
                 where.record.unlink(missing_ok=True)
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _load_classes(spark: SparkSession) -> None:
-    """What every job needs is loaded, and partly compiled, before the first one comes."""
+    """Load, and partly compile, the classes that every job needs before the first job."""
 
     def same(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches
@@ -77,7 +77,7 @@ def _load_classes(spark: SparkSession) -> None:
 
 
 def _keep(spark: SparkSession, jvm: Any, ours: Warm, where: Places, over: threading.Event) -> str:
-    """Look after it; why it ends."""
+    """Watch the warm Spark, and return the reason for its end."""
     while not over.wait(LOOK_EVERY_SECS):
         if jvm.poll() is not None:
             return f"the JVM has ended with {jvm.returncode}"
@@ -92,7 +92,7 @@ def _keep(spark: SparkSession, jvm: Any, ours: Warm, where: Places, over: thread
 
 
 def _tidy(spark: SparkSession, jvm: Any, where: Places) -> None:
-    """What a killed job has left behind; workers of too many programs; a log that is too long."""
+    """Clean up leftovers of a killed job, workers of too many programs, and a log that is too long."""
     daemons = [child for child in psutil.Process(jvm.pid).children() if "pyspark.daemon" in " ".join(_command(child))]
     too_long = where.log.exists() and where.log.stat().st_size > LOG_BYTES
     if not (where.unsettled.exists() or len(daemons) > PROGRAMS or too_long):
@@ -107,12 +107,12 @@ def _tidy(spark: SparkSession, jvm: Any, where: Places) -> None:
         if len(daemons) > PROGRAMS:
             for daemon in daemons:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    daemon.terminate()  # Spark starts another one when it is asked for
+                    daemon.terminate()  # Spark starts another one on demand
             warm.forget_code()
         if too_long:
             os.truncate(where.log, 0)
     finally:
-        os.utime(where.job, (at, at))  # tidying up is no job
+        os.utime(where.job, (at, at))  # cleanup does not count as a job
         lock.release()
 
 

@@ -1,19 +1,19 @@
-"""A line of text in SQL, as the decoder of every engine makes it of the file's bytes (``heronry.streamlet.decoding``).
+r"""SQL for lines of text, equal to the decoder of all engines (``heronry.streamlet.decoding``).
 
-Theory of operation. Python puts one U+FFFD for each *maximal subpart* of what is no UTF-8, an encoded surrogate being
-three of them; Spark's and Java's own decoders put other numbers. So invalid lines, which are rare, are mended by three
-replacements over their bytes, each byte being one character (ISO 8859-1): a mark goes behind every sequence of several
-bytes, and in the place of what is none; marks behind sequences go, the others become U+FFFD. No expression repeats
-itself without bound, so a long line cannot exhaust Java's stack. Of the end of a line one ``\\r`` goes, and nothing
-else: ``$`` in Java stands in front of U+2028, U+0085 and a second ``\\r``, too.
+Python puts one U+FFFD for each *maximal subpart* of invalid UTF-8, where an encoded surrogate counts as three. The
+decoders of Spark and Java put other numbers. Invalid lines, which are rare, are therefore repaired by three
+replacements over their bytes, with each byte as one character (ISO 8859-1). A mark is put after every multi-byte
+sequence and in place of every invalid part. Then marks after sequences are removed, and the others become U+FFFD. The
+expressions do not repeat without bound, so a long line cannot exhaust Java's stack. Only one ``\r`` is removed from the
+end of a line. ``$`` is not used, as in Java it also matches before U+2028, U+0085 and a second ``\r``.
 """
 
 from __future__ import annotations
 
-_MARK = "\u0100"  # no byte is this character
+_MARK = "\u0100"  # a character outside ISO 8859-1, so it does not occur
 _NONE = "\u00ef\u00bf\u00bd"  # the bytes of U+FFFD
 _MORE = "[\u0080-\u00bf]"
-#: Each is how a sequence begins and how many bytes follow (RFC 3629, table 3-7 of Unicode).
+#: The beginning of a sequence, and the number of bytes that follow (RFC 3629, table 3-7 of Unicode).
 _BEGINS = (
     ("[\u00c2-\u00df]", 1), ("\u00e0[\u00a0-\u00bf]", 1), ("[\u00e1-\u00ec\u00ee\u00ef]" + _MORE, 1),
     ("\u00ed[\u0080-\u009f]", 1), ("\u00f0[\u0090-\u00bf]", 2), ("[\u00f1-\u00f3]" + _MORE, 2),
@@ -24,7 +24,7 @@ _CUT_OFF = "|".join(begin + (_MORE + "?") * (more - 1) for begin, more in _BEGIN
 
 
 def line_of(column: str) -> str:
-    """SQL for the record a line is; ``column`` holds its bytes as a string."""
+    """Return SQL for the record of a line; ``column`` holds its bytes as a string."""
     made = f"CASE WHEN is_valid_utf8({column}) THEN {column} ELSE {_mended(column)} END"
     return f"CASE WHEN endswith({column}, '\\r') THEN left({made}, char_length({made}) - 1) ELSE {made} END"
 

@@ -1,8 +1,8 @@
-"""The input file of a line that failed, found when it is needed (``core/trace.py``).
+"""Search for the input file of a failed line, done only when it is needed (``core/trace.py``).
 
-Theory of operation. A task reads one partition of a source, which is a few files or a part of one. Among these the line
-is looked for by its hash, so what is named does hold this line. Where streams of several sources are united, a task's
-number is not that of the source's partition; then the line is not found there, and all files are searched.
+A task reads one partition of a source: a few files, or a part of one. The line is searched in these by its hash, so the
+reported file does contain the line. Where streams of several sources are united, a task's number is not that of the
+source's partition. The line is then not found there, and all files are searched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from data_pipeline.shell.scan import Tables, lines_of
 
 
 def with_file(spark: SparkSession, tables: Tables, plan: Plan, error: Exception) -> Exception:
-    """The error, its record's file named if that is found; ``error`` itself if it is of another kind."""
+    """Return the error with its record's file, if that is found.
+
+    An error that is not the failure of a traced line is returned unchanged.
+    """
     failure = failure_in(str(error))
     trace = trace_in(failure.file) if failure is not None else None
     if failure is None or trace is None:
@@ -31,7 +34,7 @@ def with_file(spark: SparkSession, tables: Tables, plan: Plan, error: Exception)
 
 
 def _named(spark: SparkSession, tables: Tables, plan: Plan, failure: Failure, trace: Trace) -> Failure:
-    gone = (PySparkException, Py4JError, OSError)  # the file, or the cluster: what failed is told all the same
+    gone = (PySparkException, Py4JError, OSError)  # the file or the cluster is gone; the failure is reported anyway
     try:
         (scan,) = [scan for scan in plan.scans if scan.step == trace.source]
         rows = tables.read(scan)
@@ -43,13 +46,13 @@ def _named(spark: SparkSession, tables: Tables, plan: Plan, failure: Failure, tr
 
 
 def _holder(rows: DataFrame, digest: str) -> str | None:
-    """A file with a line of this hash."""
+    """Return a file that contains a line with this hash."""
     found = rows.where(sql.sha1("value") == digest).selectExpr("_metadata.file_path AS file").first()
     return None if found is None else str(found["file"])
 
 
 def _files(rows: DataFrame, partition: int) -> list[str]:
-    """The files one partition is made of; none if there is no such partition."""
+    """Return the files of one partition; empty if the partition does not exist."""
     planned: Any = rows._jdf.queryExecution().toRdd().partitions()
     if partition >= len(planned):
         return []

@@ -1,15 +1,14 @@
-"""A result folder that appears whole: written beside its place, then renamed.
+"""Result folders that appear atomically: written next to their destination, then renamed.
 
-Theory of operation. Executors write below ``.NAME.<host>.<pid>.tmp`` next to the destination (one file system, so
-a rename moves nothing). When every part is there, the manifest ``_heronry.json`` is written and one rename gives
-the folder its name: a reader sees no folder or a whole one, with the instant T it is good for. A driver that dies
-leaves only a hidden folder, which the next run to the same place removes once its process is gone. Local paths use the
-operating system; every other URL Hadoop's ``FileContext``, whose rename never moves into an existing folder.
+Executors write below ``.NAME.<host>.<pid>.tmp`` next to the destination, on the same file system, so a rename moves no
+data. When every part is there, the manifest ``_heronry.json`` is written and one rename gives the folder its name. A
+reader therefore sees either nothing or a complete folder, with the instant T up to which it is valid. A driver that
+dies leaves only a hidden folder. The next run to the same place removes it once its process is gone. Local paths use
+the operating system; all other URLs use Hadoop's ``FileContext``, whose rename never moves into an existing folder.
 
-To replace a result, local folders are exchanged by one ``renameat2``; where a file system cannot, and on others
-than the local one, the old folder is moved aside first, so a reader may find nothing for an instant, never a mixture.
-On object stores (s3a) a rename is a copy of each object: write to HDFS or a file system there
-(docs/explanation/spark.md).
+To replace a result, local folders are exchanged by one ``renameat2``. On file systems without it, and on other than
+local ones, the old folder is first moved aside. A reader may then find nothing for an instant, but never a mixture.
+On object stores (s3a) a rename copies each object: write to HDFS or a file system there (docs/explanation/spark.md).
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from heron_runtime.files import sync_folder
 from heronry.streamlet.endpoints import is_url
 
 MANIFEST = "_heronry.json"
-FOLDER = "__folder"  # the column whose values are the folders of a sink
+FOLDER = "__folder"  # column whose values are the folders of a sink
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class OutputExists(ExistsAlready):
-    """There is something at the output path already."""
+    """Output path that is not empty."""
 
     cure = "Choose another place or, for an --output-path, add --replace."
 
@@ -57,7 +56,7 @@ def local_path(url: str) -> Path | None:
 
 
 def spark_url(path: str) -> str:
-    """A path or URL as Spark takes it: a path without a scheme is local, whatever the default file system is.
+    """Return a path or URL in Spark's form: a path without a scheme is local, whatever the default file system is.
 
     Hadoop reads ``%20`` in a path as these three characters, so nothing is quoted.
     """
@@ -66,53 +65,68 @@ def spark_url(path: str) -> str:
 
 
 def place_of(url: str) -> Path | None:
-    """The path of a local file or folder as ``spark_url`` and Hadoop write it, who quote nothing: ``%20`` are these
-    three characters. None for another file system."""
+    """Return the path of a local ``file:`` URL as ``spark_url`` and Hadoop write it; None for another file system.
+
+    They do not quote, so ``%20`` stands for these three characters.
+    """
     return Path("/" + url.removeprefix("file:").lstrip("/")) if url.startswith("file:") else None
 
 
 def is_taken(path: Path) -> bool:
-    """True if there is anything but an empty folder."""
+    """Return True if the path exists and is not an empty folder."""
     return path.exists() and not (path.is_dir() and not any(path.iterdir()))
 
 
 class Place:
-    """A folder, where a result is or will be: small files right in it."""
+    """Folder of an existing or future result, with access to the small files directly in it."""
 
     def __init__(self, spark: SparkSession | None, url: str) -> None:
-        """``spark`` is needed for other file systems than the local one."""
+        """Open the folder. ``spark`` is needed for file systems other than the local one."""
         self.url = url
         self._files = _open(spark, url)
 
     def read(self, name: str) -> bytes | None:
-        """What it holds; None if it is not there."""
+        """Return the content of a file; None if the file is missing."""
         return self._files.read(name)
 
     def write(self, name: str, content: bytes) -> None:
-        """A file more."""
+        """Write a file."""
         self._files.add(name, content)
 
     def names(self) -> list[str]:
-        """What is right in it; nothing if it is not there."""
+        """Return the names of the entries in the folder; empty if the folder is missing."""
         return self._files.names()
 
     def remove(self, name: str) -> None:
-        """A folder in it, with all that it holds."""
+        """Remove a folder in it, with its content."""
         self._files.remove(name)
 
 
 class OutputFolder:
-    """One result on its way. ``url`` is where it will be, ``work`` where parts are written until ``commit``. At the end
-    of a block (``with``) what was written and not committed goes."""
+    """Result that is being written.
+
+    ``url`` is its final location. ``work`` is where parts are written until ``commit``. At the end of a ``with`` block,
+    uncommitted files are removed.
+    """
 
     def __init__(
         self, spark: SparkSession, url: str, *, replace: bool = False, clear: Callable[[bytes], bool] = bool
     ) -> None:
-        """Raises OutputExists, unless ``replace`` allows what is there to go. ``clear``: undoes what stands in the
-        journal (``core/staged.py``) of a driver that died; False if that is still to be done."""
+        """Make the work folder.
+
+        Args:
+            spark: The session.
+            url: The final location.
+            replace: Allow an existing result to be replaced.
+            clear: Undoes the entries in the journal (``core/staged.py``) of a dead driver; returns False if that could
+                not be done yet.
+
+        Raises:
+            OutputExists: The location holds something, and ``replace`` is False.
+        """
         self.url = url
         self.place = Place(spark, url)
-        self.keep = False  # at the end, for the next run
+        self.keep = False  # whether to keep the work folder at the end, for the next run
         self._replace = replace
         self._files = _open(spark, url)
         if not replace and self._files.holds_something():
@@ -127,21 +141,23 @@ class OutputFolder:
         self.discard()
 
     def rename_parts(self, folder: str, suffix: str) -> None:
-        """Give the part files that Spark wrote as ``.txt`` into a folder below ``work`` another ending, and folders
-        by a field (``FOLDER``) their names."""
+        """Rename the ``.txt`` parts that Spark wrote into a folder below ``work`` to another suffix.
+
+        Folders by a field (``FOLDER``) also get their final names.
+        """
         self._files.rename_parts(folder, suffix)
 
     def write(self, name: str, content: bytes) -> None:
-        """A file beside the parts."""
+        """Write a file next to the parts."""
         self._files.write(name, content)
 
     def commit(self, manifest: Mapping[str, Any]) -> None:
-        """Give the folder its name. Raises OutputExists if somebody else's result came first."""
+        """Give the folder its name. Raises OutputExists if another result was published first."""
         self._files.write(MANIFEST, json.dumps(manifest, indent=2, sort_keys=True).encode())
         self._files.publish(replace=self._replace)
 
     def discard(self) -> None:
-        """Remove what was written; harmless after ``commit``."""
+        """Remove the work folder; has no effect after ``commit``."""
         if not self.keep:
             self._files.remove_work()
 
@@ -151,7 +167,7 @@ def _work_name(name: str) -> str:
 
 
 def owner_is_gone(leftover: str, name: str) -> bool:
-    """True for the work folder of a process of this machine that has ended."""
+    """Return True for the work folder of a process of this machine that has ended."""
     prefix, suffix = f".{name}.{socket.gethostname()}.", ".tmp"
     if not (leftover.startswith(prefix) and leftover.endswith(suffix)):
         return False
@@ -160,8 +176,8 @@ def owner_is_gone(leftover: str, name: str) -> bool:
 
 
 def _lives(pid: int) -> bool:
-    """A zombie does not: whoever should reap it may take its time."""
-    import psutil  # here: executors import this file, and have no psutil
+    """Return True if the process is alive; a zombie is not, as its parent may delay reaping it."""
+    import psutil  # not at the top: executors import this file without psutil
 
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -219,7 +235,7 @@ class _Local:
             part.rename(part.with_suffix(suffix))
 
     def write(self, name: str, content: bytes) -> None:
-        for checksum in self.temporary.rglob("*.crc"):  # Hadoop's, hidden files that no reader of ours wants
+        for checksum in self.temporary.rglob("*.crc"):  # Hadoop's hidden files, which our readers do not use
             checksum.unlink()
         _write(self.temporary / name, content)
         sync_folder(self.temporary)
@@ -232,13 +248,13 @@ class _Local:
                 os.rename(self.temporary, self.path)
             sync_folder(self.path.parent)
             shutil.rmtree(aside, ignore_errors=True)
-            self.remove_work()  # after an exchange it holds the old result
+            self.remove_work()  # after an exchange the work folder holds the old result
             return
         try:
             os.rename(self.temporary, self.path)
         except OSError as error:
             raise OutputExists(str(self.path)) from error
-        sync_folder(self.path.parent)  # servers commit what this name stands for
+        sync_folder(self.path.parent)  # before servers commit the records of this result
 
     def remove_work(self) -> None:
         shutil.rmtree(self.temporary, ignore_errors=True)
@@ -259,7 +275,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step; False where the system cannot."""
+    """Swap two folders in one step; return False if the system does not support it."""
     libc = ctypes.CDLL(None, use_errno=True)
     swap = getattr(libc, "renameat2", None)
     if swap is None:

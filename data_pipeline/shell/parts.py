@@ -1,10 +1,10 @@
-"""Accumulators that SQL has made of a micro-batch, as columns, kept beside those of Python.
+"""Parts: accumulators that SQL has made of a micro-batch, as columns, kept next to the accumulators of Python.
 
-Theory of operation. What ``catalyst.reduced`` gives of the files of one micro-batch are *parts*: a key, a start if
-there are windows, and the columns an accumulator is made of. Parts are added up by SQL as records are: counts and sums
-are sums of parts, the smallest is the smallest of them, and sessions that touch become one. So a result of many
-micro-batches never passes through Python either. Where a micro-batch had to be computed by Python, because a record of
-it was put aside or its columns have other types, parts become the accumulators of Python and are merged with these.
+``catalyst.reduced`` makes *parts* of the files of one micro-batch: a key, a start if there are windows, and the columns
+of an accumulator. SQL adds up parts as it does records: counts and sums are sums of parts, a minimum is the minimum of
+the parts, and sessions that touch are merged. A result of many micro-batches therefore does not pass through Python
+either. If Python had to compute a micro-batch, because a record was put aside or its columns have other types, the
+parts are converted to Python accumulators and merged with those.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from heronry.streamlet.program import ReduceStep
 
 
 def added_up(parts: DataFrame, step: ReduceStep) -> DataFrame:
-    """Parts of several micro-batches to one row for each key, and window or session."""
+    """Return the parts of several micro-batches added up to one row for each key, and window or session."""
     names = [name for name in parts.columns if name.startswith("acc")]
     added = [sql.expr(_added(step.monoid.builtin or "", name, names)).alias(name) for name in names]
     return grouped(parts, step, added, "last")
@@ -33,18 +33,18 @@ def added_up(parts: DataFrame, step: ReduceStep) -> DataFrame:
 def _added(builtin: str, name: str, names: list[str]) -> str:
     if builtin in ("min", "max"):
         return f"{builtin}({name})"
-    is_total = builtin == "sum" and name == "acc0" and len(names) == 2  # of fractions
+    is_total = builtin == "sum" and name == "acc0" and len(names) == 2  # of floating-point numbers
     return total_of(name) if is_total else f"sum({name})"
 
 
 @dataclass(frozen=True)
 class PartsTask:
-    """Parts to rows with the accumulators of Python, as the unit in front of the reducer would have made them."""
+    """Task that converts parts to rows with Python accumulators, as emitted by the unit before the reducer."""
 
     tag: int
     step: ReduceStep
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Convert batches; the function for ``mapInArrow``."""
         found = ResultTask(self.step, Unit(self.step.name, (), ()), {}).merged(batches)
         yield from accumulators(self.tag, self.step, (item._replace(code=encode(item.key)) for item in found))

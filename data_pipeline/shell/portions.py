@@ -1,13 +1,13 @@
-"""The folder of portions (``core/portions.py``) of one stream: each appears whole, and is replaced whole.
+"""Storage of the portions (``core/portions.py``) of one stream: each appears, and is replaced, atomically.
 
-``CHECKPOINT/portions-IDENTITY/FIRST-LAST/rows`` is Parquet: rows of units, as between any two units, and which scan
-they are of. Beside them lies ``parts/N`` for the N-th reducer, if there are parts of it (parts.py); the manifest says
-of which there are, and in which columns. ``IDENTITY`` is the plan's, so that what another program has left there is not
-added to this one's.
+``CHECKPOINT/portions-IDENTITY/FIRST-LAST/rows`` is Parquet: rows of units, as between any two units, with the scan of
+each. Next to it, ``parts/N`` holds the parts of the N-th reducer, if there are any (parts.py). The manifest lists the
+reducers with parts, and their columns. ``IDENTITY`` is that of the plan, so the portions of another program are not
+added to this program's.
 
-A portion is a result like others (``output.py``), so what the tasks of a micro-batch stage in servers counts from the
-rename of its portion on, and is settled behind it (``staged.py``). It is not written again, then, when Spark has the
-micro-batch run again.
+A portion is written like any result (``output.py``). Records that the tasks of a micro-batch stage in servers
+therefore count from the rename of its portion, and are settled after it (``staged.py``). Such a portion is not written
+again when Spark repeats the micro-batch.
 """
 
 from __future__ import annotations
@@ -33,19 +33,22 @@ from data_pipeline.shell.tasks import ROW_SCHEMA, JoinTask, Shipped
 from heron_runtime.failures import listing
 from heronry.streamlet.program import ReduceStep
 
-SCAN = "scan"  # beside the columns of ROW_SCHEMA
-MOST = 16  # portions; more are joined
+SCAN = "scan"  # column in addition to those of ROW_SCHEMA
+MOST = 16  # maximum number of portions; more are joined
 ID_BYTES = 8
-STREAM, READ = "stream", "read"  # in a manifest: who signs in servers, and the digest of what the last of them read
+STREAM, READ = "stream", "read"  # in a manifest: the writer in servers, and the digest of the last micro-batch's input
 _PREFIX = "portions-"
 
 Reports = dict[str, list[Report]]
-#: Writes into the folder of a portion, and stages; what its manifest says of that, and what was staged.
+#: Writes into the folder of a portion and stages records; returns entries for the manifest, and reports of the tasks.
 Fill = Callable[[str, Staging], tuple[dict[str, Any], Reports]]
 
 
 class Size(NamedTuple):
-    """How many portions, and what is in them: accumulators by key (and window), and records that wait for more."""
+    """Size of all portions: their number, bytes, and rows.
+
+    The rows are accumulators by key (and window), and records that wait for later steps.
+    """
 
     portions: int
     length: int  # bytes
@@ -53,8 +56,13 @@ class Size(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What is to be kept of a micro-batch: what units gave (None if none had anything to give), parts by reducer, and
-    the reducers whose accumulators are among the rows."""
+    """Results of a micro-batch to keep.
+
+    Attributes:
+        rows: Rows that units have emitted; None if there are none.
+        parts: Reducer to its parts.
+        merged: Reducers whose accumulators are among the rows.
+    """
 
     rows: DataFrame | None
     parts: Mapping[str, DataFrame]
@@ -62,14 +70,17 @@ class Made(NamedTuple):
 
 
 class Portions:
-    """Of one plan in one checkpoint folder. ``appends``: the sinks in servers that micro-batches write. ``spark`` is
-    needed for all but local files. ``say``: what is told meanwhile."""
+    """Portions of one plan in one checkpoint folder.
+
+    ``appends`` are the sinks in servers that micro-batches write. ``spark`` may be None for local files only. ``say``
+    reports progress.
+    """
 
     def __init__(
         self, spark: SparkSession | None, checkpoint: str, plan: Plan, appends: Sequence[Output],
         at_work: Callable[[], bool], say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """Raises CannotPlan if the folder is another program's."""
+        """Open the folder of the portions. Raises CannotPlan if the folder belongs to another program."""
         self._spark: Any = spark
         self._plan = plan
         self._appends, self._at_work, self._say = tuple(appends), at_work, say
@@ -85,11 +96,11 @@ class Portions:
             )
 
     def found(self) -> list[Portion]:
-        """Those to be read."""
+        """Return the portions to read."""
         return cover(Place(self._spark, self._folder).names())
 
     def size(self) -> Size:
-        """Of those that are to be read."""
+        """Return the size of the portions to read."""
         length, rows, found = 0, 0, self.found()
         for portion in found:
             path, files = file_system(self._spark, spark_url(self._url(portion)))
@@ -98,12 +109,31 @@ class Portions:
         return Size(len(found), length, rows)
 
     def settle(self) -> list[str]:
-        """Have committed what a driver that died owes to servers; of which steps. Raises ConnectError, Interrupted."""
+        """Commit the records that a dead driver owes to servers, and return their steps.
+
+        Raises:
+            ConnectError: A server cannot be reached; the commits are still owed.
+            Interrupted: The user interrupted the commits.
+        """
         return [step for portion in self.found() for step in settle(self._place(portion))]
 
     def write(self, number: int, read: str, fill: Fill) -> Reports:
-        """Keep what a micro-batch gives, in place of what it gave before, or leave what it has appended to servers as
-        it is; what was staged now. ``read``: the digest of what it reads. Raises CannotPlan, ConnectError."""
+        """Keep the results of a micro-batch, replacing those of an earlier run of it.
+
+        If micro-batches append to servers, the results of an earlier run are left as they are.
+
+        Args:
+            number: Number of the micro-batch.
+            read: Digest of its input.
+            fill: Writes the results.
+
+        Returns:
+            The reports of the records that were staged now, by step.
+
+        Raises:
+            CannotPlan: The micro-batch has been appended to servers before, and reads another input now.
+            ConnectError: A server cannot be reached.
+        """
         found = self.found()
         if self._appends and holds(found, number):
             self._check_same(found, number, read)
@@ -112,7 +142,10 @@ class Portions:
         return self._write(Portion(number, number), fill, stream or secrets.token_hex(ID_BYTES), read)
 
     def _check_same(self, found: list[Portion], number: int, read: str) -> None:
-        """Raises CannotPlan. (Spark runs the last micro-batch again, and no other.)"""
+        """Check that a repeated micro-batch reads the same input. Raises CannotPlan.
+
+        Spark repeats only the last micro-batch.
+        """
         if found[-1].last == number and self._about(found[-1]).get(READ) == read:
             return
         raise CannotPlan(
@@ -136,7 +169,7 @@ class Portions:
         return reports
 
     def rows(self, scans: list[Scan]) -> Mapping[str, DataFrame]:
-        """What each scan has given so far, but for reducers that have parts everywhere (``parts``)."""
+        """Return the rows of each scan so far, except for reducers that have parts in all portions (``parts``)."""
         kept = self._kept()
         paths = [f"{self._read_from(name)}/rows" for name, (_, has_rows) in kept.items() if has_rows]
         schema = f"{ROW_SCHEMA}, {SCAN} string"
@@ -153,7 +186,7 @@ class Portions:
         return {scan.step: all_rows.where(sql.col(SCAN) == scan.step).drop(SCAN) for scan in scans}
 
     def parts(self) -> Mapping[str, DataFrame]:
-        """Of the reducers that have them everywhere, added up."""
+        """Return the added-up parts of the reducers that have parts in all portions."""
         kept, found = self._kept(), {}
         for name, columns in columns_of_parts(known for known, _ in kept.values()).items():
             folders = [folder for folder, (known, _) in kept.items() if name in known.parts]
@@ -163,7 +196,7 @@ class Portions:
         return found
 
     def written(self, made: Made, place: str) -> dict[str, Any]:
-        """Write it below this folder; what the manifest says of it."""
+        """Write the results below the folder ``place`` and return the entries for the manifest."""
         first = next_stage(self._spark)
         if made.rows is not None:
             made.rows.write.parquet(f"{place}/rows")
@@ -174,7 +207,10 @@ class Portions:
         return {"rows": rows, "parts": columns, "merged": sorted(made.merged)}
 
     def join(self, scans: list[Scan]) -> None:
-        """Make one of many: a key's accumulators are added up, so it grows with keys and results, not with input."""
+        """Join many portions into one.
+
+        The accumulators of a key are added up, so the size grows with keys and results, not with input.
+        """
         found = self.found()
         if len(found) <= MOST:
             return
@@ -185,7 +221,10 @@ class Portions:
         self.replace(found, lambda place, _: (self.written(Made(joined, parts, merged), place), {}))
 
     def replace(self, found: list[Portion], fill: Fill) -> None:
-        """These by one. It says what the last of them says: that may be run again. What they owed was settled."""
+        """Replace portions by one, which keeps the stream and digest of the last, as that may be repeated.
+
+        Their commits must have been settled.
+        """
         self._sweep()
         whole, last = Portion(0, found[-1].last), self._about(found[-1])
         self._write(whole, fill, last.get(STREAM, ""), last.get(READ, ""))
@@ -194,8 +233,10 @@ class Portions:
                 Place(self._spark, self._folder).remove(portion.name)
 
     def _kept(self) -> dict[str, tuple[Kept, bool]]:
-        """Of each portion that is to be read: what it says of its reducers, and whether it has rows. One that says
-        nothing is of a release that knew no parts."""
+        """Return the reducers of each portion to read, and whether it has rows.
+
+        A manifest without these entries is from a release without parts.
+        """
         found, every = {}, [reduction.step.name for reduction in self._plan.reductions]
         for portion in self.found():
             about, has_rows = self._about(portion), "rows" in self._place(portion).names()
@@ -203,7 +244,7 @@ class Portions:
         return found
 
     def _as_rows(self, place: str, reducer: str, columns: str) -> DataFrame:
-        """Parts as the accumulators that a unit would have given: that of the first input of the reducer."""
+        """Return parts as the accumulators that a unit would have emitted for the first input of the reducer."""
         reduction = self._plan_of(reducer)
         scan, tag = reduction.inputs[0]
         parts = self._spark.read.schema(columns).parquet(self._place_of_parts(place, reducer))
@@ -231,7 +272,7 @@ class Portions:
         return fold(DataFrame.union, frames)
 
     def _sweep(self) -> None:
-        """Remove what drivers that died while they joined have left: nobody makes the same one again."""
+        """Remove leftovers of drivers that died while they joined portions; later runs use other names."""
         folder = Place(self._spark, self._folder)
         for name in folder.names():
             portion = name.removeprefix(".").partition(".")[0]
@@ -239,7 +280,7 @@ class Portions:
                 folder.remove(name)
 
     def _read_from(self, name: str) -> str:
-        """Where Spark finds this one."""
+        """Return the URL from which Spark reads the portion."""
         return f"{spark_url(self._folder)}/{name}"
 
     def _url(self, portion: Portion) -> str:
@@ -253,15 +294,15 @@ class Portions:
 
 
 def _columns(parts: DataFrame) -> str:
-    """As SQL declares them."""
+    """Return the columns of parts as SQL declares them."""
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in parts.schema.fields)
 
 
 def marked(rows: DataFrame, scan: Scan) -> DataFrame:
-    """With the scan's name."""
+    """Return the rows with a column for the scan's name."""
     return rows.withColumn(SCAN, sql.lit(scan.step))
 
 
 def is_of(spark: SparkSession, url: str, checkpoint: str) -> bool:
-    """True for a result that the stream of this checkpoint has written."""
+    """Return True for a result that the stream of this checkpoint has written."""
     return bool((manifest_of(Place(spark, url)) or {}).get("checkpoint") == checkpoint)

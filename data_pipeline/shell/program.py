@@ -1,7 +1,7 @@
-"""The user's program in the driver, and what executors need of it: the same code under the same names.
+"""User's program in the driver, and the files that executors need of it: the same code under the same names.
 
-FILE is staged as for ``heron submit`` and imported here. Executors get a zip of the staged modules, one of the packages
-they use of Heronry, and nothing else; libraries with compiled parts must be in their Python already
+FILE is staged as for ``heron submit`` and imported here. Executors receive a zip of the staged modules and one of each
+Heronry package they use. Libraries with compiled parts must be installed in their Python already
 (docs/explanation/spark.md).
 """
 
@@ -32,18 +32,28 @@ SHIPPED = (heronry, heron_runtime, data_pipeline)
 
 @dataclass(frozen=True)
 class Loaded:
-    """A program and the files that executors put on ``sys.path``."""
+    """Program and the files that executors put on ``sys.path``."""
 
     program: Program
     ship: tuple[Path, ...]
 
 
 def load(file: Path, name: str | None, arguments: Sequence[str], master: str, folder: Path) -> Loaded:
-    """Import FILE as if it were called with these arguments and build its program; ``folder`` is for the zips. Workers
-    of a local master are on this machine, and have Heronry as we have it.
+    """Import FILE as if it were called with these arguments, and build its program.
 
-    Raises TopologyNotFound, TopologyError, PackageError, CannotPlan for functions that cannot be sent to executors, and
-    UserCodeError for whatever the user's code raises.
+    Args:
+        file: The program's file.
+        name: Class or builder in it; None if there is only one.
+        arguments: Arguments of the program.
+        master: Spark's master. Workers of a local one are on this machine and use the same Heronry installation.
+        folder: Folder for the zips.
+
+    Raises:
+        TopologyNotFound: FILE does not define the program.
+        TopologyError: It is not a program that Spark runs.
+        PackageError: FILE cannot be staged.
+        CannotPlan: A function cannot be sent to executors.
+        UserCodeError: The user's code raised an exception.
     """
     sys.argv = [str(file), *arguments]
     staged = stage_package(file, folder / "package")
@@ -82,11 +92,11 @@ def _found(entry: Path, name: str | None) -> LocatedTopology:
 
 
 def _check_shippable(program: Program) -> None:
-    """Raises CannotPlan for a function that cannot be sent to another process, naming its step."""
+    """Check that all functions can be sent to another process. Raises CannotPlan, naming the step."""
     for step in program.steps:
         try:
             cloudpickle.dumps(step)
-        except Exception as error:  # whatever a user's object raises when it is pickled
+        except Exception as error:  # a user's object may raise anything when it is pickled
             raise CannotPlan(
                 f"step {step.name!r}: its function cannot be sent to Spark's executors ({error}); "
                 "open files, locks and connections inside the function"

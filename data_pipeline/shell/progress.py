@@ -1,7 +1,7 @@
-"""What a running job shows: for each stage its tasks, how far it is, and rows; a line when something has changed.
+"""Progress of a running job: the tasks, progress and rows of each stage, shown in a line when something has changed.
 
-Spark keeps these figures in its status store with and without its web page. A thread reads them twice a second; on
-a terminal the line is rewritten in place, elsewhere a new one is written every few seconds at most.
+Spark keeps these figures in its status store with or without its web page. A thread reads them twice a second. On a
+terminal the line is rewritten in place; elsewhere a new line is written every few seconds at most.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINE_EVERY_SECS = 3.0
 
 @dataclass(frozen=True)
 class StageProgress:
-    """One stage: tasks done of how many, tasks that failed, records read from input and from the shuffle."""
+    """Progress of one stage: finished, total and failed tasks, and records read from input and from the shuffle."""
 
     stage: int
     done: int
@@ -35,7 +35,7 @@ class StageProgress:
     rows_written: int = 0
 
     def told(self, seconds: float) -> str:
-        """As it is after so many seconds."""
+        """Return a description of the stage after it has run for ``seconds``."""
         failed = f", {self.failed} failed" if self.failed else ""
         rows = self.rows_read + self.rows_shuffled
         far = left(self.done, self.tasks, seconds)
@@ -43,21 +43,21 @@ class StageProgress:
 
 
 def active_stages(spark: SparkSession) -> list[StageProgress]:
-    """The stages that run now, in the order of their numbers."""
+    """Return the running stages in the order of their numbers."""
     found = _store(spark).activeStages()
     return _in_order(_progress(found.apply(index)) for index in range(found.size()))
 
 
 def next_stage(spark: SparkSession) -> int:
-    """The number of the stage that comes next. A Spark that is kept warm has had those of other jobs."""
+    """Return the number of the next stage; a warm Spark has had stages of other jobs before."""
     return int(_context(spark).dagScheduler().nextStageId())
 
 
 def stages_from(spark: SparkSession, first: int) -> list[StageProgress]:
-    """Those that have run since ``next_stage`` said so, as far as Spark still remembers them."""
+    """Return the stages that have run since ``next_stage`` returned ``first``, as far as Spark still remembers them."""
     store, rows = _store(spark), []
     for number in range(first, next_stage(spark)):
-        with suppress(Py4JJavaError):  # forgotten, or never begun, since what it makes was there
+        with suppress(Py4JJavaError):  # evicted, or skipped because its output existed
             rows.append(_progress(store.lastStageAttempt(number)))
     return _in_order(rows)
 
@@ -82,7 +82,7 @@ def _progress(stage: Any) -> StageProgress:
 
 
 def summary(spark: SparkSession, first: int) -> str:
-    """One line about the stages from this one on: how many, tasks, rows read."""
+    """Return one line about the stages from ``first`` on: their number, tasks and rows."""
     rows = stages_from(spark, first)
     return (
         f"{len(rows)} stages, {sum(r.done for r in rows)} tasks"
@@ -97,8 +97,7 @@ def _failed(number: int) -> str:
 
 @contextmanager
 def shown(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
-    """Show the stages on ``out`` during the block, and at its end how many there were; yields a function that writes a
-    line of the job's own."""
+    """Show the stages on ``out`` during the block and a summary at its end; yield a function that writes a line."""
     began, first = time.monotonic(), next_stage(spark)
     with watched(spark, out) as say:
         yield say
@@ -107,7 +106,7 @@ def shown(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def watched(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]:
-    """The same without a word at the end."""
+    """Show the stages on ``out`` during the block, without a summary; yield a function that writes a line."""
     screen, over, seen = _Screen(out), threading.Event(), dict[int, float]()
 
     def look() -> None:
@@ -129,7 +128,7 @@ def watched(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]
 
 
 class _Screen:
-    """One line in place on a terminal, seldom lines elsewhere."""
+    """Display of one line: in place on a terminal, as occasional lines elsewhere."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

@@ -1,8 +1,8 @@
-"""What comes to be in servers, as a stream of Spark's: not the records, but the ranges of splits that are new.
+"""Stream of the new ranges of splits of servers, as a Spark data source; the records themselves are not streamed.
 
-Theory of operation. This is for servers what Spark's stream of file names is for folders. Offsets say how far each
-split was streamed (``core/ranges.py``); Spark writes them into its checkpoint before a micro-batch begins. The scans
-read the ranges of a micro-batch as a batch does (``servers.py``).
+It is for servers what Spark's stream of file names is for folders. Offsets record the position of each split
+(``core/ranges.py``); Spark writes them into its checkpoint before a micro-batch begins. The scans read the ranges of a
+micro-batch as a batch does (``servers.py``).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from heronry.connect.settings import ConnectError
 from heronry.streamlet.servers import ServerSource
 
 FORMAT = "heronry_ranges"
-SCHEMA = "step string, path string"  # as names of files have it; ``path`` is a range as JSON
+SCHEMA = "step string, path string"  # as for names of files; ``path`` is a range as JSON
 
 
 def ranges_stream(spark: SparkSession, step: str, source: ServerSource) -> DataFrame:
-    """The ranges that are new. Raises ConnectError, BadConfig, if the server cannot be read now."""
+    """Return a stream of the new ranges. Raises ConnectError or BadConfig if the server cannot be read now."""
     if source.fixed():
         raise ConnectError(
             f"step {step!r}: {source} is read by micro-batches at one version, over all runs of one CHECKPOINT: name "
@@ -39,34 +39,34 @@ def ranges_stream(spark: SparkSession, step: str, source: ServerSource) -> DataF
 
 
 class RangeSource(DataSource):  # type: ignore[misc]  # PySpark has no types
-    """Spark makes one of the options ``step`` and ``source``."""
+    """Data source of ranges; Spark makes it from the options ``step`` and ``source``."""
 
     @classmethod
     def name(cls) -> str:
-        """For ``format``."""
+        """Return the name for ``format``."""
         return FORMAT
 
     def schema(self) -> str:
-        """See SCHEMA."""
+        """Return the schema of the rows (see SCHEMA)."""
         return SCHEMA
 
     def streamReader(self, schema: Any) -> RangeReader:
-        """Called where the stream is planned."""
+        """Return the reader; Spark calls this when it plans the stream."""
         return RangeReader(self.options["step"], _loaded(self.options["source"]))
 
 
-class RangeReader(DataSourceStreamReader):  # type: ignore[misc]  # the same
-    """It connects each time it is asked, so a server may have been away in between."""
+class RangeReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark has no types
+    """Reader of ranges that connects for each call, so the server may be unavailable between calls."""
 
     def __init__(self, step: str, source: ServerSource) -> None:
         self._step, self._source = step, source
 
     def initialOffset(self) -> Offset:
-        """Nothing was read."""
+        """Return the offset before any input."""
         return {}
 
     def latestOffset(self, start: Offset, limit: Any) -> Offset:
-        """Where each split ends now. Raises ServerFailed."""
+        """Return the offset at the current end of each split. Raises ServerFailed."""
         try:
             with closing(self._source.open(_name(self._step))) as reader:
                 return latest(start, {split: reader.bounds(split, end_of(start, split)) for split in reader.splits()})
@@ -74,7 +74,7 @@ class RangeReader(DataSourceStreamReader):  # type: ignore[misc]  # the same
             raise ServerFailed(self._step, str(error)) from None
 
     def commit(self, end: Offset) -> None:
-        """Spark's checkpoint says that what lies before is through. Raises ServerFailed."""
+        """Confirm to the server that Spark's checkpoint covers the input up to ``end``. Raises ServerFailed."""
         if not self._source.component.confirms:
             return
         try:
@@ -85,12 +85,12 @@ class RangeReader(DataSourceStreamReader):  # type: ignore[misc]  # the same
             raise ServerFailed(self._step, str(error)) from None
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One, for ranges are small."""
+        """Return at most one partition, since ranges are small."""
         found = between(start, end)
         return [InputPartition(list(map(text_of, found)))] if found else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str, str]]:
-        """A row for each range."""
+        """Yield a row for each range."""
         for text in partition.value:
             yield self._step, text
 

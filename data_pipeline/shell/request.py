@@ -1,4 +1,4 @@
-"""What the command line asks for, and what of it can be refused before anything is loaded or started."""
+"""Request of the command line, and the checks that are possible before anything is loaded or started."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from data_pipeline.shell.staged import is_owed
 from heron_runtime.failures import ExistsAlready, Unavailable, UsageError
 
 CONNECT_SECS = 5.0
-FILES = 1_000  # in one micro-batch
+FILES = 1_000  # maximum number of files in one micro-batch
 
 
 @dataclass(frozen=True)
 class Streaming:
-    """``every_s``: a micro-batch so often, until interrupted; None: what is there now, and then the end. ``files``: of
-    each source, at most, in a micro-batch."""
+    """Options of a streaming run.
+
+    Attributes:
+        checkpoint: Folder of the checkpoint.
+        every_s: Seconds between micro-batches, until interrupted. None reads the existing input, then ends.
+        files: Maximum number of files of each source in a micro-batch.
+    """
 
     checkpoint: str
     every_s: float | None = None
@@ -28,7 +33,10 @@ class Streaming:
 
 @dataclass(frozen=True)
 class Request:
-    """Times are milliseconds since 1970 UTC. ``views``: publish views, nothing else."""
+    """Request of the command line.
+
+    Times are milliseconds since 1970 UTC. With ``views``, only views are published.
+    """
 
     file: Path
     program: str | None = None
@@ -43,20 +51,25 @@ class Request:
     replace: bool = False
     dry_run: bool = False
     views: bool = False
-    config: dict[str, str] = field(default_factory=dict)  # above the program's own
+    config: dict[str, str] = field(default_factory=dict)  # overrides the program's own
     force: bool = False  # T may lie beyond what the online layer has seen
     streaming: Streaming | None = None  # None: one batch
-    since_last: bool = False  # from where the last batch of the views ends
+    since_last: bool = False  # begin where the last batch of the views ends
 
     @property
     def checkpoint(self) -> str:
-        """Where a stream keeps what it has read; "" for a batch."""
+        """Checkpoint folder of a stream; "" for a batch."""
         return self.streaming.checkpoint if self.streaming is not None else ""
 
 
 def check(request: Request) -> None:
-    """Refuse a master nobody answers at, a place that is taken, and a result in its stream's own checkpoint, or around
-    it. Raises UsageError, Unavailable, ExistsAlready."""
+    """Reject an unreachable master, an output path in use, and one within its stream's checkpoint or around it.
+
+    Raises:
+        UsageError: The master or a path is invalid.
+        Unavailable: The master does not answer.
+        ExistsAlready: The output path is in use.
+    """
     _check_master(request.master)
     if request.output_path and request.checkpoint:
         _check_apart(request.output_path, request.checkpoint)
@@ -78,7 +91,7 @@ def _check_master(master: str) -> None:
 
 
 def _check_apart(output: str, checkpoint: str) -> None:
-    """A result is replaced as a whole, with all that is in its folder."""
+    """Check that neither folder contains the other, since a result is replaced with all that is in its folder."""
     one, other = (url.rstrip("/") if (path := local_path(url)) is None else str(path) for url in (output, checkpoint))
     if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
         raise UsageError(
@@ -88,14 +101,14 @@ def _check_apart(output: str, checkpoint: str) -> None:
 
 
 def _check_place(request: Request) -> None:
-    """A local one; others are looked at when there is a session."""
+    """Check a local output path; others are checked once there is a session."""
     local = local_path(request.output_path)
     if local is None or not is_taken(local):
         return
     if request.streaming is not None and (local / MANIFEST).is_file():
-        return  # perhaps this stream's own; that is looked at again
+        return  # perhaps this stream's own, which is checked later
     if is_owed(Place(None, request.output_path)):
-        return  # perhaps to this program; that is looked at again
+        return  # perhaps to this program, which is checked later
     if not request.replace:
         raise OutputExists(request.output_path)
     if not (local / MANIFEST).is_file():

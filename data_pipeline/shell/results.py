@@ -1,6 +1,6 @@
-"""What becomes of an execution: folders of the sinks' files, new versions of views, or its plan as text.
+"""Output of an execution: files in folders of the sinks, new versions of views, or the plan as text.
 
-Whatever is written appears whole, by one rename (output.py).
+All output appears atomically, by one rename (output.py).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.version import VERSION
 
-FAILED = "_failed.jsonl"  # beside the folders of sinks; see heronry/streamlet/aside.py
+FAILED = "_failed.jsonl"  # next to the folders of sinks; see heronry/streamlet/aside.py
 
 
 def written(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, out: TextIO) -> str:
-    """Run it and write what it gives, as was asked; what to print at the end."""
+    """Run the execution, write the requested output, and return the text to print at the end."""
     if asked.request.dry_run:
         return _explained(asked.request, found, execution)
     write = _views if asked.request.views else _folder
@@ -49,7 +49,7 @@ def written(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
 
 
 def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, say: Callable[[str], None]) -> str:
-    """Every sink into its folder below the output path, all of it at once."""
+    """Write every sink into its folder below the output path, and publish all of them at once."""
     request = asked.request
     may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
     staging = Staging(found.program, found.outputs, partial(tasks_run, spark))
@@ -73,7 +73,7 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
 
 
 def _wrote(place: str, found: Plan, reports: Mapping[str, list[Report]]) -> str:
-    """What went where."""
+    """Return a description of the destination of each sink."""
     steps = ", ".join(o.step for o in found.outputs if not isinstance(o.sink, ServerSink))
     told = [f"{steps or 'nothing'} to {place}"] if steps or not found.outputs else []
     told += [
@@ -85,7 +85,7 @@ def _wrote(place: str, found: Plan, reports: Mapping[str, list[Report]]) -> str:
 
 
 def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
-    """Write the letters, if there are any; how many there are. Raises TooManyFailures."""
+    """Write the letters of failed records, if there are any, and return their number. Raises TooManyFailures."""
     letters = execution.letters(most + 1)
     if len(letters) > most:
         failed = json.loads(letters[0])
@@ -103,7 +103,7 @@ def _told(aside: int, place: str) -> str:
 
 
 def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, say: Callable[[str], None]) -> str:
-    """A new version of every view's batch, and what ``heron pipeline`` has to remember."""
+    """Write a new version of every view's batch, and register the views for ``heron pipeline``."""
     request, told = asked.request, []
     for output in found.outputs:
         assert isinstance(output.sink, ViewSink)
@@ -136,7 +136,7 @@ def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution,
 
 
 def _explained(request: Request, found: Plan, execution: Execution) -> str:
-    """Our plan and Spark's."""
+    """Return our plan and Spark's as text."""
     parts = [described(found), *(stream_sinks.told(found) if request.streaming is not None else ())]
     for output in found.outputs:
         printed, fields = io.StringIO(), execution.fields(output.step)

@@ -1,8 +1,8 @@
-"""Sources as DataFrames of raw rows: Spark finds, splits and reads the files; workers decide what a row means.
+"""Sources as DataFrames of raw rows: Spark finds, splits and reads the files; workers decode the rows.
 
-Lines come as Spark's strings, which are the bytes of the file (for csv with the file they are from and the offset of
-their block, to know the header again); Parquet and ORC as their columns; an archive without rows whose message id and
-index are there twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours. Compressed files:
+Lines arrive as Spark's strings, which are the bytes of the file. For CSV, the file and the offset of the block come
+with them, to recognize the header. Parquet and ORC arrive as their columns, and an archive without rows whose message
+id and index occur twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours. For compressed files see
 ``unpack.py``.
 """
 
@@ -38,26 +38,33 @@ from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.trees import is_hidden
 from heronry.streamlet.windows import HOUR_MS
 
-FILE_COLUMN = "__heronry_file"  # beside the columns of a user's table
+FILE_COLUMN = "__heronry_file"  # in addition to the columns of a user's table
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)$")
 
 
 class InputNotFound(NotFound):
-    """There is nothing at an input path."""
+    """Input path without any input."""
 
 
 class Tables:
-    """The raw rows of sources in one job. Each is looked up once: listing files and merging schemas takes time."""
+    """Raw rows of the sources of one job, each looked up once, as listing files and merging schemas takes time."""
 
     def __init__(
         self, spark: SparkSession, *, numbered: bool = False, only: Mapping[str, Sequence[str]] | None = None,
         made: Mapping[str, DataFrame] | None = None, ranges: Ranges | None = None,
         parts: Mapping[str, DataFrame] | None = None,
     ) -> None:  # fmt: skip
-        """``numbered``: lines of local files come with their numbers, each file being one split. ``only``: of each step
-        these files, as Hadoop writes them, and no others. ``made``: what scans and the units behind them have made
-        already, by step, and ``parts`` of which reducers (parts.py), added up. ``ranges``: what is read of servers."""
+        """Prepare the lookup of tables.
+
+        Args:
+            spark: The session.
+            numbered: Number the lines of local files, with each file as one split.
+            only: Step to its files, as Hadoop writes them; other files are not read.
+            made: Step to rows that scans and their units have already made.
+            ranges: Step to the ranges that are read of servers.
+            parts: Reducer to its parts (parts.py), added up.
+        """
         self._spark = spark
         self._ranges = ranges or {}
         self.made, self.parts = made or {}, parts or {}
@@ -66,7 +73,10 @@ class Tables:
         self._found: dict[tuple[FileSource[Any], int | None, int | None] | str, _Table | None] = {}
 
     def read(self, scan: Scan, *, named: bool = False) -> DataFrame:
-        """The raw rows of a source. ``named``: with the file of each line, or row of columns. Raises InputNotFound."""
+        """Return the raw rows of a source. Raises InputNotFound.
+
+        With ``named``, they include the file of each line or row of columns.
+        """
         source = scan.source
         if isinstance(source, SequenceSource):
             assert source.stop is not None
@@ -86,17 +96,17 @@ class Tables:
         return lines if table.rows is None else _shaped(table.rows, source, True).unionByName(lines)
 
     def ranges(self, scan: Scan) -> tuple[Range, ...]:
-        """What is read of a server; of other sources nothing."""
+        """Return the ranges that are read of a server; empty for other sources."""
         if not isinstance(scan.source, ServerSource):
             return ()
         return self._ranges[scan.step] if self._only is None else self._ranges.get(scan.step, ())
 
     def has_letters(self) -> bool:
-        """True if records were put aside in what is made already."""
+        """Return True if records were put aside in the rows already made."""
         return any(not rows.where(sql.col("tag") == ASIDE).isEmpty() for rows in self.made.values())
 
     def headers(self, scan: Scan) -> tuple[tuple[str, bytes], ...]:
-        """The first line of every file of a csv source, by its plain path; nothing for other sources."""
+        """Return the first line of every file of a CSV source, by its plain path; empty for other sources."""
         source = scan.source
         table = self._table(scan, source) if isinstance(source, FileSource) and source.format == "csv" else None
         if table is None:
@@ -106,7 +116,7 @@ class Tables:
         return (*packed, *((plain_path(name), _first_line(self._spark, name)) for name in names))
 
     def columns(self, scan: Scan) -> dict[str, str]:
-        """The names and Spark types of the columns in a source's files. Raises InputNotFound."""
+        """Return the names and Spark types of the columns in a source's files. Raises InputNotFound."""
         assert isinstance(scan.source, FileSource)
         table = self._table(scan, scan.source)
         if table is None or table.rows is None:
@@ -130,8 +140,13 @@ class Tables:
 
 @dataclass
 class _Table:
-    """A source's files as Spark reads them; ``columns`` of Parquet, once they are known; ``packed``: those it does not
-    read (``rows`` is None if these are all)."""
+    """Files of a source as Spark reads them.
+
+    Attributes:
+        rows: Rows of the files that Spark reads; None if there are none.
+        columns: Columns of Parquet, once they are known.
+        packed: Files that Spark does not read.
+    """
 
     rows: DataFrame | None
     columns: StructType | None = None
@@ -146,7 +161,7 @@ def _parts(scan: Scan, source: FileSource[Any]) -> list[Part]:
 
 
 def _open(spark: SparkSession, scan: Scan, source: FileSource[Any], paths: list[str], numbered: bool) -> _Table | None:
-    """The files of a source at these paths; None if there are none."""
+    """Return the files of a source at these paths; None if there are none."""
     if not paths:
         return None
     reader = spark.read.option("recursiveFileLookup", "true")
@@ -168,7 +183,7 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource[Any], paths: list[
 
 
 def _orc(spark: SparkSession, step: str, paths: list[str]) -> _Table:
-    """Raises ReadError for columns that no engine reads."""
+    """Return the table of ORC files. Raises ReadError for columns that no engine reads."""
     reader = spark.read.option("recursiveFileLookup", "true").option("mergeSchema", "true")
     rows = reader.orc([*map(literal, paths)])
     refuse_times(((field.name, _leaves_of(field.dataType)) for field in rows.schema.fields), f"step {step!r}")
@@ -176,14 +191,17 @@ def _orc(spark: SparkSession, step: str, paths: list[str]) -> _Table:
 
 
 def _leaves_of(kind: Any) -> Leaves:
-    """As ``heronry.streamlet.orc.leaves_of``, of a type of Spark's."""
+    """Return the leaves of a Spark type, as ``heronry.streamlet.orc.leaves_of`` does."""
     parts = [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
     parts += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
     return ["nested", *(leaf for part in parts for leaf in _leaves_of(part))] if parts else [kind.simpleString()]
 
 
 def _lines(spark: SparkSession, step: str, source: FileSource[Any], paths: list[str], numbered: bool) -> _Table:
-    """Spark's own reader for plain files whose lines need no numbers. Raises ReadError for those nobody can unpack."""
+    """Return the table of files of lines: Spark reads plain files whose lines need not be numbered.
+
+    Raises ReadError for files that cannot be decompressed.
+    """
     places = [place for path in paths if (place := place_of(path)) is not None]
     if len(places) < len(paths):
         rows = lines_of(spark, paths)
@@ -193,7 +211,7 @@ def _lines(spark: SparkSession, step: str, source: FileSource[Any], paths: list[
             raise ReadError(f"step {step!r}: {listing(refused[:5])}: of compressed files Spark reads .gz alone there")
         return _Table(rows)
     if any(not place.exists() for place in places):
-        return _Table(lines_of(spark, paths))  # Spark says it
+        return _Table(lines_of(spark, paths))  # Spark reports the missing file
     refuse_unreadable(map(str, places))
     packed = [file for file in places if numbered or is_packed(file)]
     if not packed:
@@ -204,18 +222,18 @@ def _lines(spark: SparkSession, step: str, source: FileSource[Any], paths: list[
 
 
 def lines_of(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """The lines of all files below these paths."""
+    """Return the lines of all files below these paths."""
     return spark.read.option("recursiveFileLookup", "true").option("lineSep", "\n").text([*map(literal, paths)])
 
 
 def for_python(rows: DataFrame) -> DataFrame:
-    """Return the rows with column names that a Python stage can take."""
+    """Return the rows with column names that a Python stage accepts."""
     names = list(map(shipped_name, rows.columns))
     return rows if names == rows.columns else rows.toDF(*names)
 
 
 def literal(path: str) -> str:
-    """A path as Spark reads it, which takes some characters for patterns."""
+    """Return a path escaped for Spark, which takes some characters for patterns."""
     return _PATTERN.sub(r"\\\g<0>", path)
 
 
@@ -223,7 +241,7 @@ def _shaped(rows: DataFrame, source: FileSource[Any], named: bool) -> DataFrame:
     file = "_metadata.file_path AS file"
     if source.format == "archive":
         return rows.selectExpr(*ARCHIVE_COLUMNS, file).dropDuplicates(["message_id", "index"])
-    if source.format == "csv":  # its files have headers
+    if source.format == "csv":  # CSV files have headers
         return rows.selectExpr("value", file, "_metadata.file_block_start AS block_start")
     if not named:
         return rows
@@ -233,14 +251,14 @@ def _shaped(rows: DataFrame, source: FileSource[Any], named: bool) -> DataFrame:
 
 
 def _nothing(spark: SparkSession, source: FileSource[Any]) -> DataFrame:
-    """No rows, in the shape of the source's."""
+    """Return an empty table in the shape of the source's rows."""
     names = {"archive": "message_id string, index string, event_time long, value string, file string"}
     shape = names.get(source.format, "value string, file string, block_start long")
     return spark.createDataFrame([], f"{FILE_COLUMN} string" if source.format in COLUMNAR else shape)
 
 
 def _paths(spark: SparkSession, source: FileSource[Any], scan: Scan) -> list[str]:
-    """The source's path, or those of its hour folders that a range of event time needs."""
+    """Return the paths of the source, limited to the hour folders that the range of event time needs."""
     root, local = spark_url(source.path), local_path(source.path)
     if local is not None:
         try:
@@ -255,7 +273,7 @@ def _paths(spark: SparkSession, source: FileSource[Any], scan: Scan) -> list[str
 
 
 def seen_files(source: FileSource[Any], paths: Sequence[str]) -> list[str]:
-    """Return those of the files that Spark has listed below a source's path which every engine reads."""
+    """Return the files that every engine reads, of those that Spark has listed below a source's path."""
     root = place_of(spark_url(source.path))
     if root is None:
         return list(paths)
@@ -269,7 +287,7 @@ def seen_files(source: FileSource[Any], paths: Sequence[str]) -> list[str]:
 
 
 def _has_link(root: Path, below: tuple[str, ...]) -> bool:
-    """True if one of the folders between is behind a link."""
+    """Return True if one of the folders in between is a symbolic link."""
     return any(root.joinpath(*below[:depth]).is_symlink() for depth in range(1, len(below)))
 
 
@@ -278,7 +296,7 @@ def _is_bounded(source: FileSource[Any], scan: Scan) -> bool:
 
 
 def _hours(source: FileSource[Any], scan: Scan, folders: list[str]) -> list[str] | None:
-    """Those of the folders that a range of event time needs; None: all, and the range is applied record by record."""
+    """Return the folders that a range of event time needs; None for all, with the range applied to each record."""
     found = [(_hour_ms(folder), folder) for folder in folders if _HOUR.search(folder)]
     if not found or not _is_bounded(source, scan):
         return None
@@ -298,7 +316,7 @@ def _hour_ms(folder: str) -> int:
 
 
 def _folders(spark: SparkSession, root: str) -> list[str]:
-    """The hour folders below a path, on any file system."""
+    """Return the hour folders below a path, on any file system."""
     path, files = file_system(spark, f"{literal(root.rstrip('/'))}/date=*/hour=*")
     statuses = files.globStatus(path) or []
     names = [status.getPath().toString() for status in statuses if status.isDirectory()]
@@ -306,7 +324,7 @@ def _folders(spark: SparkSession, root: str) -> list[str]:
 
 
 def file_system(spark: SparkSession, url: str) -> tuple[Any, Any]:
-    """Hadoop's path and file system of a URL."""
+    """Return Hadoop's path and file system of a URL."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(url)
     return path, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

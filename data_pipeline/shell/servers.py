@@ -1,10 +1,9 @@
-"""Sources that live in servers, on Spark: ranges of their splits, fixed by the driver; each is read in the task of one
-partition, by the connector's own reader, right into the unit behind the source.
+"""Server sources on Spark: ranges of their splits, fixed by the driver and read in tasks by the connector's reader.
 
-Theory of operation. Spark is handed numbers, one for each range and partition, and the task looks up what its number
-stands for. Records so never cross to the JVM and back before the first function of the user's sees them, may be any
-value that Python has, and no plan of Spark's holds more than a number. Passwords are in files that tasks read. Ranges
-are fixed once for a job, so a task that is tried again, or a second pass with care, reads the same; what was removed in
+Spark receives numbers, one for each range and partition, and the task looks up the range of its number. The records go
+directly into the unit downstream of the source. They therefore do not cross to the JVM and back before the first user
+function, may be any Python value, and Spark's plan holds only numbers. Passwords are in files that tasks read. Ranges
+are fixed once for a job, so a retried task, or a second careful pass, reads the same input. Input that was removed in
 between is an error.
 """
 
@@ -19,11 +18,11 @@ from heronry.connect.settings import ConnectError
 from heronry.streamlet.program import SourceStep
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 
-Ranges = Mapping[str, tuple[Range, ...]]  # by source step
+Ranges = Mapping[str, tuple[Range, ...]]  # source step → ranges
 
 
 class _Places(Sequence[str]):
-    """Where records are, for people; made when something fails."""
+    """Readable positions of records, made only when a record fails."""
 
     def __init__(self, source: ServerSource, split: str, numbers: range) -> None:
         self._source, self._split, self._numbers = source, split, numbers
@@ -42,7 +41,7 @@ class _Places(Sequence[str]):
 
 
 def ranges_there(sources: Sequence[SourceStep]) -> Ranges:
-    """Of each step that reads a server, all that is there now. Raises ConnectError, BadConfig."""
+    """Return the current ranges of each step that reads a server. Raises ConnectError or BadConfig."""
     return {
         step.name: ranges_of(step.source, f"heronry spark {step.name}")
         for step in sources
@@ -53,7 +52,7 @@ def ranges_there(sources: Sequence[SourceStep]) -> Ranges:
 def columns_in(
     step: str, source: ServerSource, ranges: Sequence[Range], batches: Iterator[Any]
 ) -> Iterator[dict[str, Any]]:
-    """In a worker: the records of the ranges whose numbers come, as columns. Raises ServerFailed."""
+    """Yield, in a worker, the records of the ranges whose numbers are in the batches. Raises ServerFailed."""
     for batch in batches:
         wanted = [ranges[number] for number in batch.column("id").to_pylist()]
         try:

@@ -1,10 +1,10 @@
-"""A Spark session for one job: settings that hold everywhere, and an end that leaves nothing behind.
+"""Spark sessions for jobs: settings that apply everywhere, and an end that leaves nothing behind.
 
-Theory of operation. The driver runs in this process (client mode), so the JVM is its child and ends with it: the
-gateway's JVM reads our end of a pipe and stops at end of file, also after ``kill -9``. What is set here is what the
-meaning of a program depends on (UTC, no silent overflow, fields by their exact names, the interpreter of the Python
-workers) or what would write into the user's terminal; everything else of a site (queues, images, memory) comes from
-``--conf`` or Spark's own configuration folder and is not touched.
+The driver runs in this process (client mode), so the JVM is its child and ends with it. The gateway's JVM reads our end
+of a pipe and stops at end of file, even after ``kill -9``. The settings here are those that a program's semantics
+depend on (UTC, overflow as an error, exact field names, the interpreter of the Python workers), or that keep Spark from
+writing to the user's terminal. All other settings of a site (queues, images, memory) come from ``--conf`` or Spark's
+own configuration folder and are not changed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from data_pipeline.shell import class_archive
 from data_pipeline.shell.warm import taken
 
 DRIVER_MEMORY = "1g"
-OPEN_BYTES = 128 * 1024  # what opening a file counts for when files are packed into tasks; by default 4 MiB
+OPEN_BYTES = 128 * 1024  # cost of opening a file when files are packed into tasks; Spark's default is 4 MiB
 LOCAL_SHUFFLE_PARTITIONS_PER_CORE = 1
 
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Where and as what a job runs."""
+    """Options of a session."""
 
     name: str
     master: str = "local[*]"
-    conf: Mapping[str, str] = field(default_factory=dict)  # spark.* of the user's, which win
+    conf: Mapping[str, str] = field(default_factory=dict)  # the user's spark.* settings, which take precedence
     ship: tuple[Path, ...] = ()  # .py and .zip files that executors put on sys.path
-    page: bool = False  # Spark's own, on 127.0.0.1: of what runs on this machine, and lasts
+    page: bool = False  # Spark's web page on 127.0.0.1, for long jobs on this machine
 
     @property
     def is_local(self) -> bool:
@@ -49,12 +49,12 @@ class SessionOptions:
 
 
 def is_local(master: str) -> bool:
-    """True if executors are on this machine: threads of the driver's JVM, mostly."""
+    """Return True if executors are on this machine, usually as threads of the driver's JVM."""
     return master == "local" or master.startswith(("local[", "local-cluster"))
 
 
 def settings_of(options: SessionOptions) -> dict[str, str]:
-    """Every spark.* setting that is given to the session."""
+    """Return every spark.* setting of the session."""
     found = {
         "spark.app.name": options.name,
         "spark.master": options.master,
@@ -62,8 +62,8 @@ def settings_of(options: SessionOptions) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.ansi.enabled": "true",  # an overflow is an error, never another number
-        "spark.sql.caseSensitive": "true",  # Id and id are two fields, as in Python
+        "spark.sql.ansi.enabled": "true",  # an overflow is an error, not a wrong number
+        "spark.sql.caseSensitive": "true",  # Id and id are different fields, as in Python
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
         "spark.sql.files.openCostInBytes": str(OPEN_BYTES),
@@ -85,7 +85,7 @@ def _cores(master: str) -> int:
 
 @contextmanager
 def session(options: SessionOptions, out: TextIO) -> Iterator[SparkSession]:
-    """A session for a job: in the Spark that is kept warm, or else in one of its own; ``out`` is told which."""
+    """Provide a session for a job, in the warm Spark or in a new one; ``out`` receives a message about which."""
     _environment(options)
     with taken(options.master, options.conf, options.ship, out) as spark:
         if spark is not None:
@@ -101,8 +101,11 @@ def session(options: SessionOptions, out: TextIO) -> Iterator[SparkSession]:
 def own_session(
     options: SessionOptions, starting: AbstractContextManager[None] | None = None
 ) -> Iterator[SparkSession]:
-    """A session, stopped at the end of the block together with its JVM's executors. What ends the block is what is
-    told, whatever becomes of that. The JVM is started within ``starting``: else it maps the archive of classes."""
+    """Provide a new session, stopped at the end of the block together with its JVM's executors.
+
+    An exception of the block is raised even if stopping also fails. The JVM is started within ``starting``; by default
+    it maps the archive of classes.
+    """
     _environment(options)
     builder = SparkSession.builder
     for key, value in settings_of(options).items():
@@ -111,21 +114,21 @@ def own_session(
     with starting or class_archive.mapped():
         spark = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, on_interrupt)  # PySpark has put its own there
+        signal.signal(signal.SIGINT, on_interrupt)  # PySpark has installed its own
     try:
         for file in options.ship:
             spark.sparkContext.addPyFile(str(file))
         _read_as_they_are(spark)
         yield spark
     except BaseException:
-        with suppress(protocol.Py4JError):  # a call that was interrupted may have taken the connection with it
+        with suppress(protocol.Py4JError):  # an interrupted call may have closed the connection
             spark.stop()
         raise
     spark.stop()
 
 
 def _read_as_they_are(spark: SparkSession) -> None:
-    """Have this JVM read local files without Hadoop's checksums beside them.
+    """Make this JVM read local files without Hadoop's checksum files next to them.
 
     Such a `.NAME.crc` may be of an older file, and its name cannot be made for one with a colon.
     """
@@ -135,22 +138,24 @@ def _read_as_they_are(spark: SparkSession) -> None:
 
 
 def without_numpy() -> None:
-    """Of what PySpark asks of each argument of a call to the JVM, leave out whether it is NumPy's: the answer imports
-    pandas, 1.5 s of a processor, and no such value is ever handed over here."""
+    """Remove PySpark's check of each argument of a JVM call for NumPy values.
+
+    The check imports pandas, which takes 1.5 s of processor time, and such values are never passed here.
+    """
     asked = (NumpyScalarConverter, NumpyArrayConverter)
     protocol.INPUT_CONVERTER[:] = [c for c in protocol.INPUT_CONVERTER if not isinstance(c, asked)]
 
 
 def _environment(options: SessionOptions) -> None:
-    """What Spark reads from the environment before there is a session."""
+    """Set the variables that Spark reads from the environment before there is a session."""
     without_numpy()
     if options.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # On another machine our interpreter's path may not exist; there PYSPARK_PYTHON or spark.pyspark.python says.
+        # On another machine this interpreter's path may not exist; set PYSPARK_PYTHON or spark.pyspark.python there.
     if options.is_local or "spark.pyspark.python" not in options.conf:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # Local workers are children of ours and import the source tree as we do.
+    # Local workers are child processes and import the same source tree.
     root = str(Path(heronry.__file__).resolve().parent.parent)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:

@@ -1,4 +1,4 @@
-"""Sinks: a step's rows as files below a folder. The folder's name comes later, by a rename (output.py)."""
+"""Sinks: a step's rows as files below a folder, which a rename publishes later (output.py)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from heronry.streamlet.records import table_of
 from heronry.streamlet.schema import arrow_schema
 from heronry.streamlet.server_sinks import ServerSink
 
-AT_ONCE = 8  # sinks that are written at the same time
-VIEW_ROW_GROUP_BYTES = 512 << 10  # some 12 000 rows: what a question for one key reads of a file
-# As heronry.streamlet.layout writes it; Spark's own ways are to trim cells and to escape by a backslash.
+AT_ONCE = 8  # number of sinks that are written concurrently
+VIEW_ROW_GROUP_BYTES = 512 << 10  # some 12 000 rows, which a query for one key reads of a file
+# As heronry.streamlet.layout writes it; by default Spark trims cells and escapes by a backslash.
 CSV: dict[str, Any] = {
     "header": True, "escape": '"', "lineSep": "\n", "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
     "nullValue": "", "emptyValue": '""',
@@ -41,14 +41,16 @@ CSV: dict[str, Any] = {
 def write_all(
     spark: SparkSession, outputs: Sequence[Output], execution: Execution, place: str, staging: Staging
 ) -> dict[str, list[Report]]:
-    """Run everything the sinks need and write the files of each below ``place``, in a folder that must not be there;
-    of sinks in servers, what their tasks have staged.
+    """Run everything the sinks need, and write the files of each below ``place``, in a folder that must not exist.
 
-    Each sink is a job or two, and small jobs are mostly waiting; so some run at the same time. When one fails the
-    others are cancelled, and its error is raised. Frames are made before, by one thread.
+    Each sink is a job or two, and small jobs mostly wait, so several run concurrently. When one fails, the others are
+    cancelled and its error is raised. Frames are made beforehand, by one thread.
+
+    Returns:
+        The reports of staged records, by step; empty lists for sinks that are files.
     """
     made: dict[str, Callable[[], list[Report] | None]] = {}
-    for output in outputs:  # one thread makes frames
+    for output in outputs:  # frames are made by one thread
         if isinstance(output.sink, ServerSink):
             made[output.step] = partial(reports_of, staging.frame(output, execution.output(output.step)))
         else:
@@ -60,14 +62,14 @@ def write_all(
                 ended.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            with suppress(Py4JError, OSError):  # the JVM may have gone
+            with suppress(Py4JError, OSError):  # the JVM may have ended
                 spark.sparkContext.cancelAllJobs()
             raise
     return {step: ended.result() or [] for step, ended in zip(made, running, strict=True)}
 
 
 def writing(output: Output, execution: Execution, folder: str) -> Callable[[], None]:
-    """Writes one sink into a folder that must not be there; the frames are made now."""
+    """Return a function that writes one sink into a folder that must not exist; the frames are made now."""
     fields = execution.fields(output.step)
     if fields is not None:
         return partial(write_fields, output, fields, folder)
@@ -75,7 +77,7 @@ def writing(output: Output, execution: Execution, folder: str) -> Callable[[], N
 
 
 def write(output: Output, rows: DataFrame, folder: str) -> None:
-    """The payloads that workers have made of the sink's records, as its files."""
+    """Write the payloads that workers have made of the sink's records as its files."""
     if isinstance(output.sink, ViewSink):
         write_view(view_rows(output, rows), folder)
     elif _is_parquet(output):
@@ -90,7 +92,7 @@ def write(output: Output, rows: DataFrame, folder: str) -> None:
 
 
 def _folder(output: Output) -> list[Any]:
-    """The column by which Spark divides rows into folders, which get their own names later (output.py)."""
+    """Return the column by which Spark divides rows into folders, which are renamed later (output.py)."""
     return [sql.col("key").cast("string").alias(FOLDER)] if _is_divided(output) else []
 
 
@@ -103,7 +105,7 @@ def _writer(output: Output, rows: DataFrame) -> Any:
 
 
 def write_fields(output: Output, rows: DataFrame, folder: str) -> None:
-    """The same for a sink whose records are there as columns of their fields (fields.py)."""
+    """Write the files of a sink whose records exist as columns of their fields (fields.py)."""
     if _is_parquet(output):
         rows.write.option("compression", "zstd").parquet(folder)
     else:
@@ -115,7 +117,7 @@ def _is_parquet(output: Output) -> bool:
 
 
 def view_rows(output: Output, rows: DataFrame, to_ms: int | None = None) -> DataFrame:
-    """Rows of a view (``heronry.pipeline.rows``), those of buckets that end at or before ``to_ms``."""
+    """Return the rows of a view (``heronry.pipeline.rows``) whose buckets end at or before ``to_ms``."""
     assert output.reduce is not None
     assert output.reduce.windowing is not None
     length = output.reduce.windowing.window.length_ms
@@ -125,17 +127,17 @@ def view_rows(output: Output, rows: DataFrame, to_ms: int | None = None) -> Data
 
 
 def write_view(rows: DataFrame, folder: str) -> None:
-    """Rows of a view as its files.
+    """Write the rows of a view as its files.
 
-    Sorted within each file, and in small row groups, so that readers find a key by the footers: to sort all of them
-    together would cost another pass over the rows, to find where files begin.
+    The rows are sorted within each file, in small row groups, so that readers find a key by the footers. A global sort
+    would need another pass over the rows to find the boundaries of files.
     """
     ordered = rows.sortWithinPartitions("key", "start").write.option("compression", "zstd")
     ordered.option("parquet.block.size", VIEW_ROW_GROUP_BYTES).parquet(folder)
 
 
 def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
-    """Two passes over the records where their columns are known only when all of them have been seen."""
+    """Write records as Parquet, with two passes over them if their columns are known only after all have been seen."""
     declared = arrow_schema(output.schema) if output.schema is not None else None
     if declared is not None:
         _write_columns(output, rows.select("data", *_folder(output)), declared, folder)
@@ -153,7 +155,7 @@ def _parquet(output: Output, rows: DataFrame, folder: str) -> None:
 
 
 def _write_columns(output: Output, rows: DataFrame, schema: Any, folder: str) -> None:
-    """Records as columns of this Arrow schema, in files."""
+    """Write records as columns of this Arrow schema, in files."""
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     if _is_divided(output):
         columns = columns.add(FOLDER, "string")
@@ -162,17 +164,17 @@ def _write_columns(output: Output, rows: DataFrame, schema: Any, folder: str) ->
 
 
 def unified(schemas: list[bytes]) -> Any:
-    """One Arrow schema that holds every record: int beside float becomes float, null beside anything that."""
+    """Return an Arrow schema that holds every record: int and float become float, null and another type that type."""
     import pyarrow as pa
 
     read = [pa.ipc.read_schema(pa.py_buffer(data)) for data in schemas]
     merged = pa.unify_schemas(read, promote_options="permissive")
-    # A column that is None everywhere has no type; str is one Parquet can hold.
+    # A column of only None has no type; Parquet can hold it as str.
     return pa.schema([(f.name, pa.string() if pa.types.is_null(f.type) else f.type) for f in merged])
 
 
 def _one_schema(step: str, found: list[bytes]) -> Any:
-    """Raises Failure if records of different partitions have different types in one field."""
+    """Return one schema for all records. Raises Failure if a field has different types in different partitions."""
     import pyarrow as pa
 
     try:
@@ -186,12 +188,12 @@ def _one_schema(step: str, found: list[bytes]) -> Any:
 
 @dataclass(frozen=True)
 class SchemaTask:
-    """The schema of a partition's records, as one row per batch."""
+    """Task that returns the schema of a partition's records, as one row per batch."""
 
     step: str
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Convert batches; the function for ``mapInArrow``."""
         import pyarrow as pa
 
         for batch in batches:
@@ -203,13 +205,13 @@ class SchemaTask:
 
 @dataclass(frozen=True)
 class ColumnsTask:
-    """Records as columns of the schema, and what else comes with them behind."""
+    """Task that turns records into columns of the schema, followed by the other columns of the batch."""
 
     step: str
     schema: bytes
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Convert batches; the function for ``mapInArrow``."""
         import pyarrow as pa
 
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
@@ -222,7 +224,7 @@ class ColumnsTask:
 
 
 def _table(step: str, records: list[dict[str, Any]], schema: Any) -> Any:
-    """Records as a table. Raises RecordFailed, naming the record that does not fit."""
+    """Return the records as a table. Raises RecordFailed, naming the record that does not fit."""
     import pyarrow as pa
 
     try:

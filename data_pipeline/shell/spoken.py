@@ -1,9 +1,8 @@
-"""What a program says on Spark: lines printed in a worker, shown by the command.
+"""Output of a program on Spark: lines printed in a worker, shown by the command.
 
-Theory of operation. A worker's stdout and stderr end in its JVM's stderr, which is Spark's log: a file of the driver
-when both are on one machine. So what the program prints is written there line by line, each whole and behind a mark,
-and the driver reads the file as it grows and shows the lines that have the mark. Executors on other machines have their
-own logs.
+A worker's stdout and stderr go to its JVM's stderr, which is Spark's log: a file of the driver if both are on one
+machine. The program's output is written there line by line, each line whole and after a mark. The driver follows the
+file and shows the lines that have the mark. Executors on other machines have their own logs.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from pathlib import Path
 from typing import TextIO
 
 MARK = b"program| "
-MAX_LINE = 2_000  # bytes; with the mark less than a pipe takes whole
+MAX_LINE = 2_000  # bytes; with the mark still an atomic write to a pipe
 MAX_LINES = 10_000
 LOOK_EVERY_SECS = 0.2
 
 
 class Spoken(io.TextIOBase):
-    """A worker's ``sys.stdout``: whole lines, marked, to stderr. Long ones are cut into several."""
+    """Replacement of a worker's ``sys.stdout`` that writes whole, marked lines to stderr. Long lines are split."""
 
     def __init__(self) -> None:
         self._rest = ""
 
     def write(self, text: str) -> int:
-        """Lines at once; what has no end waits for it."""
+        """Write complete lines immediately; an incomplete line waits for its end."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             data = line.encode("utf-8", "replace")
@@ -41,9 +40,9 @@ class Spoken(io.TextIOBase):
 
 @contextmanager
 def heard(log: Path, out: TextIO, *, from_end: bool = False) -> Iterator[None]:
-    """Show on ``out`` what programs say into the log, during the block and up to its end.
+    """Show on ``out`` the output of programs in the log, during the block and up to its end.
 
-    ``from_end``: what is in the log already was said by others.
+    With ``from_end``, the existing content of the log is skipped, since other jobs wrote it.
     """
     begin = log.stat().st_size if from_end else 0
     over = threading.Event()
@@ -53,7 +52,7 @@ def heard(log: Path, out: TextIO, *, from_end: bool = False) -> Iterator[None]:
         with log.open("rb") as file:
             file.seek(begin)
             while True:
-                last = over.wait(LOOK_EVERY_SECS)  # asked first: what came before the end is read
+                last = over.wait(LOOK_EVERY_SECS)  # before the read, so that all lines up to the end are read
                 *lines, rest = (rest + file.read()).split(b"\n")
                 said = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
                 for line in said[: max(0, MAX_LINES - shown)]:

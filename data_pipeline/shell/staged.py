@@ -1,10 +1,11 @@
-"""Sinks in servers, on Spark: tasks stage, the rename of the result decides, the driver settles (``core/staged.py``).
+"""Server sinks on Spark: tasks stage, the rename of the result decides, the driver settles (``core/staged.py``).
 
-Theory of operation. A task opens the connector of the sink, under a step of the run's own (``PROGRAM.STEP@RUN``), so
-that no topology and no other run takes what is staged for its own; gives it its records; has them prepared under the
-token of the attempt; and sends the token to the driver. The driver names in the manifest what has come, renames, and
-commits by the same connector. What it does behind the rename, another driver does that finds the result without its
-mark. Passwords are in files that tasks and driver read; journal and manifest hold what the program declares.
+A task opens the connector of the sink under a step name of the run (``PROGRAM.STEP@RUN``), so that no topology or other
+run takes over the staged records. It passes its records to the connector, prepares them under the token of the attempt,
+and sends the token to the driver. The driver writes the received tokens into the manifest, renames the folder, and
+commits by the same connector. If a driver dies after the rename, any later driver that finds the result without its
+mark completes the remaining steps. Passwords are in files that tasks and driver read; the journal and manifest contain
+only the program's declarations.
 """
 
 from __future__ import annotations
@@ -33,33 +34,42 @@ from heronry.streamlet.server_sinks import ServerSink
 
 RUN_BYTES = 8
 AGAIN = "The same command, typed again, commits them first"
-TASKS_SECS = 20.0  # Spark gives a worker that it cancels two of them
+TASKS_SECS = 20.0  # Spark gives a cancelled worker two seconds
 
 
 class Staging:
-    """What one run stages. Without sinks in servers it does nothing. ``at_work``: whether tasks still run."""
+    """Staging of one run; it has no effect without sinks in servers. ``at_work`` returns True while tasks still run."""
 
     def __init__(
         self, program: str, outputs: Sequence[Output], at_work: Callable[[], bool], stream: str = "", number: int = 0
     ) -> None:
-        """Looks at the places that are to be written to. ``stream``, ``number``: of a micro-batch. Raises ConnectError,
-        BadConfig."""
+        """Check the destinations.
+
+        ``stream`` and ``number`` identify a micro-batch.
+
+        Raises:
+            ConnectError: A server cannot be reached.
+            BadConfig: A sink has invalid settings.
+        """
         self._at_work = at_work
         self._sinks = {output.step: output.sink for output in outputs if isinstance(output.sink, ServerSink)}
         plain = {step: _plain(sink) for step, sink in self._sinks.items()}
         self.journal = Journal(program, secrets.token_hex(RUN_BYTES), plain, stream, number)
         with _servers(self.journal):
-            pass  # what is wrong with a table is said before Spark has worked
+            pass  # report an invalid table before Spark has done any work
 
     def frame(self, output: Output, rows: DataFrame) -> DataFrame:
-        """The reports of a sink's tasks, which stage the rows."""
+        """Return the reports of a sink's tasks, which stage the rows."""
         task = StageTask(output.step, self._sinks[output.step], self.journal)
         return rows.select("data").mapInArrow(Shipped(task), REPORT_SCHEMA)
 
     @contextlib.contextmanager
     def into(self, folder: OutputFolder, out: Callable[[str], None]) -> Iterator[None]:
-        """A block that stages, and gives the folder its name at its end. If it fails, nothing of this run remains;
-        where a server cannot be told so, the folder does, for the next run to do it."""
+        """Write the journal, and clean up if the block fails before the rename.
+
+        The block stages records and names the folder at its end. If it fails, the staged records of this run are
+        discarded. If a server cannot be reached for that, the work folder is kept for the next run to do it.
+        """
         if self._sinks:
             folder.write(staged.JOURNAL, json.dumps(self.journal.to_json()).encode())
         try:
@@ -71,42 +81,46 @@ class Staging:
             raise
 
     def _wait_for_tasks(self) -> None:
-        """What was cancelled ends a little later, and may stage until then."""
+        """Wait for cancelled tasks, which end a little later and may stage records until then."""
         until = time.monotonic() + TASKS_SECS
         while self._at_work() and time.monotonic() < until:
             time.sleep(0.05)
 
     def _counts(self, place: Place) -> bool:
-        """True if the rename has come: what failed did so behind it."""
+        """Return True if the result has been renamed, so that the failure occurred after it."""
         manifest = manifest_of(place) or {}
         return bool(manifest.get(staged.STAGED, {}).get("run") == self.journal.run)
 
     def counted(self, reports: Mapping[str, list[Report]]) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the entry for the manifest."""
         return {staged.STAGED: staged.counted(self.journal, reports).to_json()} if self._sinks else {}
 
 
 def tasks_run(spark: SparkSession) -> bool:
-    """True while an executor is at work for anything, cancelled or not."""
+    """Return True while an executor runs any task, cancelled or not."""
     tracker: Any = spark.sparkContext._jsc
-    with contextlib.suppress(Py4JError, OSError):  # the JVM may have gone
+    with contextlib.suppress(Py4JError, OSError):  # the JVM may have ended
         return any(executor.numRunningTasks() for executor in tracker.sc().statusTracker().getExecutorInfos())
     return False
 
 
 def reports_of(frame: DataFrame) -> list[Report]:
-    """Run the tasks; what those say that count."""
+    """Run the tasks, and return the reports that count."""
     return [Report(*row) for row in frame.collect()]
 
 
 def is_owed(place: Place) -> bool:
-    """True for a result whose commits a driver still owes."""
+    """Return True for a result whose commits are still owed."""
     return staged.standing(manifest_of(place), _is_marked(place)) is Standing.OWED
 
 
 def settle(place: Place) -> list[str]:
-    """Do what is owed to the result that stands there; of which steps. Raises ConnectError, Interrupted: then it is
-    still owed."""
+    """Complete the commits that the result still owes, and return their steps.
+
+    Raises:
+        ConnectError: A server cannot be reached; the commits are still owed.
+        Interrupted: The user interrupted the commits; they are still owed.
+    """
     found = _counted(place)
     if found is None:
         return []
@@ -124,7 +138,7 @@ def settle(place: Place) -> list[str]:
                     for act in those:
                         _do(act, servers[step])
     except ConnectError as error:
-        if not _is_marked(place):  # else somebody else was there meanwhile, and the server has forgotten the run
+        if not _is_marked(place):  # if it is marked, another process settled it and the server has forgotten the run
             raise ConnectError(f"{error}. {_still_owed(place)}: {AGAIN}") from None
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: {_still_owed(place)}", f"{AGAIN}.") from None
@@ -136,8 +150,12 @@ def _still_owed(place: Place) -> str:
 
 
 def settle_for(place: Place, program: str) -> str:
-    """The same for a program that is to be run: what to print if that was all there is to do. Raises OutputExists where
-    another program's result is there, ConnectError."""
+    """Complete the commits before the program runs, and return the text to print if there were any.
+
+    Raises:
+        OutputExists: The result belongs to another program.
+        ConnectError: A server cannot be reached.
+    """
     found = _counted(place)
     if found is None:
         return ""
@@ -147,14 +165,17 @@ def settle_for(place: Place, program: str) -> str:
 
 
 def owed(what: str, steps: Sequence[str]) -> str:
-    """That it was."""
+    """Return a message that commits were owed."""
     return (
         f"{what} was there, and a driver that died still owed its records in servers: {', '.join(steps)} committed now"
     )
 
 
 def clear_journal(content: bytes, out: Callable[[str], None]) -> bool:
-    """``clear`` for a journal that a driver has left."""
+    """Discard the staged records of a journal that a driver has left; return False if that could not be done yet.
+
+    An unreadable journal is reported on ``out`` and counts as done.
+    """
     try:
         return clear(Journal.from_json(json.loads(content)), out)
     except (ValueError, KeyError) as error:
@@ -163,7 +184,11 @@ def clear_journal(content: bytes, out: Callable[[str], None]) -> bool:
 
 
 def clear(journal: Journal, out: Callable[[str], None]) -> bool:
-    """Throw away what a run has staged that has no result. False, and why on ``out``, where a server cannot be told."""
+    """Discard the staged records of a run without a result.
+
+    Returns:
+        False, with the reason on ``out``, if a server cannot be reached.
+    """
     try:
         with _servers(journal) as servers:
             for act in staged.before_the_rename(journal):
@@ -184,7 +209,7 @@ def _do(act: staged.Act, server: SeatedSink) -> None:
 
 @contextlib.contextmanager
 def _servers(journal: Journal) -> Iterator[dict[str, SeatedSink]]:
-    """The driver's connectors, by step. Raises ConnectError, BadConfig."""
+    """Provide the driver's connectors by step. Raises ConnectError or BadConfig."""
     with contextlib.ExitStack() as stack:
         servers = {}
         for step, plain in journal.sinks.items():
@@ -203,7 +228,7 @@ def _told(step: str) -> Iterator[None]:
 
 
 def _counted(place: Place) -> Counted | None:
-    """Of a result that is owed something."""
+    """Return the tokens of a result that owes commits; None for any other."""
     manifest = manifest_of(place)
     if manifest is None or staged.standing(manifest, _is_marked(place)) is not Standing.OWED:
         return None
@@ -211,7 +236,7 @@ def _counted(place: Place) -> Counted | None:
 
 
 def manifest_of(place: Place) -> Mapping[str, Any] | None:
-    """Of the result that stands there; None without one that can be read."""
+    """Return the manifest of the result; None if it is missing or unreadable."""
     content = place.read(MANIFEST)
     try:
         found = json.loads(content) if content is not None else None
@@ -229,7 +254,7 @@ def _plain(sink: ServerSink) -> dict[str, Any]:
 
 
 def _sink(plain: Mapping[str, Any]) -> ServerSink:
-    """What ``_plain`` made of it, through JSON."""
+    """Return the sink from the result of ``_plain`` after a round trip through JSON."""
     pairs = ((key, _tuples(value)) for key, value in plain["settings"])
     return ServerSink(plain["system"], tuple(plain["fields"]), tuple(pairs))
 

@@ -1,15 +1,16 @@
-"""A program on Structured Streaming: micro-batches of what is new, and results of all that was read so far.
+"""Execution of a program on Structured Streaming: micro-batches of new input, and results of all input so far.
 
-Theory of operation. Spark streams the *names* of the files that are new (its checkpoint knows which were read), and of
-servers the ranges of splits that are new (range_stream.py). For each micro-batch the plan's scans, with all the steps
-up to the next reducers and sinks, run over these as they do in a batch, and so do reducers that SQL can compute from
-their columns; what leaves them is kept as a portion, written whole under the number of the micro-batch, so one that is
-run again after a fault replaces what it gave before. To
-*publish* is to run the rest of the plan over all portions, as a batch would over what the scans give, and to give the
-result its name by one rename. So the result is that of a batch over all that was read so far, whatever its order,
-lateness and micro-batches; a run that goes on from the checkpoint reads nothing twice, and no state is kept but
-accumulators and what goes into sinks directly. Records for sinks in servers that no reducer stands before are not kept:
-each micro-batch stages its own, and appends them when its portion has its name (portions.py).
+Spark streams the *names* of new files (its checkpoint knows the files that were read), and the new ranges of splits of
+servers (range_stream.py). For each micro-batch, the plan's scans run over these as in a batch, with all steps up to the
+next reducers and sinks. Reducers that SQL can compute from their columns also run. The output is kept as a portion,
+written atomically under the number of the micro-batch. A micro-batch that is repeated after a failure therefore
+replaces its earlier output.
+
+To *publish* is to run the rest of the plan over all portions, as a batch would over the output of the scans, and to
+name the result by one rename. The result is therefore that of a batch over all input so far, whatever its order,
+lateness and micro-batches. A run that continues from the checkpoint does not read anything twice. The state consists of
+accumulators, and of records that go into sinks directly. Records for sinks in servers without a reducer in between are
+not kept: each micro-batch stages its own, and appends them when its portion has its name (portions.py).
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.servers import ServerSource
 
-#: By default Spark passes over files whose times lie a week before the newest one, which copies and backfills have.
+#: By default Spark ignores files more than a week older than the newest one, which copies and backfills may be.
 ANY_AGE = "3650000d"
-SCHEMA = "path string, modificationTime timestamp, length long, content binary"  # content is never asked for
+SCHEMA = "path string, modificationTime timestamp, length long, content binary"  # content is never read
 
 
 class Stream:
-    """What ``job.Engine`` says, for one run."""
+    """Engine that reads input by micro-batches (``job.Engine``), for one run."""
 
     def __init__(self, spark: SparkSession, asked: Asked, out: TextIO) -> None:
-        """Raises CannotPlan."""
+        """Plan the stream. Raises CannotPlan."""
         assert asked.request.streaming is not None
         self._spark, self._streaming, self._policy, self._out = spark, asked.request.streaming, asked.policy, out
         self._asked = asked
@@ -73,14 +74,21 @@ class Stream:
         )
         self._result: Callable[[], str] = str
         self._error: Exception | None = None
-        self._taken = 0  # micro-batches
+        self._taken = 0  # number of micro-batches
 
     def tables(self, *, careful: bool) -> Tables:
-        """What each scan of files has given so far; files and lines were told to what was put aside then."""
+        """Return the output of each scan of files so far.
+
+        ``careful`` is ignored, since files and lines of failed records were recorded by the micro-batches.
+        """
         return Tables(self._spark, made=self._portions.rows(self._scans), parts=self._portions.parts())
 
     def run(self, result: Callable[[], str]) -> str:
-        """Until all that is there is read, or for ever. Raises Interrupted, and what micro-batches raise."""
+        """Run until all existing input is read, or indefinitely, and return the text to print at the end.
+
+        Raises:
+            Interrupted: The user interrupted the run. Errors of micro-batches are raised unchanged.
+        """
         self._result = result
         late = self._portions.settle()
         self._say(owed(f"what a micro-batch has given to {self._streaming.checkpoint}", late) if late else "")
@@ -96,7 +104,7 @@ class Stream:
             return self._publish() + self._told()
 
     def _until_the_end(self, every_s: float | None) -> None:
-        """Of what is there, or of the run."""
+        """Run the query until the existing input is read, or until the run is interrupted."""
         writer = fold(DataFrame.union, map(self._names, self._scans)).writeStream.foreachBatch(self._take)
         writer = writer.option("checkpointLocation", f"{spark_url(self._streaming.checkpoint.rstrip('/'))}/spark")
         writer = (
@@ -108,7 +116,7 @@ class Stream:
         try:
             query.awaitTermination()
         except KeyboardInterrupt:
-            with suppress(Py4JError):  # it ends with its JVM, if the interrupted call has taken the connection with it
+            with suppress(Py4JError):  # the call may have closed the connection; the query ends with the JVM
                 query.stop()
             raise Interrupted(
                 f"interrupted: what was read before is kept in {self._streaming.checkpoint}",
@@ -120,7 +128,7 @@ class Stream:
             raise
 
     def _names(self, scan: Scan) -> DataFrame:
-        """The files of a source that are new, or the ranges of a server."""
+        """Return the new files of a source, or the new ranges of a server, as a stream."""
         if isinstance(scan.source, ServerSource):
             return ranges_stream(self._spark, scan.step, scan.source)
         assert isinstance(scan.source, FileSource)
@@ -136,13 +144,13 @@ class Stream:
         if only is not None:
             reader = reader.option("pathGlobFilter", literal(only))
         path, system = file_system(self._spark, place)
-        if not system.exists(path):  # asked here: a stream waits in silence for a place that may never come
+        if not system.exists(path):  # a stream would wait silently for a missing path
             raise InputNotFound(f"step {scan.step!r}: there is nothing to read at {scan.source.path}")
         found = reader.load(literal(place))
         return found.select(sql.lit(scan.step).alias("step"), "path")
 
     def _take(self, names: DataFrame, number: int) -> None:
-        """A micro-batch. Its own error is kept, for Spark wraps it in words of its own."""
+        """Process a micro-batch; keep its original error, as Spark wraps it in a message of its own."""
         try:
             self._taken += 1
             files: dict[str, list[str]] = defaultdict(list)
@@ -184,8 +192,10 @@ class Stream:
     def _fill(
         self, files: Mapping[str, list[str]], ranges: Ranges, aside: bool, place: str, staging: Staging
     ) -> tuple[dict[str, Any], Reports]:
-        """Run all scans over these files and ranges, and keep or stage what they give. ``aside``: SQL makes nothing, as
-        it cannot tell which record fails."""
+        """Run all scans over these files and ranges, and keep or stage their output.
+
+        With ``aside``, SQL computes nothing, as it cannot tell which record fails.
+        """
         tables = Tables(self._spark, numbered=aside, only=files, ranges=ranges)
         plan = planned(self._asked, tables, careful=aside)
         by_sql = {found.step.name: found for found in plan.reductions if found.sql and found.join is None}
@@ -211,7 +221,7 @@ class Stream:
             execution.close()
 
     def _kept(self, execution: Execution, scan: Scan, aside: bool) -> DataFrame | None:
-        """The rows of a scan that wait for more; None where there are none, or all of them are appended."""
+        """Return the rows of a scan to keep in the portion; None if there are none, or all of them are appended."""
         if scan.unit is None:
             return None
         steps = {output.step for output in self._appends}
@@ -230,13 +240,13 @@ class Stream:
         return self._result()
 
     def _count(self, number: int, reports: Reports) -> None:
-        """What was appended."""
+        """Count the records that were appended."""
         if self._appends and not reports:
             self._say(f"micro-batch {number} had given its records to servers before, and is not run again")
         self._appended.update({step: sum(report.records for report in reports[step]) for step in reports})
 
     def _told(self) -> str:
-        """What this run has appended."""
+        """Return a description of the records that this run has appended."""
         found = [(output, self._appended[output.step]) for output in self._appends]
         said = [f"{output.step}, {count} records, to {output.sink}" for output, count in found if count]
         return f"; appended {'; '.join(said)}" if said else ""

@@ -1,9 +1,10 @@
-"""What runs in Spark's Python workers: the callables given to ``mapInArrow``. They turn Arrow batches into columns and
-back; everything between is the core's.
+"""Tasks that run in Spark's Python workers: the callables passed to ``mapInArrow``.
 
-A task is pickled into the job, so it holds plain values and the user's functions only. The user's module is imported
-anew in a worker, and what it was told by its arguments is told to it again, before any function of it is unpickled:
-that is what ``Shipped`` is for. pyarrow is imported where it is used, so that the driver's other parts need none.
+They turn Arrow batches into columns and back; the core does everything in between.
+
+A task is pickled into the job, so it holds only plain values and the user's functions. A worker imports the user's
+module again. It must receive the same arguments before any of its functions is unpickled, which is the purpose of
+``Shipped``. pyarrow is imported where it is used, so that other parts of the driver do not need it.
 """
 
 from __future__ import annotations
@@ -46,25 +47,25 @@ from heronry.streamlet.reading import LINES
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 
-#: The columns of every row between units.
+#: Columns of every row between units.
 ROW_SCHEMA = "tag int, key binary, start long, data binary, count long"
-#: What a task says of what it has staged (``core.staged.Report``).
+#: Columns of a task's report of staged records (``core.staged.Report``).
 REPORT_SCHEMA = "partition int, token string, records long"
 RESULTS_PER_BATCH = 4_096
-WORKING_FOLDER = "HERONRY_WORKING_FOLDER"  # of workers that are older than the command they work for
+WORKING_FOLDER = "HERONRY_WORKING_FOLDER"  # variable for workers that were started before the command they work for
 Render = dict[int, Callable[[Any], bytes]]
 
 
 class Shipped:
-    """A task as it travels: pickled, with the program's arguments."""
+    """Pickled task with the program's arguments, as it is sent to workers."""
 
     def __init__(self, task: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
-        self.__name__ = type(task).__name__  # what Spark's plans show
+        self.__name__ = type(task).__name__  # shown in Spark's plans
         self._arguments = tuple(sys.argv)
         self._task = cloudpickle.dumps(task)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Restore the arguments and folder, and run the task; the function for ``mapInArrow``."""
         sys.argv = list(self._arguments)
         if WORKING_FOLDER in os.environ:
             os.chdir(os.environ[WORKING_FOLDER])
@@ -74,8 +75,10 @@ class Shipped:
 
 
 def _let_programs_speak() -> None:
-    """What programs print and ``log()`` goes to the worker's stderr, marked, so that a driver beside it shows it; on a
-    cluster into the executor's."""
+    """Redirect the program's prints and ``log()`` to the worker's stderr, marked.
+
+    A driver on the same machine shows them; on a cluster they go to the executor's log.
+    """
     if not log.handlers:
         sys.stdout = Spoken()
         handler = logging.StreamHandler(sys.stdout)
@@ -103,7 +106,7 @@ def _batch(rows: Rows) -> Any:
 
 @dataclass(frozen=True)
 class ScanTask:
-    """A source's rows through the unit behind it. ``aside``: records that fail become letters."""
+    """Task that runs a source's rows through its unit. With ``aside``, failing records become letters."""
 
     decoding: Decoding
     unit: Unit
@@ -112,7 +115,7 @@ class ScanTask:
     aside: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Process batches; the function for ``mapInArrow``."""
         runner = Runner(self.unit, self.render, self.limits)
         for columns in self._columns(batches):
             if self.aside:
@@ -133,7 +136,7 @@ class ScanTask:
 
 
 class _Late:
-    """A column that is looked at when something fails: its values are made then."""
+    """Column whose values are converted on access, as they are needed only when a record fails."""
 
     def __init__(self, values: Any) -> None:
         self._values = values
@@ -147,7 +150,7 @@ class _Late:
 
 
 def columns_of(step: str, source: Source[Any], batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
-    """Arrow batches of a source step's raw rows as lists, empty ones left out."""
+    """Yield Arrow batches of a source step's raw rows as lists, without empty batches."""
     form = source.format if source.kind == "files" else ""
     seen: set[str] = set()
     partition = _partition()
@@ -174,7 +177,7 @@ def columns_of(step: str, source: Source[Any], batches: Iterator[Any]) -> Iterat
 
 
 def _records_of(batch: Any) -> dict[str, Any]:
-    """Return the rows of a batch as records; of those that Python cannot hold the error, as `unreadable`."""
+    """Return the rows of a batch as records; rows that Python cannot represent have an error in `unreadable`."""
     try:
         return {"record": batch.to_pylist()}
     except (ValueError, OverflowError):
@@ -198,13 +201,13 @@ def _check_dates(step: str, batch: Any, file: str) -> None:
 
 
 def _partition() -> int:
-    """The number of this task's partition; 0 outside of Spark."""
+    """Return the number of this task's partition; 0 outside of Spark."""
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0
 
 
 def _lines(batch: Any, form: str) -> dict[str, Any]:
-    """Lines, which Spark hands over as strings: those of a text as they are, if nothing has to be mended in them."""
+    """Return lines, which Spark passes as strings: as text if it needs no repair, else as bytes."""
     import pyarrow as pa
 
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name != "value"}
@@ -217,7 +220,7 @@ def _lines(batch: Any, form: str) -> dict[str, Any]:
 
 
 def _first_lines(files: list[str], starts: list[int], seen: set[str]) -> Iterator[bool]:
-    """True at the row that is its file's first line: the first one seen of the block at offset 0."""
+    """Yield True for the row that is its file's first line: the first one seen of the block at offset 0."""
     for file, start in zip(files, starts, strict=True):
         yield start == 0 and file not in seen
         seen.add(file)
@@ -225,7 +228,7 @@ def _first_lines(files: list[str], starts: list[int], seen: set[str]) -> Iterato
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Sorted accumulators through the merge, the reducer's ``finish`` and the unit behind it."""
+    """Task that runs sorted accumulators through the merge, the reducer's ``finish`` and the downstream unit."""
 
     step: ReduceStep
     unit: Unit
@@ -234,7 +237,7 @@ class MergeTask:
     aside: bool = False
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Process batches; the function for ``mapInArrow``."""
         found = merged(self.step, _rows(batches))
         if self.step.process is not None:
             yield from self._processed(found)
@@ -242,7 +245,7 @@ class MergeTask:
             yield from results(self.step, found, self.unit, self.render, self.limits, self.aside)
 
     def _processed(self, found: Iterable[Merged]) -> Iterator[Any]:
-        """What handlers emit, through the unit behind them; with ``aside`` letters of what they fail on."""
+        """Run the records that handlers emit through the downstream unit; with ``aside``, failures become letters."""
         step, runner = self.step, Runner(self.unit, self.render, self.limits)
         outcomes = processed(step, found)
         while chunk := list(islice(outcomes, RESULTS_PER_BATCH)):
@@ -267,18 +270,18 @@ class MergeTask:
 
 @dataclass(frozen=True)
 class JoinTask:
-    """Sorted accumulators to one for each key and window, in the shape they came in."""
+    """Task that merges sorted accumulators to one for each key and window, in the format of its input."""
 
     tag: int
     step: ReduceStep
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Process batches; the function for ``mapInArrow``."""
         yield from accumulators(self.tag, self.step, merged(self.step, _rows(batches)))
 
 
 def accumulators(tag: int, step: ReduceStep, found: Iterable[Merged]) -> Iterator[Any]:
-    """Keys and their accumulators as the Arrow batches that a unit in front of the reducer gives."""
+    """Yield keys and their accumulators as the Arrow batches that a unit before the reducer emits."""
     waiting = iter(found)
     while chunk := list(islice(waiting, RESULTS_PER_BATCH)):
         payloads = [dump(item.key, item.accumulator) for item in chunk]
@@ -297,7 +300,7 @@ def _unknown(_: int) -> str:
 
 
 def _sound(step: ReduceStep, found: list[Merged], views: list[Any]) -> tuple[list[Merged], list[bytes]]:
-    """The keys whose result can be made and published, and letters of the others."""
+    """Return the keys whose result can be made and published, and letters for the others."""
     kept, letters = [], []
     for item in found:
         try:
@@ -313,7 +316,7 @@ def _sound(step: ReduceStep, found: list[Merged], views: list[Any]) -> tuple[lis
 def passed(
     chunks: Iterable[tuple[Sequence[Any], Sequence[int | None]]], unit: Unit, render: Render, limits: Limits
 ) -> Iterator[Any]:
-    """Records and their times through a unit, as Arrow batches."""
+    """Run records and their times through a unit, and yield Arrow batches."""
     runner = Runner(unit, render, limits)
     for records, times in chunks:
         yield from map(_batch, runner.run(records, times, _unknown))
@@ -321,7 +324,7 @@ def passed(
 
 
 def _decoded_records(decoding: Decoding, columns: dict[str, Any]) -> Sequence[Any]:
-    """Return the records of a batch, decoded again: functions may have changed those that failed."""
+    """Return the records of a batch, decoded again, as functions may have changed those that failed."""
     return decoding.decode(columns)[0]
 
 
@@ -332,8 +335,10 @@ def _results_of(step: ReduceStep, chunk: list[Merged]) -> list[Any]:
 def results(
     step: ReduceStep, found: Iterable[Merged], unit: Unit, render: Render, limits: Limits, aside: bool = False
 ) -> Iterator[Any]:
-    """Reduced keys to the Arrow batches the unit behind the reducer makes of them. ``aside``: what fails becomes a
-    letter."""
+    """Run reduced keys through the downstream unit, and yield Arrow batches.
+
+    With ``aside``, failures become letters.
+    """
     views = [node.tag for node in unit.nodes if node.kind == "view"]
     behind = Unit(unit.entry, tuple(n for n in unit.nodes if n.kind != "view"), unit.outputs, unit.timed)
     runner = Runner(behind, render, limits)
@@ -360,15 +365,17 @@ def results(
 
 @dataclass(frozen=True)
 class StageTask:
-    """A partition's records into the server, under the token of this attempt: one row at the end, or none where there
-    are no records."""
+    """Task that stages a partition's records in the server under the token of this attempt.
+
+    It yields one row at the end, but only if there are records.
+    """
 
     step: str
     sink: ServerSink
     journal: Journal
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function. Raises ServerFailed."""
+        """Stage the records of batches; the function for ``mapInArrow``. Raises ServerFailed."""
         import pyarrow as pa
 
         context = TaskContext.get()
@@ -381,7 +388,7 @@ class StageTask:
             yield pa.RecordBatch.from_pylist([report._asdict()], pa.schema(_report_columns()))
 
     def staged(self, batches: Iterator[Any], partition: int, attempt: int) -> Report | None:
-        """What is told of it. Raises ConnectError."""
+        """Stage the records and return the report; None for an empty partition. Raises ConnectError."""
         payloads = (payload for batch in batches for payload in batch.column("data").to_pylist())
         first = next(payloads, None)
         if first is None:

@@ -1,12 +1,12 @@
-"""What SQL reads of a source: typed columns, as they are in the files or behind a schema (``with_schema``).
+"""Typed columns that SQL reads from a source, either as the files have them or after a schema (``with_schema``).
 
-Theory of operation. Three ways lead to columns. Text, Parquet and ORC have them. Where the values of a file's columns
-are those of a schema, whatever they are, Catalyst checks by itself what is left to check: that nothing is None which
-must not be. Everything else, json and csv and what a schema has to convert, is decoded and brought into its schema in a
-``mapInArrow``, by the Python rule of all engines, and goes on as columns; only those that are read are made.
+There are three ways to columns. Text, Parquet and ORC have them. If all values of a file's columns fit the types of a
+schema, Catalyst performs the remaining check: that required fields are not None. For JSON, CSV, and schemas that
+convert values, a ``mapInArrow`` decodes the records and applies the schema by the Python rule of all engines. It emits
+only the columns that are read.
 
-A record that does not fit ends the job with its story, from SQL as from Python; what is to be put aside is found when
-the job runs again, in Python alone.
+A record that does not fit ends the job with its description, from SQL as from Python. Records to put aside are found
+when the job runs again, in Python alone.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from heronry.streamlet.program import EventTime, ReduceStep, SchemaStep
 from heronry.streamlet.windows import MS_PER_UNIT, Window
 
 FLOATS = ("float", "double")
-TIME_COLUMN = "__heronry_time"  # of the source, in milliseconds, beside the columns of a schema
-# What Python has: outside of it a column's value is none.
+TIME_COLUMN = "__heronry_time"  # event time of the source in milliseconds, in addition to the columns of a schema
+# Range of Python's types; a value outside of it has no Python equivalent.
 _RANGES = {
     "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
     "timestamp": ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"),
@@ -42,8 +42,15 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class Columns:
-    """``types`` are those the reducer sees, ``raw`` those of the rows. ``alone``: the schema that Catalyst checks.
-    ``is_whole``: the rows are all there are, and records are still to be chosen by time."""
+    """Columns that a reducer reads from a source.
+
+    Attributes:
+        rows: The rows.
+        types: Column types as the reducer sees them.
+        raw: Column types of the rows.
+        alone: The schema that Catalyst checks.
+        is_whole: True if the rows are complete and records are still to be selected by time.
+    """
 
     rows: DataFrame
     types: dict[str, str]
@@ -53,7 +60,7 @@ class Columns:
 
     @staticmethod
     def of(spark: SparkSession, tables: scans.Tables, scan: Scan, table: Table, step: ReduceStep) -> Columns:
-        """What the reducer reads of a table; with FILE_COLUMN if a record may be told of."""
+        """Return the columns that the reducer reads of a table, with FILE_COLUMN if an error may name a record."""
         source = scan.source
         assert isinstance(source, FileSource)
         bounded = scan.from_ms is not None or scan.to_ms is not None
@@ -73,26 +80,29 @@ class Columns:
         return Columns(_mapped(rows, TypedTask(decoding, tuple(types.items()), named)), types, types)
 
     def expression(self, name: str) -> str:
-        """SQL for a column as the reducer sees it."""
+        """Return SQL for a column as the reducer sees it."""
         kind = self.types.get(name, "")
         if self.alone is None or self.raw.get(name) == kind:
             return f"`{name}`"
         return f"CAST({f'`{name}`' if name in self.raw else 'NULL'} AS {kind})"
 
     def checked(self, name: str) -> str:
-        """The same of a column that is read of every record: one that does not fit the schema ends the job."""
+        """Return SQL for a column that is read of every record; a record that does not fit the schema ends the job."""
         if self.alone is None:
             return self.expression(name)
         begin = f"SchemaError: the record does not fit {self.alone.schema.name}: "
         return self._guarded(name, self.expression(name), self.alone.name, begin, list(self._unfit()))
 
     def held(self, name: str, step: str) -> str:
-        """The same where all columns become a record: one that Python could not hold ends the job, too."""
+        """Return ``checked`` SQL where all columns become a record.
+
+        A record that Python cannot represent also ends the job.
+        """
         wrong = list(self._unreadable())
         return self._guarded(name, self.checked(name), step, "ValueError: the record cannot be read: ", wrong)
 
     def _guarded(self, name: str, expression: str, step: str, begin: str, wrong: list[tuple[str, str]]) -> str:
-        """The expression, of the column's type, unless something is wrong."""
+        """Return SQL for the expression, of the column's type, that ends the job if a condition in ``wrong`` holds."""
         if not wrong:
             return expression
         told = ", ".join(f"CASE WHEN {condition} THEN {_quoted(words)} END" for condition, words in wrong)
@@ -107,7 +117,7 @@ class Columns:
         return f"CASE WHEN {some} THEN {raised} ELSE {expression} END"
 
     def _unfit(self) -> Iterator[tuple[str, str]]:
-        """What a record may have that the schema refuses: SQL, and the words for it."""
+        """Yield the violations of the schema that a record may have: an SQL condition and its description."""
         for field in self.alone.schema.fields if self.alone is not None else ():
             kind = self.raw.get(field.name, "")
             if kind and not field.optional:
@@ -115,7 +125,7 @@ class Columns:
             yield from _out_of_range(field.name, kind)
 
     def _unreadable(self) -> Iterator[tuple[str, str]]:
-        """What a file may hold that Python does not have."""
+        """Yield the values of a file that Python cannot represent: an SQL condition and its description."""
         for name in self.types:
             kind = self.raw.get(name, "")
             if kind == "string":
@@ -124,7 +134,7 @@ class Columns:
                 yield from _out_of_range(name, kind)
 
     def within(self, scan: Scan) -> DataFrame:
-        """The rows of the range of time that is asked for."""
+        """Return the rows in the requested range of event time."""
         if not self.is_whole or (scan.from_ms is None and scan.to_ms is None):
             return self.rows
         assert scan.event_time is not None
@@ -132,7 +142,7 @@ class Columns:
         return self.rows.where((low.isNull() | (time >= low)) & (high.isNull() | (time < high)))
 
     def window_time(self, step: str, own: EventTime | None, source: EventTime | None) -> Column:
-        """Event time for windows: their own, or the source's."""
+        """Return the event time for windows: their own, or the source's."""
         if own is None and not self.is_whole:
             return sql.col(TIME_COLUMN)
         time = own or source
@@ -140,7 +150,7 @@ class Columns:
         return self.time(step, time)
 
     def time(self, step: str, time: EventTime) -> Column:
-        """Event time in milliseconds; a record without one ends the job with its name."""
+        """Return the event time in milliseconds; a record without one ends the job with an error that names it."""
         name = column_of(time.extractor)
         column, kind, unit = sql.col(f"`{name}`"), self.raw[name], MS_PER_UNIT[time.unit]
         if kind in INTEGERS:
@@ -165,8 +175,10 @@ class Columns:
 
 
 def starts_of(window: Window) -> str:
-    """SQL for the start of the window a record at ``time`` is in, a row for each where there may be several. (Of a
-    session: its time.)"""
+    """Return SQL for the starts of the windows of a record at ``time``, one row for each.
+
+    For a session it is the time itself.
+    """
     length, every = window.length_ms, window.every_ms
     if window.merges:
         return "time"
@@ -187,23 +199,26 @@ def _out_of_range(name: str, kind: str) -> Iterator[tuple[str, str]]:
 
 
 def column_of(extractor: Extractor) -> str:
-    """The name of the column an extractor reads. (The planner keeps names with a "`" from here.)"""
+    """Return the name of the column that an extractor reads.
+
+    The planner excludes names with a "`".
+    """
     return str(extractor.name) if isinstance(extractor, Field) else "record"
 
 
 def _quoted(text: str) -> str:
-    """A literal of SQL."""
+    """Return the text as an SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def _types_of(step: SchemaStep) -> dict[str, str]:
-    """Of the fields that SQL has types for."""
+    """Return the types of the fields for which SQL has types."""
     return {f.name: SCHEMA_TYPES[f.kind] for f in step.schema.fields if f.kind in SCHEMA_TYPES}
 
 
 def _made(tables: scans.Tables, scan: Scan, table: Table, step: ReduceStep) -> Columns:
-    """The columns that are read, made by the Python rule."""
+    """Return the columns that are read, made by the Python rule."""
     assert isinstance(scan.source, FileSource)
     own = step.windowing.event_time if step.windowing is not None else None
     read = {column_of(step.key)} | (set() if step.monoid.builtin == "count" else {column_of(step.value)})
@@ -215,7 +230,7 @@ def _made(tables: scans.Tables, scan: Scan, table: Table, step: ReduceStep) -> C
         scan.step, scan.source, scan.event_time if timed else None, timed, scan.from_ms, scan.to_ms,
         tables.headers(scan),
     )  # fmt: skip
-    named = own is not None  # a time of its own may be wrong, which SQL finds out
+    named = own is not None  # SQL may find an invalid time of the reducer's own
     rows = tables.read(scan, named=named or scan.source.format in COLUMNAR)
     task = TypedTask(decoding, tuple(types.items()), named, table.schemas)
     return Columns(_mapped(rows, task), types, types, is_whole=False)
@@ -230,8 +245,10 @@ def _mapped(rows: DataFrame, task: TypedTask) -> DataFrame:
 
 @dataclass(frozen=True)
 class TypedTask:
-    """Records with declared types, of their source or of ``schemas``, to columns; FILE_COLUMN if they are ``named``,
-    and TIME_COLUMN if the decoding gives times."""
+    """Task that turns records with declared types, of their source or of ``schemas``, into columns.
+
+    It adds FILE_COLUMN if ``named`` is set, and TIME_COLUMN if the decoding yields times.
+    """
 
     decoding: Decoding
     types: tuple[tuple[str, str], ...]
@@ -239,7 +256,7 @@ class TypedTask:
     schemas: tuple[SchemaStep, ...] = ()
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Convert batches; the function for ``mapInArrow``."""
         import pyarrow as pa
 
         arrow = {
@@ -276,7 +293,7 @@ class TypedTask:
 
 
 def _conformed(step: SchemaStep, records: list[Any], file: Any) -> list[Any]:
-    """The records in the schema. Raises RecordFailed."""
+    """Return the records converted to the schema. Raises RecordFailed."""
     made: list[Any] = []
     try:
         made.extend(map(step.function, records))  # grows one by one, so its length tells which record raised

@@ -1,10 +1,10 @@
-"""Files of lines that Spark does not read, on Spark: a file is one split, and Python reads it, as online.
+"""Files of lines that Spark does not read itself: a file is one split, and Python reads it, as in the online engine.
 
-Theory of operation. Hadoop has codecs for some endings, reads what it has none for as it is, and says of none what is
-wrong with a file that was cut off. So compressed files are read in the workers by our own reader
-(``streamlet/packed.py``): the driver deals them out to tasks by size, each row is a line and the file it is from. On
-other file systems than the local one that Hadoop knows, it reads .gz, and everything else is refused by name; those
-that it does not know are read here, too (url_files.py).
+Hadoop has codecs for some file name suffixes, reads all other files as they are, and does not report truncated files.
+Compressed files are therefore read in the workers by our own reader (``streamlet/packed.py``). The driver distributes
+them to tasks by size, and each row is a line and the file it is from. On other file systems that Hadoop knows, Hadoop
+reads .gz files, and all other compressed files are rejected by name. File systems that Hadoop does not know are also
+read here (url_files.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TASKS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Part:
-    """A file of a source, of this version, where there are versions."""
+    """File of a source, in this version where files are versioned."""
 
     source: FileSource[Any]
     name: str
@@ -39,12 +39,12 @@ class Part:
 
     @property
     def told(self) -> str:
-        """Its whole name, as Spark writes those of its files: quoted if it is a URL."""
+        """Full name as Spark writes the names of its files: quoted if it is a URL."""
         name = whole_name(self.source, self.name)
         return quote(name, safe=":/@=") if is_url(name) else name
 
     def first_line(self) -> bytes:
-        """Without a byte order mark. Raises OSError, ReadError, ConnectError."""
+        """Return the first line without a byte order mark. Raises OSError, ReadError or ConnectError."""
         with closing(tree_of(self.source)) as tree:
             opened = tree.open(self.name, self.version)
             with open_decompressed(opened, whole_name(self.source, self.name)) as file:
@@ -52,7 +52,7 @@ class Part:
 
 
 def unpacked(spark: SparkSession, step: str, parts: Sequence[Part]) -> DataFrame:
-    """The lines of files: value (the line's bytes), file, block_start (always 0), number (of the line, from 0)."""
+    """Return the lines of files: value (bytes), file, block_start (always 0), number (of the line, from 0)."""
     dealt = _dealt(parts, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     task = UnpackTask(step, tuple(dealt))
     numbers = spark.range(0, len(dealt), 1, len(dealt))
@@ -60,7 +60,7 @@ def unpacked(spark: SparkSession, step: str, parts: Sequence[Part]) -> DataFrame
 
 
 def _dealt(parts: Sequence[Part], most: int) -> list[tuple[Part, ...]]:
-    """The files for each task: the largest first, always to the one that has least."""
+    """Distribute the files to tasks: the largest first, each to the task with the least bytes."""
     tasks: list[tuple[int, list[Part]]] = [(0, []) for _ in range(min(len(parts), most))]
     for part in sorted(parts, key=lambda part: (part.size, part.told), reverse=True):
         tasks.sort(key=lambda task: task[0])
@@ -71,20 +71,20 @@ def _dealt(parts: Sequence[Part], most: int) -> list[tuple[Part, ...]]:
 
 @dataclass(frozen=True)
 class UnpackTask:
-    """``parts[i]`` are what the task with the number i reads."""
+    """Task that reads files; ``parts[i]`` are the files for the number i."""
 
     step: str
     parts: tuple[tuple[Part, ...], ...]
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """``mapInArrow``'s function."""
+        """Read the files of the numbers in the batches; the function for ``mapInArrow``."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 tree: FileTree | None = None
                 for part in self.parts[number]:
                     try:
                         if tree is None or not is_url(part.source.path):
-                            tree = tree_of(part.source)  # of a URL one for all of its files
+                            tree = tree_of(part.source)  # one tree serves all files of a URL
                         yield from self._lines(part, tree)
                     except ConnectError as error:
                         raise ServerFailed(self.step, str(error)) from None
@@ -99,7 +99,7 @@ class UnpackTask:
                     lines = piece.data.split(b"\n")
                     if not lines[-1]:
                         lines.pop()
-                    values = pa.array(lines, pa.binary()).view(pa.string())  # bytes, as Spark's own strings of files
+                    values = pa.array(lines, pa.binary()).view(pa.string())  # bytes, as in Spark's own strings
                     numbers = pa.array(range(piece.first, piece.first + len(lines)), pa.int64())
                     columns = [
                         values,

@@ -1,10 +1,10 @@
-"""T, up to which a batch owns the buckets of a view: nothing may come for them any more.
+"""T, the instant up to which a batch owns the buckets of a view, as they cannot receive further records.
 
-Theory of operation. Whoever owns a bucket answers for it alone, so a T beyond what the online layer has seen takes
-buckets from it whose records are not archived yet: the view stands still at what the batch found. Online reducers say
-how far the slowest source's watermark is (``settled_ms``). By default T is that, and now at the latest; a later one is
-refused unless it is forced. Archives are rolled some seconds after what is counted is told; the batch waits for that
-before it looks for files.
+The owner of a bucket alone provides its contents. A T beyond what the online layer has seen would take over buckets
+whose records are not archived yet, and the view would stay at what the batch found. Online reducers report the
+watermark of the slowest source (``settled_ms``). By default T is that, but at most the current time. A later T is
+rejected unless it is forced. Archives are rolled some seconds after counts are reported; the batch waits for that
+before it lists files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from heronry.pipeline.views import settled_ms
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.program import Program
 
-ROLL_SECS = 6.0  # an archive's files are at most so much behind the counts
+ROLL_SECS = 6.0  # maximum delay of an archive's files after the counts, in seconds
 
 
 def bounded(request: Request, program: Program) -> Request:
-    """The request with its T. Raises UsageError if that is not known, or lies beyond what the online layer has seen."""
+    """Return the request with its T.
+
+    Raises:
+        UsageError: T is unknown, or beyond what the online layer has seen.
+    """
     views = {step.sink.name: step.sink.path for step in program.sinks() if isinstance(step.sink, ViewSink)}
     settled = {name: settled_ms(Path(path)) for name, path in views.items()}
     unknown = [name for name, seen in settled.items() if seen is None]
@@ -48,12 +52,12 @@ def bounded(request: Request, program: Program) -> Request:
 
 
 def wait_for_archives(began: float) -> None:
-    """What was counted when the job began is in files after this."""
+    """Wait until the records counted when the job began are in files."""
     time.sleep(max(0.0, began + ROLL_SECS - time.monotonic()))
 
 
 def iso(ms: int | None) -> str:
-    """An instant for people."""
+    """Return an instant in ISO 8601 form for messages."""
     if ms is None:
         return "the end"
     return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)).isoformat().replace("+00:00", "Z")

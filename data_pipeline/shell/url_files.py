@@ -1,8 +1,8 @@
-"""Files at URLs that Spark cannot read, because its Hadoop knows no such store or because a program gives fsspec's
-options for it: listed by the driver, and read in the workers by our own reader (unpack.py), as compressed files are.
+"""Files at URLs that Spark cannot read: its Hadoop does not know the store, or the program gives fsspec options for it.
 
-Each file is read by one task, whole; that it is still the one that was listed is looked at before and after. Records of
-columns would go through Python twice, so files of these are refused by name; so is a stream, whose files Spark lists.
+The driver lists the files, and the workers read them by our own reader (unpack.py), as compressed files. One task reads
+each file as a whole, and checks before and after that it is still the listed one. Columnar records would go through
+Python twice, so files of these formats are rejected by name. Streams are also rejected, as Spark lists their files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronry.streamlet.trees import tree_of
 
 
 def is_foreign(spark: SparkSession, source: FileSource[Any]) -> bool:
-    """True for a URL that Spark does not read."""
+    """Return True for a URL that Spark does not read."""
     if not is_url(source.path):
         return False
     scheme = scheme_of(source.path)
@@ -31,7 +31,7 @@ def is_foreign(spark: SparkSession, source: FileSource[Any]) -> bool:
 
 
 def _knows(spark: SparkSession, scheme: str) -> bool:
-    """True if Hadoop has a class for it."""
+    """Return True if Hadoop has a class for the scheme."""
     jvm: Any = spark._jvm
     configuration = spark._jsparkSession.sessionState().newHadoopConf()
     try:
@@ -42,7 +42,7 @@ def _knows(spark: SparkSession, scheme: str) -> bool:
 
 
 def refuse_stream(step: str, source: FileSource[Any]) -> None:
-    """Raises CannotPlan."""
+    """Reject a stream over these files. Always raises CannotPlan."""
     raise CannotPlan(
         f"step {step!r}: micro-batches are made of files that Spark lists, and it cannot list {source.path}: run it as "
         "a batch or online, or name a URL that Spark's Hadoop knows (s3a://, hdfs://, abfs://, gs://), without options="
@@ -50,7 +50,7 @@ def refuse_stream(step: str, source: FileSource[Any]) -> None:
 
 
 def parts_of(step: str, source: FileSource[Any]) -> list[Part]:
-    """The files there are. Raises CannotPlan, FileNotFoundError, ReadError, ConnectError."""
+    """Return the existing files. Raises CannotPlan, FileNotFoundError, ReadError or ConnectError."""
     if source.format not in LINES:
         raise CannotPlan(
             f"step {step!r}: Spark's Hadoop knows no {scheme_of(source.path)}:// with these options, and without it "
@@ -59,5 +59,5 @@ def parts_of(step: str, source: FileSource[Any]) -> list[Part]:
         )
     with closing(tree_of(source)) as tree:
         found = listing_of(source, tree)
-    as_lines = replace(source, format="text")  # a csv's header is one, as in what Spark reads
+    as_lines = replace(source, format="text")  # a CSV header counts as a line, as in files that Spark reads
     return [Part(as_lines, name, seen.size, seen.version) for name, seen in sorted(found.items())]

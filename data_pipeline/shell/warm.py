@@ -1,12 +1,12 @@
-"""A job on the Spark that is kept warm: take it, have a session in it, leave it as it was (``core/warm.py``).
+"""Sessions of jobs on the warm Spark: take it, run a session in it, and restore its state (``core/warm.py``).
 
-Theory of operation. One job at a time holds the lock. Its process connects to the JVM as to one of its own
-(Py4J, with the keeper's token) and makes a session beside the keeper's: settings, views and functions of its own. What
-workers need of the job travels in their environment: the program's code and its arguments as the name of a file on
-PYTHONPATH, the environment of the command, its folder. Spark keeps workers apart by their environment, so those of an
-equal job are used again with all that they have imported, and never those of another program or version.
+One job at a time holds the lock. Its process connects to the JVM as to its own (Py4J, with the keeper's token) and
+makes a session next to the keeper's, with separate settings, views and functions. The data that workers need of the
+job is in their environment: the program's code and its arguments as the name of a file on PYTHONPATH, the environment
+of the command, and its folder. Spark separates workers by their environment. Workers of an equal job are therefore
+reused with all their imports, and never those of another program or version.
 
-Whoever comes after a job that could not tidy up (``kill -9``) does it for it: the next job, or the keeper.
+After a job that could not clean up (``kill -9``), the next job or the keeper does so.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from heron_runtime.files import replace_file
 from heron_runtime.user_home import home_of_user
 from heronry.version import VERSION
 
-SETTLING_SECS = 2.0  # the keeper holds the lock for a moment when it tidies up
+SETTLING_SECS = 2.0  # time to wait while the keeper cleans up
 
 
 def places() -> Places:
-    """Where a warm Spark of this user is written down."""
+    """Return the paths of this user's warm Spark."""
     return Places(home_of_user().absolute() / FOLDER)
 
 
 def versions() -> str:
-    """What must be equal in the keeper and in a job."""
+    """Return the versions that must be equal in the keeper and in a job."""
     return f"Heronry {VERSION}, PySpark {pyspark.__version__}, Python {platform.python_version()} at {sys.executable}"
 
 
 def found() -> Warm | None:
-    """The warm Spark of this user, if one lives."""
+    """Return the warm Spark of this user; None if none is running."""
     where = places()
     if not is_held(where.keeper):
         return None
@@ -61,9 +61,9 @@ def found() -> Warm | None:
 
 @contextlib.contextmanager
 def taken(master: str, conf: Mapping[str, str], ship: tuple[Path, ...], out: TextIO) -> Iterator[SparkSession | None]:
-    """A session in the warm Spark for the block; None where there is none for this job, and why on ``out``.
+    """Provide a session in the warm Spark for the block; None, with the reason on ``out``, if the job cannot use it.
 
-    ``ship``: what is on the path of workers first, the program's own code.
+    ``ship`` are the first entries on the path of the workers: the program's own code.
     """
     warm = found()
     if warm is None:
@@ -90,13 +90,13 @@ def taken(master: str, conf: Mapping[str, str], ship: tuple[Path, ...], out: Tex
         with heard(Path(warm.log), out, from_end=True):
             yield spark
     finally:
-        with contextlib.suppress(Py4JError, OSError):  # it may have died; then there is nothing to tidy up
+        with contextlib.suppress(Py4JError, OSError):  # if it has died, no cleanup is needed
             settle(spark)
         lock.release()
 
 
 def settle(spark: SparkSession) -> None:
-    """Leave nothing of a job in Spark: no running work, no query, no table that is kept. The lock must be held."""
+    """Clean up after a job: end its queries and work, and drop its cached tables. The caller must hold the lock."""
     for query in spark.streams.active:
         query.stop()
     spark.sparkContext.cancelAllJobs()
@@ -114,7 +114,7 @@ def _acquired(lock: HostLock) -> bool:
 
 
 def _session(warm: Warm, conf: Mapping[str, str], ship: tuple[Path, ...]) -> tuple[SparkSession | None, str]:
-    """A session with the job's settings, or why not."""
+    """Return a session with the job's settings, or the reason why there cannot be one."""
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(warm.port), "PYSPARK_GATEWAY_SECRET": warm.token}
     try:
         gateway: Any = launch_gateway()
@@ -142,7 +142,7 @@ def _session(warm: Warm, conf: Mapping[str, str], ship: tuple[Path, ...]) -> tup
 
 
 def _kept(ship: tuple[Path, ...]) -> Path:
-    """The program's code where it stays, by its content and what the program was told."""
+    """Store the program's code permanently, under a name made of its content and arguments, and return the path."""
     with zipfile.ZipFile(ship[0]) as code:
         inside = [part for name in sorted(code.namelist()) for part in (name.encode(), code.read(name))]
     place = places().code / f"{code_name([*(a.encode() for a in sys.argv[1:]), b'', *inside])}.zip"

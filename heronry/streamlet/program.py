@@ -208,9 +208,9 @@ class LogStep(_OneInput):
 class LookupStep(_OneInput):
     """Step that emits ``Matched(record, row)`` for each row of ``table`` whose key equals that of the record.
 
-    The keys are ``table_key`` of the row and ``on`` of the record.
-    With ``how`` "left" it also emits ``Matched(record, None)`` for a record without a row. The table is a finite source
-    that does not change. It is read whole wherever the step runs.
+    The keys are ``table_key`` of the row and ``on`` of the record. With ``how`` "left" the step also emits
+    ``Matched(record, None)`` for a record without a row. The table is a finite source that does not change. It is read
+    whole wherever the step runs.
     """
 
     kind = "lookup"

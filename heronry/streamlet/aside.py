@@ -3,11 +3,11 @@
 Theory of operation. ``user.streamlet.on.error`` is ``aside`` (the default) or ``fail``, set in the program's
 configuration or at submission.
 
-- *Aside*: the input of the component or unit in which a step failed (a line of a source, a reducer's result) is left
-out
-  as a whole and written as a line of JSON: time, step, where (file and line), record, failed_on, error, traceback. The
-  limit is ``user.streamlet.aside.most`` records, per task online, per job in batch. One more is a failure.
-- *Fail*: a batch ends and writes nothing. Online the block is retried indefinitely.
+*Aside*: the input of the component or unit in which a step failed (a line of a source, a reducer's result) is left out
+as a whole and written as a line of JSON: time, step, where (file and line), record, failed_on, error, traceback. The
+limit is ``user.streamlet.aside.most`` records, per task online, per job in batch. One more is a failure.
+
+*Fail*: a batch ends and writes nothing. Online the block is retried indefinitely.
 """
 
 from __future__ import annotations

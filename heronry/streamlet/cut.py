@@ -44,8 +44,7 @@ def split_into_segments(
     Args:
         program: The program.
         begins: Function that returns True if a segment begins at a step. It is called once for each step, in order,
-            with the
-            entries of the segments that the step reads. It must return True where ``at_reducers`` does.
+            with the entries of the segments that the step reads. It must return True where ``at_reducers`` does.
     """
     steps: dict[str, list[str]] = {}
     exchanges: dict[str, list[Exchange]] = {}

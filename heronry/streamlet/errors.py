@@ -29,6 +29,6 @@ def shown(record: Any, limit: int = 200) -> str:
     """Return a record as text for messages, truncated. It also accepts a record whose ``repr`` raises."""
     try:
         text = repr(record)
-    except Exception as error:  # the user's class may do anything
+    except Exception as error:  # a method of the user's class, which may raise anything
         text = f"<{type(record).__name__}, whose repr raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"

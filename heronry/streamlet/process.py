@@ -1,12 +1,9 @@
 """Runtime of ``process``: functions with a state and timers for each key, called in order of event time. Pure.
 
-Theory of operation. The records of each key are processed in order of event time, and those with equal time in order
-of
-their canonical encoding. The calls of a function thus depend on the records alone. A *moment* is one millisecond of
-one
+Theory of operation. The records of each key are processed in order of event time, and those with equal time in order of
+their canonical encoding. The calls of a function thus depend on the records alone. A *moment* is one millisecond of one
 key. Its records are gathered as a reducer gathers those of a window that is one millisecond long (``LENGTH_MS``,
-``moment_monoid``). Map sides, shuffles, watermarks, lateness and portions of a stream are therefore those of a
-reducer.
+``moment_monoid``). Map sides, shuffles, watermarks, lateness and portions of a stream are therefore those of a reducer.
 At the point where a window's result would be made, the functions are called (``KeyTimeline``).
 
 Timers are in event time. A key has one timer for each name, and setting it again moves it. A timer fires after the
@@ -104,7 +101,7 @@ class Process(Generic[K, T, U]):
 
 
 def no_timer(context: Context[Any, Any], name: str) -> None:
-    """Raise TypeError. Used if there is no ``on_timer``."""
+    """Raise TypeError. Used for handlers without ``on_timer``."""
     raise TypeError(f"the timer {name!r} has gone off and there is no on_timer(context, name); write a class with both")
 
 
@@ -245,7 +242,7 @@ class KeyTimeline:
         context: Context[Any, Any] = Context(self._key, time_ms, memory.state, earliest_ms)
         try:
             handler(context, argument)
-        except Exception as error:  # the user's function
+        except Exception as error:  # raised by the user's function
             failed = StepFailed(self._step, shown)
             failed.__cause__ = error
             return [MomentResult(time_ms, shown, failed)]

@@ -8,14 +8,12 @@ program and safe in file names, and a parallelism (None: chosen by the engine; o
 ``ReduceStep`` with everything it needs. The semantics of each step are in its docstring.
 docs/reference/streamlet-semantics.md has the same as tables.
 
-A stream is a bag of records: their order has no meaning unless a step says so. Functions depend only on their
-argument.
+A stream is a bag of records: their order has no meaning unless a step says so. Functions depend only on their argument.
 An engine may call them again for the same record (replays), on any machine.
 
 Every record has an *event time* if its source was declared with one. Records derived by map, flat_map, filter, branch,
 union or tap have the event time of the original record. Results of a windowed reducer have the time ``end - 1`` (the
-last millisecond of the window). Results of a reducer without windows have none. Records that ``process`` emits have
-the
+last millisecond of the window). Results of a reducer without windows have none. Records that ``process`` emits have the
 time of the record or timer that they were emitted for.
 """
 

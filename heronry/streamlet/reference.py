@@ -7,8 +7,7 @@ Engines are compared with it, and users test their programs with it::
     assert result["sink"] == [KeyValue("a", 1), KeyValue("b", 1)]
 
 A record that fails raises. With ``run(program, failed=letters)`` it is left out, and reported in that list in the form
-in which the engines put it aside (aside.py). Each record of a source, and each result of a reducer, is tried
-separately
+in which the engines put it aside (aside.py). Each record of a source, and each result of a reducer, is tried separately
 first.
 
 Inputs must be finite. No record is late. Results are sorted by their canonical encodings, so that two runs can be

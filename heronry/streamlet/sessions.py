@@ -1,8 +1,8 @@
 """Arithmetic of the sessions of one key, in any order of records. Shared by all engines. Pure.
 
-Theory of operation. A session is a run of records of one key in which each record is no more than the gap after the one
-before. An engine stores a session as a window's start and, as its accumulator, the pair ``(last, acc)``: the time of
-its last record, and the accumulator of its values. Sessions of one key that lie no more than the gap apart are merged,
+Theory of operation. A session is a run of records of one key in which the time between two successive records is at
+most the gap. An engine stores a session as a window's start and, as its accumulator, the pair ``(last, acc)``: the time
+of its last record, and the accumulator of its values. Sessions of one key whose distance is at most the gap are merged,
 so stored sessions are farther apart, and in order of time. Adding a session merges all sessions that it touches.
 
 The resulting sessions depend neither on the order of records nor on earlier merges: they are the connected components

@@ -168,7 +168,7 @@ class LocalFileTree:
         """Do nothing: local files have no versions."""
 
     def close(self) -> None:
-        """Do nothing: there is no store to close."""
+        """Do nothing: a local tree has no store to close."""
 
 
 def tree_of(source: FileSource[Any]) -> FileTree:

@@ -178,8 +178,7 @@ class SourceReader:
 
         Returns:
             The origin, the block of the other records, and the place of each record for messages. For a sequence there
-            are
-            no places.
+            are no places.
         """
         source, (file, first, _, header, data) = self._step.source, tup.values
         if self._decoder is None or isinstance(source, SequenceSource):

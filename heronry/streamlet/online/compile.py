@@ -138,8 +138,7 @@ def _shown_again(program: Program, stage: ProgramStage) -> list[str]:
     """Return the sinks of the stage that declare that they may show records again after a fault.
 
     Heronry's own sinks show each record once. A plugged-in sink, which has two phases as well, counts as the same
-    unless its
-    ``output_effect`` says otherwise.
+    unless its ``output_effect`` says otherwise.
     """
     sinks = {name: step.sink for name in stage.steps if isinstance(step := program.by_name[name], SinkStep)}
     return [name for name, sink in sinks.items() if getattr(sink, "output_effect", "") == AT_LEAST_ONCE]

@@ -12,8 +12,7 @@ file is read to the end that it had then is one piece of each file read in turn.
 order, and a file that grows fast does not starve the others.
 
 At a URL the position of a file that does not grow includes its version (trees.py), as of the first listing. The
-positions thus state where a source that does not grow ends. A file that was changed meanwhile is an error, also after
-a
+positions thus state where a source that does not grow ends. A file that was changed meanwhile is an error, also after a
 restore.
 """
 

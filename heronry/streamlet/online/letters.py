@@ -2,8 +2,8 @@
 
 A block in which a record fails is *sifted*: it is halved until failing records are isolated. Those are written to
 ``failed/`` in the topology's folder, one line each (``heronry.streamlet.aside``), in a file for each checkpoint and
-task
-that becomes visible with the checkpoint. They are counted in ``failed-record-count``. All other records are processed.
+task that becomes visible with the checkpoint. They are counted in ``failed-record-count``. All other records are
+processed.
 
 The failure is raised to the engine instead, and all tasks return to the last checkpoint, in three cases: all of the
 first records fail, the limit of the policy is exceeded, or the policy is to fail.

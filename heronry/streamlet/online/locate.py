@@ -7,8 +7,7 @@ its variable. Lambdas and closures therefore need no special treatment. The modu
 The paths of sources and sinks may have been relative to the folder or the file that was submitted, so they are
 transmitted in the configuration. So are settings that were resolved at submission for sources that leave them open,
 such as the version of a table. A fingerprint of the steps ensures that the program found in the instance is the one
-that
-was submitted.
+that was submitted.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PROGRAM = "user.streamlet.program"  # module:variable
 FINGERPRINT = "user.streamlet.fingerprint"
 STAGE = "user.streamlet.stage"
 STEPS = "user.streamlet.steps"  # readable list of what runs in the component (`heron submit --dry-run`)
-PATHS = "user.streamlet.paths"  # of sources and sinks, by step
+PATHS = "user.streamlet.paths"  # paths of sources and sinks, by step
 FIXED = "user.streamlet.fixed"  # settings of sources that were resolved at submission, by step
 
 _ABSENT = ("partitions", "options")  # settings newer than the first fingerprints; omitted if unset

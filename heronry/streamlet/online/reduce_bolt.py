@@ -4,8 +4,7 @@ Accumulators are kept in a table of the task (state.py). At each checkpoint, cha
 ``self.keyed``, so they move when keys move. There is an entry for each key; with windows it is a dict by window start.
 
 The progress of event time, and which windows are closed, are state of the task itself. After a rescale a window is
-closed if any task had closed it, since that task has emitted its result. Results are emitted when they are due.
-Running
+closed if any task had closed it, since that task has emitted its result. Results are emitted when they are due. Running
 results that were not yet shown are emitted before the checkpoint, so a checkpoint never omits a pending result.
 """
 

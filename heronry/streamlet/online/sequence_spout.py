@@ -17,8 +17,7 @@ class SequenceSpout(SourceSpout):
     """Task of a sequence source.
 
     Split s has the blocks s, s + 240, …, and its position is its next block. A task always emits its first remaining
-    block,
-    so numbers are in order within a task.
+    block, so numbers are in order within a task.
     """
 
     def splits(self) -> list[tuple[str, int]]:

@@ -83,7 +83,7 @@ class ServerSpout(SourceSpout):
         return None
 
     def _read(self, split: str) -> tuple[Position, tuple[Any, ...]] | None:
-        """Return the next block of a split, and the position after it. None if there are no new records."""
+        """Return the next block of a split, and the position after it. None without new records."""
         place = self._position(split)
         if place.whole:
             return None

@@ -1,10 +1,8 @@
 """Writer of a sink on a server, in one task: the two phases of its connector, under the tokens of the task.
 
-The connector is the one that bolts of topologies use. Its step is named as for those, by the topology and the
-program's
+The connector is the one that bolts of topologies use. Its step is named as for those, by the topology and the program's
 step. A record that the system cannot store is rejected when it is encoded, as by every writer. An unreachable server,
-or
-a request that it rejects, is not the fault of a record, and returns the topology to its last checkpoint.
+or a request that it rejects, is not the fault of a record, and returns the topology to its last checkpoint.
 """
 
 from __future__ import annotations

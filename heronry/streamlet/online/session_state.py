@@ -1,9 +1,8 @@
 """State of a reducer of sessions: the open sessions of each key, in order of time. See ``state.py`` for windows. Pure.
 
 A session is open until the watermark has passed its end. Its start may still become earlier, and two sessions may
-merge.
-A checkpoint stores a session under its start, so the old start is *dropped* then. A row is late if the session that it
-would be part of ended before everything closed so far. It may still join an open session.
+merge. A checkpoint stores a session under its start, so the old start is *dropped* then. A row is late if the session
+that it would be part of ended before everything closed so far. It may still join an open session.
 
 ``_due`` holds for each key a time before which none of its sessions ends, and a heap holds the same times in order. A
 session that grows is examined when its old end has come, rather than each time it grows.

@@ -52,7 +52,7 @@ class SourceSpout(Spout):
         self._said_held: bool | None = None
         self.open()
 
-    # For the sources.
+    # Implemented by the sources.
 
     def open(self) -> None:
         """Prepare to continue reading from ``self.keyed``."""
@@ -67,7 +67,10 @@ class SourceSpout(Spout):
         raise NotImplementedError
 
     def holds(self) -> bool:
-        """Return True while more than one split is still to be read: the next one may begin with older records."""
+        """Return True while more than one split is still to be read.
+
+        The next split may begin with older records.
+        """
         return False
 
     # Called by the executor.

@@ -88,7 +88,7 @@ class StageBolt(TwoPhaseSink):
         """Write everything to be checkpointed into ``self.state`` and ``self.keyed``. It may still emit."""
         raise NotImplementedError
 
-    # Two phases.
+    # Two-phase commit.
 
     def pre_save(self, _: str) -> None:
         """Write the state just before a checkpoint."""
@@ -137,7 +137,7 @@ class StageBolt(TwoPhaseSink):
         """Return the prepared tokens of all writers."""
         return sorted({token for writer in self.writers for token in writer.prepared()})
 
-    # Alone.
+    # Without checkpoints.
 
     def process_tick(self, tup: Tuple) -> None:
         """Prepare and commit at intervals, if the topology takes no checkpoints."""

@@ -7,8 +7,7 @@ A *stage* is one of three kinds:
 - a reducer (one reduce step, fused with the record-wise steps downstream of it).
 
 Each segment of the program (cut.py) becomes one stage; the segment of a source becomes two. A source is never fused
-with
-the steps that follow it, so reading and forwarding blocks has a process of its own (figures:
+with the steps that follow it, so reading and forwarding blocks has a process of its own (figures:
 docs/explanation/streamlet.md). Besides reducers, a segment begins at a step whose parallelism differs from that of its
 input, and at a union of several segments.
 

@@ -5,8 +5,7 @@ encoding (bytes, a type that simple keys do not have), and the key itself is kep
 collects what was touched since it was last taken.
 
 Buckets of a view (a reducer without windows) never close. With ``totals``, the sum over all buckets is kept beside
-them,
-for running results. Changes are reported twice: for running results (``take_shown``), and for a checkpoint
+them, for running results. Changes are reported twice: for running results (``take_shown``), and for a checkpoint
 (``take_changed``).
 """
 

@@ -10,8 +10,7 @@ not keep that a channel is idle or final. The sender states this again, and may 
 before. Only the fact that all channels are final is kept: then no task has anything left to read.
 
 A channel may be *held*: its source reads splits one after the other, and the next one may begin with older records.
-Then
-its records state no time. After its release, its records are of the last split alone.
+Then its records state no time. After its release, its records are of the last split alone.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class Watermark:
         return all(c in self._idle or c in self._final for c in self._times)
 
     def is_held(self, channels: Iterable[Hashable]) -> bool:
-        """Return True if one of these channels tells no time for now."""
+        """Return True if the records of one of these channels currently state no time."""
         return any(c in self._held for c in channels)
 
     def origin_is(self, mark: Mark, channels: Iterable[Hashable]) -> bool:

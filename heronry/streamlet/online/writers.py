@@ -3,9 +3,8 @@
 Records are prepared under the token of a checkpoint, and become visible when that checkpoint is complete (staging.py).
 
 A record that cannot be written is rejected when it is encoded, before anything of its block is emitted or taken, so
-that
-only this record is put aside. File names sort by the start of the topology, checkpoint and task. Among running results
-the last one read is therefore the newest, even if a key has moved to another task.
+that only this record is put aside. File names sort by the start of the topology, checkpoint and task. Among running
+results the last one read is therefore the newest, even if a key has moved to another task.
 """
 
 from __future__ import annotations

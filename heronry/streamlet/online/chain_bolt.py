@@ -177,8 +177,9 @@ class SourceReader:
         """Read a tuple, and put aside the lines or rows that cannot be decoded.
 
         Returns:
-            The origin, the block of the other records, and the place of each record for messages. For a sequence there
-            are no places.
+            The origin, the block of the other records, and the place of each record for messages. The places are empty
+            for a
+            sequence.
         """
         source, (file, first, _, header, data) = self._step.source, tup.values
         if self._decoder is None or isinstance(source, SequenceSource):

@@ -1,8 +1,8 @@
-"""Can the methods that the runtime calls be called as it calls them? A look at a class, without running any of it.
+"""Check that the runtime can call the methods of a component class. The class is inspected without running it.
 
-Defaults, ``*args`` and ``**kwargs`` are as good as the parameters themselves. What is no plain Python function (a C
-callable, a descriptor, a partial) may take anything, and is let through; so is a decorated one, by what the decorator
-made of it.
+Defaults, ``*args`` and ``**kwargs`` are as good as the parameters themselves. An attribute that is not a plain Python
+function (a C callable, a descriptor, a partial) may accept anything, so it passes. A decorated function is checked by
+the signature that the decorator returns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from heronry.api.component import Bolt, Spout
 
-# Method: the calls of the runtime, as the parameters each passes. One of them has to fit.
+# Method → the runtime's calls, as the parameters that each passes. One of them must fit.
 _OF_ALL = {"initialize": (("config", "context"),), "close": ((),)}
 _OF_SPOUTS = {
     "next_tuple": ((),),
@@ -26,7 +26,7 @@ _OF_BOLTS = {"process": (("tup",),), "process_batch": (("tuples",),), "process_t
 
 
 def signature_problems(cls: type) -> Iterator[str]:
-    """A sentence for each method that could not be called."""
+    """Yield a sentence for each method that the runtime could not call."""
     calls: dict[str, tuple[tuple[str, ...], ...]] = dict(_OF_ALL)
     if issubclass(cls, Spout):
         calls |= _OF_SPOUTS
@@ -41,7 +41,7 @@ def signature_problems(cls: type) -> Iterator[str]:
 
 
 def _signature(cls: type, name: str, given: Any) -> inspect.Signature | None:
-    """As an instance calls it; None if that cannot be known."""
+    """Return the signature as seen by a call on an instance. None if it is unknown."""
     try:
         if inspect.isfunction(given):
             whole = inspect.signature(given, follow_wrapped=False)
@@ -61,7 +61,7 @@ def _without_self(whole: inspect.Signature) -> inspect.Signature | None:
         return whole.replace(parameters=parameters[1:])
     if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
         return whole
-    return inspect.Signature([inspect.Parameter("self", inspect.Parameter.KEYWORD_ONLY)])  # nobody passes it
+    return inspect.Signature([inspect.Parameter("self", inspect.Parameter.KEYWORD_ONLY)])  # never passed
 
 
 def _fits(signature: inspect.Signature, way: tuple[str, ...]) -> bool:

@@ -1,10 +1,13 @@
-"""What becomes of a record that fails: one policy and one kind of line for every engine.
+"""Policy for records that fail, and the format in which they are put aside, the same for every engine.
 
-Theory of operation. ``user.streamlet.on.error`` says ``aside`` (the default) or ``fail``, in the program's
-configuration or where it is submitted. *Aside*: what entered the component or unit in which a step failed (a line of a
-source, a reducer's result) is left out as a whole and written as a line of JSON: time, step, where (file and line),
-record, failed_on, error, traceback. There may be ``user.streamlet.aside.most`` of them, for a task online, for a job in
-batch; one more is a failure. *Fail*: a batch ends and writes nothing; online the block is tried for ever.
+Theory of operation. ``user.streamlet.on.error`` is ``aside`` (the default) or ``fail``, set in the program's
+configuration or at submission.
+
+*Aside*: the input of the component or unit in which a step failed (a line of a source, a reducer's result) is left out
+as a whole and written as a line of JSON: time, step, where (file and line), record, failed_on, error, traceback. The
+limit is ``user.streamlet.aside.most`` records, per task online, per job in batch. One more is a failure.
+
+*Fail*: a batch ends and writes nothing. Online the block is retried indefinitely.
 """
 
 from __future__ import annotations
@@ -29,20 +32,24 @@ MAX_FAILED_ON_CHARACTERS = 500
 
 
 class TooManyFailures(Failure):
-    """There are more records that fail than the policy lets pass."""
+    """Error for more failing records than the policy allows."""
 
     cure = f"Mend the function or the data, or allow more: {MOST}."
 
 
 class FailurePolicy(NamedTuple):
-    """``most``: how many records may be put aside."""
+    """Policy for records that fail. ``most`` is the number of records that may be put aside."""
 
     aside: bool
     most: int
 
 
 def policy_of(config: Mapping[str, Any]) -> FailurePolicy:
-    """What the configuration says. Raises UsageError."""
+    """Return the policy that the configuration sets.
+
+    Raises:
+        UsageError: A setting is invalid.
+    """
     chosen, most = config.get(ON_ERROR, POLICIES[0]), config.get(MOST, MOST_ASIDE)
     if chosen not in POLICIES:
         raise UsageError(
@@ -54,7 +61,7 @@ def policy_of(config: Mapping[str, Any]) -> FailurePolicy:
 
 
 def failure_line(step: str, where: str, record: Any, failed_on: str, error: BaseException) -> bytes:
-    """The line of JSON, with its end."""
+    """Return the line of JSON for a failed record, with its line end."""
     line = {
         "time": time.time(), "step": step, "where": where, "record": plain(record), "failed_on": failed_on,
         "error": repr(error), "traceback": "".join(traceback.format_exception(error)),
@@ -63,7 +70,7 @@ def failure_line(step: str, where: str, record: Any, failed_on: str, error: Base
 
 
 def plain(record: Any) -> Any:
-    """As JSON says it, so that it can be read again; else as text."""
+    """Return the record as JSON data that can be read again, or else as text."""
     try:
         data = msgspec.json.encode(record)
         return json.loads(data) if len(data) <= MAX_RECORD_CHARACTERS else shown(record, MAX_RECORD_CHARACTERS)

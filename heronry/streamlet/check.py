@@ -1,6 +1,6 @@
-"""Checks of a program for all engines: a pure look at the frozen steps.
+"""Validation of a program for all engines, by inspection of the frozen steps. Pure.
 
-``validate_program`` reports every fault it finds, each as a sentence that names the step and the cure.
+``validate_program`` reports every problem, each as a sentence that names the step and the remedy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def validate_program(program: Program) -> list[str]:
-    """Every fault, in the order of the steps; empty for a program that can run."""
+    """Return all problems, in the order of the steps. Empty for a valid program."""
     problems = [*_names(program)]
     known = {step.name for step in program.steps}
     order = [*_order(program, known)]
@@ -75,7 +75,10 @@ def _names(program: Program) -> Iterator[str]:
 
 
 def _folders(program: Program) -> Iterator[str]:
-    """Sinks that would write over each other, and sources that would read what the program itself writes."""
+    """Yield problems of conflicting paths.
+
+    Sinks must not overwrite each other, and sources must not read the program's own output.
+    """
     into = [(s.name, s.sink) for s in program.sinks() if isinstance(s.sink, FileSink | ArchiveSink | ViewSink)]
     for path, count in Counter(sink.path for _, sink in into if isinstance(sink, ViewSink | ArchiveSink)).items():
         if count > 1:
@@ -88,7 +91,7 @@ def _folders(program: Program) -> Iterator[str]:
 
 
 def _order(program: Program, known: set[str]) -> Iterator[str]:
-    """Inputs must be there, and come first."""
+    """Yield problems of inputs that do not exist, or that do not come first."""
     seen: set[str] = set()
     for step in program.steps:
         for ref in step.inputs:
@@ -103,7 +106,7 @@ def _order(program: Program, known: set[str]) -> Iterator[str]:
 
 
 def _step(step: Step) -> Iterator[str]:
-    """What is wrong with a step by itself."""
+    """Yield problems of a step that do not depend on other steps."""
     par = step.parallelism
     if par is not None and (isinstance(par, bool) or not isinstance(par, int) or not 1 <= par <= MAX_PARALLELISM):
         yield f"parallelism is {par!r}; write a whole number from 1 to {MAX_PARALLELISM}"
@@ -145,7 +148,7 @@ def _lookup(step: LookupStep) -> Iterator[str]:
 
 
 def _of_a_sink(sink: Any) -> tuple[str, ...]:
-    """What a value must have to be a sink."""
+    """Return the attributes that a value must have to be a sink."""
     return ("kind",) if isinstance(sink, BUILT_IN_SINKS) else ("kind", "writer", "__slots__")
 
 
@@ -207,7 +210,7 @@ def _function(what: str, function: Any, many: bool) -> Iterator[str]:
 
 
 def _held(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function carries with it: closed-over variables and defaults."""
+    """Yield the values that a function holds: closed-over variables and defaults."""
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
         try:
@@ -220,7 +223,7 @@ def _held(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _wiring(program: Program, step: Step) -> Iterator[str]:
-    """What is wrong between this step and its neighbours."""
+    """Yield problems between this step and its neighbours."""
     if not isinstance(step, ENDS) and not program.readers(step.name):
         yield "nothing reads it; end with sink(…), log() or tap(…)"
     for ref in step.inputs:
@@ -291,7 +294,7 @@ def _sink(program: Program, step: SinkStep) -> Iterator[str]:
 
 
 def upstream(program: Program, step: Step) -> list[Step]:
-    """Every step whose records pass to this one, nearest first."""
+    """Return every step whose records pass to this one, nearest first."""
     found: dict[str, Step] = {}
     waiting = [ref.step for ref in step.inputs]
     while waiting:
@@ -303,7 +306,10 @@ def upstream(program: Program, step: Step) -> list[Step]:
 
 
 def timeless(program: Program, step: Step) -> list[Step]:
-    """The sources and unwindowed reducers whose records reach this step, record by record, without an event time."""
+    """Return the sources and unwindowed reducers that feed this step with records without an event time.
+
+    The records may pass through record-wise steps, but not through other reducers.
+    """
     found: dict[str, Step] = {}
     waiting = [ref.step for ref in step.inputs]
     while waiting:

@@ -1,4 +1,4 @@
-"""Functions of the user's over a list of records at once. The record that one fails on is named."""
+"""Calls of the user's functions over a list of records. The error names the record on which a function failed."""
 
 from __future__ import annotations
 
@@ -12,28 +12,40 @@ from heronry.streamlet.windows import EventTimeError, to_ms
 
 
 def each(step: str, function: Callable[[Any], Any], records: list[Any]) -> list[Any]:
-    """The function over all records. Raises StepFailed, naming the step and the record."""
+    """Return the results of the function over all records.
+
+    Raises:
+        StepFailed: The function failed. The error names the step and the record.
+    """
     made: list[Any] = []
     try:
-        made.extend(map(function, records))  # grows one by one, so its length tells which record raised
+        made.extend(map(function, records))  # grows one by one: its length identifies the record that raised
     except Exception as error:
         raise StepFailed(step, records[len(made)]) from error
-    if len(made) != len(records):  # map takes a StopIteration of the function for the end of the records
+    if len(made) != len(records):  # the function raised StopIteration, which ends map
         raise StepFailed(step, records[len(made)]) from StopIteration()
     return made
 
 
 def extracted(step: str, extractor: Extractor, records: list[Any]) -> list[Any]:
-    """What the extractor takes from each record. Raises StepFailed."""
+    """Return the results of the extractor over all records.
+
+    Raises:
+        StepFailed: The extractor failed on a record.
+    """
     try:
         values = column(extractor, records)
     except Exception:
-        return each(step, extractor, records)  # names the record
+        return each(step, extractor, records)  # its error names the record
     return values if len(values) == len(records) else each(step, extractor, records)
 
 
 def refuse_future(step: str, times_ms: list[int], records: list[Any], latest_ms: int) -> None:
-    """Raises StepFailed for the first record whose event time is later than this."""
+    """Check that no event time is later than ``latest_ms`` (ms since 1970 UTC).
+
+    Raises:
+        StepFailed: An event time is later. The error names the first such record.
+    """
     if times_ms and max(times_ms) > latest_ms:
         place = next(place for place, time_ms in enumerate(times_ms) if time_ms > latest_ms)
         raise StepFailed(step, records[place]) from EventTimeError(
@@ -42,7 +54,11 @@ def refuse_future(step: str, times_ms: list[int], records: list[Any], latest_ms:
 
 
 def times_of(step: str, time: EventTime, records: list[Any]) -> list[int]:
-    """The event time of each record. Raises StepFailed."""
+    """Return the event time of each record, in ms since 1970 UTC.
+
+    Raises:
+        StepFailed: A record has no valid event time.
+    """
     unit = time.unit
     values = extracted(step, time.extractor, records)
     if unit == "ms" and {*map(type, values)} == {int}:

@@ -1,13 +1,14 @@
-"""Records of a reducer become accumulators, one for each key, or key and window: the half of a reduction in front of
-the shuffle, the same in every engine.
+"""Combiner of records into accumulators, one for each key, or key and window.
 
-Theory of operation. A table holds the accumulators. Python's own equality finds the key, which is as good as the
-canonical encoding: keys that are equal in Python have one encoding. The opposite is not quite so (NaN equals nothing,
-``__heronry_key__`` may make unlike objects one key); such keys stand in the table several times, and the shuffle, which
-goes by encodings, joins them. Keys that Python cannot hash are looked up by their encodings.
+This is the half of a reduction before the shuffle, the same in every engine.
 
-Records come in lists: keys, values and times are taken from all of them at once, in C where they are plain fields. When
-the engine takes the table, and when a chunk of records is best folded, is its own affair.
+Theory of operation. A table holds the accumulators. Keys are looked up by Python's equality, which nearly matches the
+canonical encoding: keys that are equal in Python have one encoding. The converse does not always hold (NaN equals
+nothing, ``__heronry_key__`` may give unlike objects one key). Such keys have several entries in the table, and the
+shuffle, which uses encodings, combines them. Keys that Python cannot hash are looked up by their encodings.
+
+Records are added as lists. Keys, values and times are extracted from all of them at once, in C if they are plain
+fields. The engine decides when it takes the table, and how many records it adds at once.
 """
 
 from __future__ import annotations
@@ -32,18 +33,25 @@ _MISSING: Any = object()
 
 
 class _Coded(NamedTuple):
-    """A key that Python cannot hash."""
+    """Encoding of a key that Python cannot hash."""
 
     code: bytes
 
 
 class Combiner:
-    """``bucket``: rows carry the start of their bucket of event time although the reducer has no windows (a view)."""
+    """Table of accumulators of a reducer.
+
+    With ``bucket``, rows carry the start of their bucket of event time although the reducer has no windows (a view).
+    """
 
     def __init__(
         self, step: ReduceStep, bucket: Window | None = None, latest_time: Callable[[], int] | None = None
     ) -> None:
-        """``latest_time``: gives the latest event time that a record may have by now, if there is a bound."""
+        """Initialize an empty table.
+
+        ``latest_time`` returns the latest valid event time at the moment of the call (ms since 1970 UTC), if there is a
+        limit.
+        """
         self.step, self._latest_time = step, latest_time
         windowing = step.windowing
         self.window = windowing.window if windowing else bucket
@@ -59,18 +67,26 @@ class Combiner:
 
     @property
     def size(self) -> int:
-        """How many accumulators there are."""
+        """Number of accumulators."""
         return self.table.size if isinstance(self.table, SessionTable) else len(self.table)
 
     def newest_keys(self, number: int) -> list[Any]:
-        """As they stand in the table, of the places that have come last."""
+        """Return the keys of the newest entries, in the form in which the table holds them."""
         found = islice(reversed(self.table), number)
         return list(found) if self.window is None or self.step.merges else [place[0] for place in found]
 
     def add(self, records: list[Any], times_ms: Sequence[int | None] | None) -> int | None:
-        """Fold records into the table. ``times_ms`` of a window without an event time of its own.
+        """Fold records into the table.
 
-        The greatest event time if it is the window's own. Raises StepFailed; the table may then hold some of them.
+        Args:
+            records: The records.
+            times_ms: Event times (ms since 1970 UTC), for a window without an event time of its own.
+
+        Returns:
+            The greatest event time if the window extracts its own. Otherwise None.
+
+        Raises:
+            StepFailed: A function failed on a record. The table may then contain some of the records.
         """
         if not records:
             return None
@@ -97,7 +113,7 @@ class Combiner:
         return latest
 
     def take(self) -> Iterable[Row]:
-        """(key, accumulator) of all there is, with windows (key, start, accumulator); the table is empty afterwards."""
+        """Return (key, accumulator) of all entries, with windows (key, start, accumulator), and empty the table."""
         table, self.table = self.table, self._empty()
         originals, self._originals = self._originals, {}
         if isinstance(table, SessionTable):
@@ -115,7 +131,11 @@ class Combiner:
         return Counter() if self.counts else {}
 
     def code_of(self, key: Any) -> bytes:
-        """The canonical encoding of a key, also of one as it stands in the table. Raises StepFailed, with the cure."""
+        """Return the canonical encoding of a key, which may also be in the form that the table holds.
+
+        Raises:
+            StepFailed: The key cannot be encoded.
+        """
         if key.__class__ is _Coded:
             return bytes(key.code)
         try:
@@ -124,7 +144,11 @@ class Combiner:
             raise StepFailed(self.step.key_step or self.step.name, key) from error
 
     def _coded(self, keys: list[Any]) -> list[Any]:
-        """By canonical encodings. Raises StepFailed."""
+        """Return the keys replaced by their canonical encodings.
+
+        Raises:
+            StepFailed: A key cannot be encoded.
+        """
         windowed, found = self.window is not None, []
         for place in keys:
             key = place[0] if windowed else place
@@ -135,7 +159,10 @@ class Combiner:
 
 
 def emitted(step: ReduceStep, key: Any, start: int | None, acc: Any) -> KeyValue[Any, Any] | Windowed[Any, Any]:
-    """What the reducer emits for a key and its accumulator. Raises what the monoid's ``finish`` raises."""
+    """Return the result that the reducer emits for a key and its accumulator.
+
+    Errors of the monoid's ``finish`` are raised unchanged.
+    """
     finish = step.monoid.finish
     if start is None or step.windowing is None:
         return KeyValue(key, finish(acc))
@@ -146,7 +173,10 @@ def emitted(step: ReduceStep, key: Any, start: int | None, acc: Any) -> KeyValue
 
 
 def _spread(window: Window, keys: list[Any], values: list[Any], times: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """(key, start) for each window a record is in, and the values beside them. Of a session: the record's time."""
+    """Return (key, start) for each window that a record is in, and the matching values.
+
+    For a session the start is the record's time.
+    """
     if window.merges:
         if None in times:
             raise TypeError
@@ -160,7 +190,7 @@ def _spread(window: Window, keys: list[Any], values: list[Any], times: Sequence[
 
 
 class _Unhashable(Exception):
-    """Python cannot hash one of the keys."""
+    """Error for a key that Python cannot hash."""
 
 
 def _is_hashable(key: Any) -> bool:
@@ -189,7 +219,7 @@ def _sum(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -
             for key, value in zip(keys, values, strict=True):
                 before = get(key)
                 table[key] = value if before is None else before if value is None else before + value
-    except Exception as error:  # the values' own __add__
+    except Exception as error:  # raised by the values' __add__
         raise _failed(step, key, value) from error
 
 
@@ -227,7 +257,7 @@ def _fold_sessions(step: ReduceStep) -> Callable[[Any, list[Any], list[Any], str
                 key, time = place
                 found = table.get(key)
                 newest = found[-1] if found else None
-                if newest is not None and newest.start <= time <= newest.last + gap_ms:  # as most records come
+                if newest is not None and newest.start <= time <= newest.last + gap_ms:  # the usual case
                     newest.acc = with_one(newest.acc, value)
                     newest.last = max(newest.last, time)
                 else:

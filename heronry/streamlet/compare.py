@@ -1,4 +1,7 @@
-"""When two engines' results are the same: exactly equal, but floats within 1e-9 (relative, or absolute near zero)."""
+"""Comparison of the results of two engines.
+
+Values must be exactly equal, except for floats, which may differ by 1e-9 (relative, or absolute near zero).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ TOLERANCE = 1e-9
 
 
 def close(a: Any, b: Any) -> bool:
-    """True if ``a`` and ``b`` are equal up to the tolerance for floats, at any depth. NaN equals NaN."""
+    """Return True if ``a`` and ``b`` are equal up to the tolerance for floats, at any depth. NaN equals NaN."""
     if isinstance(a, float) or isinstance(b, float):
         if not isinstance(a, int | float) or not isinstance(b, int | float):
             return False
@@ -25,7 +28,10 @@ def close(a: Any, b: Any) -> bool:
 
 
 def canonical(record: Any) -> bytes:
-    """A sort key for records of any kind: the canonical key encoding, or the text of what is no key."""
+    """Return a sort key for records of any kind.
+
+    This is the canonical key encoding, or the ``repr`` of a value that is not a valid key.
+    """
     try:
         return encode(_frozen(record))
     except UnsupportedKey:
@@ -34,7 +40,7 @@ def canonical(record: Any) -> bytes:
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.6g}")  # so that floats which differ in their last digits sort alike
+        return float(f"{value:.6g}")  # so that floats that differ only in their last digits have the same sort key
     if isinstance(value, Mapping):
         return tuple(sorted(((str(key), _frozen(item)) for key, item in value.items()), key=_name))
     if isinstance(value, list | tuple):

@@ -1,10 +1,10 @@
-"""The rule by which a record gets into a schema: one function, which every engine calls or equals. Pure.
+"""Conversion of records to a schema: one function, which every engine calls or matches exactly. Pure.
 
-Theory of operation. What comes out is a dict of exactly the schema's fields, in their order, each an instance of its
-type and nothing else (no subclass), so that any engine can carry it as a column. A value is changed only where it says
-the same thing afterwards: the text of a number becomes the number, an int a float that is equal, a time without a zone
-one in UTC. What would lose something (1.5 as an int, 2**53 + 1 as a float, more than 64 bits, nanoseconds) is refused,
-with every field that is wrong. docs/reference/streamlet-semantics.md (Schemas) has the rule as a table.
+Theory of operation. The result is a dict of exactly the schema's fields, in their order. Each value is an instance of
+its exact type (not of a subclass), so that any engine can carry it as a column. A value is changed only if its meaning
+is preserved: text of a number becomes the number, an int becomes an equal float, and a time without a zone is taken as
+UTC. A value that would lose information (1.5 as an int, 2**53 + 1 as a float, more than 64 bits, nanoseconds) is
+rejected. The error names every invalid field. docs/reference/streamlet-semantics.md (Schemas) has the rule as a table.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from heronry.streamlet.errors import shown
 from heronry.streamlet.records import fields_of
 from heronry.streamlet.schema import MAX_DIGITS, FieldType, RecordSchema
 
-MAX_SHOWN = 80  # characters of a value in a message
+MAX_SHOWN = 80  # limit of characters of a value in a message
 _INT = re.compile(r"[+-]?0*[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_NOT_FINITE = ("nan", "inf", "-inf")  # as Python writes them
+_NOT_FINITE = ("nan", "inf", "-inf")  # as Python formats them
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(_DATE.pattern + r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -34,22 +34,26 @@ _ABSENT = object()
 
 
 class SchemaError(ValueError):
-    """A record does not fit a schema; the text names each field that is wrong."""
+    """Error for a record that does not fit a schema. The message names each invalid field."""
 
 
 class _Wrong(ValueError):
-    """Why a value is refused."""
+    """Reason why a value is rejected."""
 
 
 class RecordConverter:
-    """``record → a dict of the schema's fields``. Travels as the schema alone."""
+    """Function from a record to a dict of the schema's fields. Only the schema is serialized."""
 
     def __init__(self, schema: RecordSchema) -> None:
         self.schema = schema
         self._fields = [(field.name, _converter(field)) for field in schema.fields]
 
     def __call__(self, record: Any) -> dict[str, Any]:
-        """Raises SchemaError."""
+        """Return the record as a dict of the schema's fields.
+
+        Raises:
+            SchemaError: The record does not fit.
+        """
         given = record if record.__class__ is dict else fields_of(record)
         if given.__class__ is not dict and not isinstance(given, Mapping):
             raise SchemaError(
@@ -63,7 +67,7 @@ class RecordConverter:
             raise SchemaError(self._told(given)) from None
 
     def _told(self, given: Mapping[Any, Any]) -> str:
-        """All that is wrong with a record."""
+        """Return a message with all problems of a record."""
         wrong = []
         for field, convert in self._fields:
             try:
@@ -81,7 +85,7 @@ class RecordConverter:
 
 
 def _converter(field: FieldType) -> Callable[[Any], Any]:
-    """What becomes of the field's value, or of its absence."""
+    """Return a function that converts the field's value, or its absence."""
     make = _MAKERS[field.kind](field)
     empties = field.optional and field.kind not in ("str", "bytes")
 
@@ -97,14 +101,14 @@ def _converter(field: FieldType) -> Callable[[Any], Any]:
                 return None
             raise _Wrong("is missing")
         if empties and value.__class__ is str and not value:
-            return None  # how csv says it
+            return None  # csv has an empty field for None
         return make(value)
 
     return convert
 
 
 def _is_whole(value: Any) -> bool:
-    """True for an int that is no truth value."""
+    """Return True for an int that is not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -112,7 +116,7 @@ def _refused(value: Any, why: str) -> _Wrong:
     return _Wrong(f"is {shown(value, MAX_SHOWN)}, {why}")
 
 
-# A maker for each kind: what becomes of a value that is there. Raises _Wrong.
+# A maker for each kind returns the converter of a value that is present. The converter raises _Wrong.
 
 
 def _str(_: FieldType) -> Callable[[Any], str]:
@@ -193,7 +197,7 @@ def _bytes(_: FieldType) -> Callable[[Any], bytes]:
         if isinstance(value, str):
             try:
                 return binascii.a2b_base64(value, strict_mode=True)
-            except ValueError:  # binascii.Error is one, and so is what text beyond ASCII raises
+            except ValueError:  # binascii.Error is a ValueError, as is the error for non-ASCII text
                 raise _refused(value, "which is no base64, as text of bytes is") from None
         raise _refused(value, "which is no bytes")
 
@@ -260,11 +264,15 @@ def _decimal(field: FieldType) -> Callable[[Any], Decimal]:
 
 
 def _fitted(value: Decimal, bound: Decimal, unit: Decimal | None) -> Decimal:
-    """The same number, as a column holds it. Raises DecimalException."""
+    """Return the same number in the form in which a column stores it.
+
+    Raises:
+        DecimalException: The number does not fit.
+    """
     if not value.is_finite() or value.copy_abs() >= bound:
         raise decimal.InvalidOperation
     if not value:
-        return unit - unit if unit is not None else Decimal(0)  # no column has a zero with a sign
+        return unit - unit if unit is not None else Decimal(0)  # columns have only an unsigned zero
     if unit is not None:
         return value.quantize(unit, context=_EXACT)
     exponent = value.as_tuple().exponent

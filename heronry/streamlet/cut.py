@@ -1,9 +1,9 @@
-"""A program cut into segments: what an engine runs together, between one shuffle and the next. Pure.
+"""Segments of a program: the steps that an engine runs together, between one shuffle and the next. Pure.
 
-Theory of operation. Every engine cuts at the reducers: what is in front of one and what is behind it run apart. A
-*segment* is named by its entry, the step it begins with, and holds every step that its records reach before the next
-cut. A stream into the step that begins another segment is an *exchange*. An engine may cut at other steps besides
-(``begins``). Where it does not, a step whose inputs are of several segments runs in each of them.
+Theory of operation. Every engine cuts at the reducers: the steps before a reducer and those after it run separately. A
+*segment* is named by its entry, the step that it begins with. It contains every step that its records reach before the
+next cut. A stream into the step that begins another segment is an *exchange*. An engine may cut at additional steps
+(``begins``). Without such a cut, a step whose inputs are of several segments runs in each of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heronry.streamlet.program import Program, ReduceStep, Ref, SourceStep, Step
 
 
 class Exchange(NamedTuple):
-    """A stream that leaves its segment; ``reader`` begins another one."""
+    """Stream that leaves its segment. ``reader`` is the step that begins another segment."""
 
     ref: Ref
     reader: str
@@ -24,7 +24,7 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """``steps`` in the program's order, the entry first."""
+    """Segment of a program. ``steps`` are in the program's order, the entry first."""
 
     entry: str
     steps: tuple[str, ...]
@@ -32,18 +32,23 @@ class Segment:
 
 
 def at_reducers(step: Step, entries: list[str]) -> bool:
-    """Where every engine cuts."""
+    """Return True for the steps at which every engine cuts."""
     return isinstance(step, SourceStep | ReduceStep)
 
 
 def split_into_segments(
     program: Program, begins: Callable[[Step, list[str]], bool] = at_reducers
 ) -> dict[str, Segment]:
-    """The segments by their entries, inputs first. ``begins`` is asked once for each step, in order, with the entries
-    of the segments it reads; it says yes where ``at_reducers`` does."""
+    """Return the segments by their entries, inputs first.
+
+    Args:
+        program: The program.
+        begins: Function that returns True if a segment begins at a step. It is called once for each step, in order,
+            with the entries of the segments that the step reads. It must return True where ``at_reducers`` does.
+    """
     steps: dict[str, list[str]] = {}
     exchanges: dict[str, list[Exchange]] = {}
-    homes: dict[str, list[str]] = {}  # by step: the segments it is in
+    homes: dict[str, list[str]] = {}  # segments that contain a step
     for step in program.steps:
         entries = list(dict.fromkeys(entry for ref in step.inputs for entry in homes[ref.step]))
         if begins(step, entries):

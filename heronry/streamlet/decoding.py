@@ -1,7 +1,7 @@
-"""Bytes of a file's pieces to records. Shared by the reference, the online engine and the batch.
+"""Decoder of the bytes of a file's pieces. Shared by the reference evaluator, the online engine and the batch engine.
 
-Theory of operation. A piece (reading.py) is decoded whole, in C where it can be: one pass for all lines. When that
-fails it is tried line by line, to name the one that is wrong.
+Theory of operation. A piece (reading.py) is decoded as a whole, in C where possible: one pass for all lines. If that
+fails, it is decoded line by line, to identify the invalid one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from heronry.streamlet.reading import (
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.trees import tree_of, whole_name
 
-_MAX_FIELD = 2**31 - 1  # characters in a csv field; Python's own limit is 131072
+_MAX_FIELD = 2**31 - 1  # limit of characters in a csv field; Python's default limit is 131072
 _json_value = msgspec.json.decode
-NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of text that is not UTF-8 the second
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the second is raised for text that is not UTF-8
 
 
 class Decoder:
-    """Bytes of a piece to records."""
+    """Decoder of pieces of a file source."""
 
     def __init__(self, source: FileSource[Any]) -> None:
         self._decode: Callable[[FilePiece], Records] = getattr(self, f"_{source.format}")
@@ -47,7 +47,11 @@ class Decoder:
             csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
 
     def decode(self, name: str, piece: FilePiece) -> Records:
-        """Raises ReadError, naming the file and the line."""
+        """Return the records of a piece.
+
+        Raises:
+            ReadError: A record cannot be decoded. The message names the file and the line.
+        """
         where = whole_name(self._source, name)
         try:
             found = self._decode(piece)
@@ -75,7 +79,7 @@ class Decoder:
         return ReadError(f"{place_of(self._source, name, piece.first)} and those behind it: {said}", said)
 
     def _placed(self, found: Records, folders: Folders, path: str) -> Records:
-        """The records with the fields of their folder."""
+        """Return the records with the fields of their folder added."""
         try:
             return found._replace(records=[folders.put(record, path) for record in found.records])
         except TypeError as error:
@@ -156,9 +160,12 @@ class Decoder:
 
 
 def read_all(source: FileSource[Any]) -> Iterator[tuple[Any, int | None]]:
-    """Every record of a finite source, in order, with its event time if the file has it.
+    """Yield every record of a finite source, in order, with its event time if the file has it.
 
-    Raises ReadError, OSError, ConnectError.
+    Raises:
+        ReadError: A file cannot be read or decoded.
+        OSError: A file cannot be opened.
+        ConnectError: A store cannot be reached.
     """
     decoder = Decoder(source)
     for name, piece in _pieces(source):
@@ -168,7 +175,7 @@ def read_all(source: FileSource[Any]) -> Iterator[tuple[Any, int | None]]:
 
 
 def _pieces(source: FileSource[Any]) -> Iterator[tuple[str, FilePiece]]:
-    """All pieces of all files that are there when this begins, with their file."""
+    """Yield all pieces of all files that exist at the start, with the name of their file."""
     with closing(tree_of(source)) as tree:
         found = listing_of(source, tree)
         for name in sorted(found):
@@ -180,7 +187,7 @@ def _pieces(source: FileSource[Any]) -> Iterator[tuple[str, FilePiece]]:
                 tree.check(name, version)
 
 
-UNREADABLE = (ValueError, msgspec.MsgspecError)  # what a decoder raises
+UNREADABLE = (ValueError, msgspec.MsgspecError)  # errors that a decoder raises
 
 
 def singly(source: FileSource[Any] | ServerSource, piece: FilePiece) -> list[FilePiece]:
@@ -195,19 +202,19 @@ def singly(source: FileSource[Any] | ServerSource, piece: FilePiece) -> list[Fil
 
 
 def told_of(source: FileSource[Any] | ServerSource, piece: FilePiece) -> Any:
-    """Return what a piece of one record holds, for people: its line, or the cells of its row."""
+    """Return the readable content of a piece of one record: its line, or the cells of its row."""
     if isinstance(source, ServerSource) or source.format in LINES:
         return piece.data.decode("utf-8", "replace")
     return cells_of(_table(piece.data))
 
 
 def cells_of(row: Any) -> dict[str, Any]:
-    """Return the cells of the only row of a table or batch, for people."""
+    """Return the cells of the only row of a table or batch, in readable form."""
     return {name: _cell(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
 
 
 def _cell(column: Any) -> Any:
-    """Return the only value of a column; where Python cannot hold it, the number that stands in the file."""
+    """Return the only value of a column. If Python cannot represent it, return the number in the file."""
     try:
         return column[0].as_py()
     except (ValueError, OverflowError):
@@ -227,7 +234,7 @@ def _stream_of(table: Any) -> bytes:
 
 
 def place_of(source: FileSource[Any] | ServerSource, name: str, number: int) -> str:
-    """Where a record is, for people, who count from 1."""
+    """Return the place of a record for messages, counted from 1."""
     if isinstance(source, ServerSource):
         return source.place_of(name, number)
     return f"{whole_name(source, name)}, {'line' if source.format in LINES else 'row'} {number + 1}"
@@ -236,7 +243,10 @@ def place_of(source: FileSource[Any] | ServerSource, name: str, number: int) -> 
 def read_singly(
     source: FileSource[Any], aside: Callable[[str, Any, Exception], None]
 ) -> Iterator[tuple[Any, int | None, str]]:
-    """As ``read_all``, each record with its place; what cannot be read is given to ``aside`` with its place."""
+    """Yield what ``read_all`` yields, with the place of each record.
+
+    A record that cannot be read is passed to ``aside``, with its place.
+    """
     decoder = Decoder(source)
     for name, piece in _pieces(source):
         for one in singly(source, piece):
@@ -264,8 +274,12 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _csv_rows(lines: list[str], delimiter: str) -> list[list[str]]:
-    """A row for each line. Raises csv.Error if there is one that is no whole row."""
-    # One line more: a quoted field that is open at the end would take it in.
+    """Return a row for each line.
+
+    Raises:
+        csv.Error: A line is not a whole row.
+    """
+    # One line is added: a quoted field that is open at the end would swallow it.
     rows = list(csv.reader([*lines, "end"], delimiter=delimiter))
     if len(rows) != len(lines) + 1:
         raise csv.Error("a quoted field goes over the end of its line; a record must be one line")
@@ -287,7 +301,7 @@ def _table(data: bytes) -> Any:
 
 
 def _shape(schema: Schema, is_csv: bool) -> Callable[[Any], dict[str, Any]]:
-    """A record to exactly the fields of the schema."""
+    """Return a function that converts a record to exactly the fields of the schema."""
     converters = [(name, _CONVERT[kind], is_csv and kind != "str") for name, kind in schema]
 
     def shape(record: Any) -> dict[str, Any]:

@@ -1,23 +1,23 @@
-"""Sources and sinks as values: declared once, implemented by each engine.
+r"""Sources and sinks as values: declared once, implemented by each engine.
 
 Theory of operation. A source is a list of *positions* in a fixed order, each with one record: a file and the number of
-the record in it, or a place in a sequence. Positions never change while the input only grows, so a record has an
-identity (``message id``: source step, file, number) that is the same in every engine and after every replay; the
-archive stores it, and whoever reads an archive drops what has the same id and index twice.
+the record in it, or a place in a sequence. Positions never change as long as the input only grows. A record therefore
+has an identity (``message id``: source step, file, number) that is the same in every engine and after every replay. The
+archive stores it, and readers of an archive drop records whose id and index they have already seen.
 
-Files: ``path`` is a file or a folder, on the machine that reads it or at a URL of a store (trees.py), looked through
-recursively, in the order of relative paths; names beginning with ``.`` or ``_`` are not seen, so a writer that renames
-finished files into place is never read half. Formats:
+Files: ``path`` is a file or a folder, on the machine that reads it or at a URL of a store (trees.py). Folders are
+searched recursively, in the order of relative paths. Names beginning with ``.`` or ``_`` are ignored, so files of a
+writer that renames finished files into place are never read half-written. Formats:
 
-* ``text``: a record is a line without its end, a str. Lines end with ``\\n``; one ``\\r`` before it goes with it.
-  UTF-8; what is none becomes U+FFFD. Empty lines are records.
-* ``json``: a record is what one line holds, most often a dict. Lines of white space are skipped and not numbered.
+* ``text``: a record is a line without its end, a str. Lines end with ``\n``; one ``\r`` before it is removed as well.
+  The encoding is UTF-8; invalid bytes become U+FFFD. Empty lines are records.
+* ``json``: a record is the value in one line, most often a dict. Lines of white space are skipped and not numbered.
 * ``csv``: a record is a dict of str by the names in the first line of each file (RFC 4180, UTF-8, no line breaks
   inside a field: a line is a record). An empty field is the empty str.
-* ``parquet``, ``orc``: a record is a dict by column name. Files are never changed once they are seen. Of ORC times, and
-  dates before 1582, are refused by name: orc.py.
-* ``archive``: what an archive sink wrote; a record is the record that was archived, its event time comes with it, and
-  duplicates (equal message id and index) are dropped.
+* ``parquet``, ``orc``: a record is a dict by column name. Files must not change once they are seen. ORC times, and
+  dates before 1582, are rejected with the name of the column: orc.py.
+* ``archive``: output of an archive sink. A record is the record that was archived, with its event time. Duplicates
+  (equal message id and index) are dropped.
 
 Files of text, json and csv may be compressed, and begin with a byte order mark: see packed.py.
 
@@ -26,7 +26,7 @@ Servers (Redis, PostgreSQL, Kafka, NATS): servers.py, server_sinks.py.
 Folders ``NAME=VALUE`` may be fields of the records in them (``partitions``): partitions.py.
 
 ``schema`` (names and types: str int float bool) makes csv and json records plain: each has exactly these fields, in
-this order, converted; what is missing, null or (csv, not str) empty is None.
+this order, converted. A value that is missing, null or (csv, not str) empty is None.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.windows import HOUR_MS, whole_ms
 
 SOURCE_FORMATS = ("text", "json", "csv", "parquet", "orc", "archive")
-COLUMNAR = ("parquet", "orc")  # formats whose files say the names and types of their columns
+COLUMNAR = ("parquet", "orc")  # formats whose files contain the names and types of their columns
 SINK_FORMATS = ("json", "parquet", "csv")
 TYPES = ("str", "int", "float", "bool")
 Schema: TypeAlias = tuple[tuple[str, str], ...]
@@ -59,25 +59,28 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class FileSource(Generic[T_co]):
-    """Records of files. ``by_hour``: folders ``date=YYYY-MM-DD/hour=HH`` below ``path``, by event time in UTC."""
+    """Source of the records of files.
+
+    ``by_hour``: folders ``date=YYYY-MM-DD/hour=HH`` below ``path``, by event time in UTC.
+    """
 
     path: str
     format: str
     schema: Schema = ()
     delimiter: str = ","
-    grows: bool = False  # the folder gets new files, and text, json and csv files new lines: never at an end
+    grows: bool = False  # unbounded: the folder gets new files, and text, json and csv files get new lines
     by_hour: bool = False
     kind: Literal["files"] = "files"
-    partitions: Schema = ()  # fields that stand in the names of folders
-    options: str = ""  # at a URL: the JSON file, on each host, with the store's options
+    partitions: Schema = ()  # fields in the names of folders
+    options: str = ""  # at a URL: path of a JSON file, on each host, with the store's options
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceSource(Generic[T_co]):
-    """``make(i)`` (or i itself) for i from ``start`` below ``stop``; without a ``stop`` for ever.
+    """Source of ``make(i)`` (or i itself) for i from ``start`` below ``stop``. Without a ``stop`` it is unbounded.
 
-    ``rate`` is how many a second, over all tasks, online; batch engines take no notice of it. ``make`` must depend on i
-    alone.
+    ``rate`` is the number of records per second, over all tasks, online. Batch engines ignore it. ``make`` must depend
+    only on i.
     """
 
     stop: int | None
@@ -89,11 +92,11 @@ class SequenceSource(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
-    """Files in a folder, new ones for each task, each renamed into place when it is whole.
+    """Sink of files in a folder, with new files for each task. Each is renamed into place when it is complete.
 
-    json: one record a line, named tuples and dataclasses as objects. parquet, csv: records must be dicts, named tuples
-    or dataclasses of plain values. csv: the columns ``fields``, named in the first line of each file. ``partition_by``:
-    folders ``NAME=VALUE`` below ``path``, by these fields of a record (layout.py).
+    json: one record per line, with named tuples and dataclasses as objects. parquet, csv: records must be dicts, named
+    tuples or dataclasses of plain values. csv: the columns are ``fields``, named in the first line of each file.
+    ``partition_by``: folders ``NAME=VALUE`` below ``path``, by these fields of a record (layout.py).
     """
 
     path: str
@@ -105,26 +108,26 @@ class FileSink:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSink:
-    """Parquet by event hour, for reading back with ``format="archive"``.
+    """Sink of Parquet files by event hour, to be read back with ``format="archive"``.
 
-    ``PATH/date=YYYY-MM-DD/hour=HH/*.parquet`` with the columns ``message_id`` (string), ``index`` (string; the record's
-    place among what came of its source record, "" if nothing was flattened), ``event_time`` (int64, ms since 1970 UTC)
-    and ``value`` (string, the record as JSON). Records must be what JSON gives back unchanged: None, bool, int, float,
-    str, list, dict with str keys.
+    The files are ``PATH/date=YYYY-MM-DD/hour=HH/*.parquet`` with the columns ``message_id`` (string), ``index``
+    (string; the record's place among the records derived from its source record, "" if nothing was flattened),
+    ``event_time`` (int64, ms since 1970 UTC) and ``value`` (string, the record as JSON). Records must survive a round
+    trip through JSON unchanged: None, bool, int, float, str, list, dict with str keys.
     """
 
     path: str
-    event_time: Extractor | None = None  # None: the source's
+    event_time: Extractor | None = None  # None: that of the source
     unit: str = "s"
     kind: Literal["archive"] = "archive"
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSink:
-    """Publishes a reducer's accumulators by key and bucket, for the merged view of batch and online.
+    """Sink that publishes a reducer's accumulators by key and bucket, for the merged view of batch and online.
 
-    Stands right behind a reducer. A window's bucket is its start; without windows buckets are ``bucket_ms`` of event
-    time (the source's). ``path``: the folder of the view.
+    It must directly follow a reducer. A window's bucket is its start. Without windows, buckets are ``bucket_ms`` of
+    event time (that of the source). ``path`` is the folder of the view.
     """
 
     name: str
@@ -135,8 +138,11 @@ class ViewSink:
 
 @dataclass(frozen=True, slots=True)
 class CollectSink:
-    """For development and tests: the records come back from the reference evaluator; online they are a JSON file in the
-    topology's folder (``collect/``)."""
+    """Sink for development and tests.
+
+    The reference evaluator returns the records. Online they are written as JSON to the topology's folder
+    (``collect/``).
+    """
 
     kind: Literal["collect"] = "collect"
 
@@ -145,15 +151,20 @@ Source: TypeAlias = FileSource[T] | SequenceSource[T] | ServerSource
 
 
 class PluggedSink(Protocol):
-    """A sink of one's own: a frozen dataclass with slots, of plain values. ``writer`` makes the one that is plugged in
-    serve online; no other engine serves it."""
+    """Interface of a user-defined sink: a frozen dataclass with slots, of plain values.
+
+    ``writer`` makes the writer of the online engine. Other engines do not support plugged-in sinks.
+    """
 
     @property
     def kind(self) -> str:
-        """Its name, in messages and in the names of steps."""
+        """Name of the sink, for messages and the names of steps."""
 
     def writer(self, step: str, task: str, folder: Path) -> Any:
-        """The ``heronry.streamlet.online.writers.Writer`` of a step in a task; ``folder`` is the topology's own."""
+        """Return the ``heronry.streamlet.online.writers.Writer`` of a step in a task.
+
+        ``folder`` is that of the topology.
+        """
 
 
 BUILT_IN_SINKS = (FileSink, ArchiveSink, ViewSink, CollectSink, ServerSink)
@@ -204,11 +215,22 @@ def files(
     partitions: Sequence[str] | Mapping[str, str] = (),
     options: str | Path = "",
 ) -> FileSource[Any]:
-    """A file, or a folder of files. ``path`` may be relative to where the program is built, or a URL that fsspec knows;
-    ``options``: a JSON file on each host with the options of its store, as passwords and keys.
+    """Return a source of a file, or of a folder of files.
 
-    ``partitions``: names of folders ``NAME=VALUE`` that are fields of the records in them, with types (str int; str
-    where none is given). Raises TopologyError.
+    Args:
+        path: Path, which may be relative to the current folder when the program is built, or a URL that fsspec
+            supports.
+        format: Format of the files; one of text, json, csv, parquet, orc, archive.
+        schema: Names and types (str, int, float, bool) of the fields of json and csv records.
+        delimiter: Delimiter of csv fields, one character.
+        grows: True if files, or lines at the end of files, will be added.
+        by_hour: True for folders ``date=YYYY-MM-DD/hour=HH``, by event time in UTC.
+        partitions: Names of folders ``NAME=VALUE`` that are fields of the records in them, or a mapping to their types
+            (str or int). Default type: str.
+        options: Path of a JSON file on each host with the options of the store, such as passwords and keys.
+
+    Raises:
+        TopologyError: An argument is invalid.
     """
     _one_of("the format of files()", format, SOURCE_FORMATS)
     if schema and format not in ("json", "csv"):
@@ -233,7 +255,11 @@ def files(
 
 
 def _folders(given: Sequence[str] | Mapping[str, str], format: str, schema: Schema) -> Schema:
-    """Names and types of fields that stand in folders. Raises TopologyError."""
+    """Return names and types of the fields in folder names.
+
+    Raises:
+        TopologyError: The declaration is invalid.
+    """
     if isinstance(given, str):
         given = (given,)
     found = tuple(given.items()) if isinstance(given, Mapping) else tuple((name, "str") for name in given)
@@ -269,7 +295,17 @@ def sequence(
     start: int = 0,
     rate: float | None = None,
 ) -> SequenceSource[Any]:
-    """The deterministic generator: ``make(i)`` for i in ``range(start, stop)``. Raises TopologyError."""
+    """Return a deterministic generator of ``make(i)`` for i in ``range(start, stop)``.
+
+    Args:
+        stop: End of the numbers (exclusive). None: unbounded.
+        make: Function of the number. Default: the number itself.
+        start: First number.
+        rate: Records per second, over all tasks, online. Default: unlimited.
+
+    Raises:
+        TopologyError: An argument is invalid.
+    """
     if make is not None and not callable(make):
         raise TopologyError(f"sequence(make={make!r}): write a function of the number")
     if rate is not None and not rate > 0:
@@ -280,9 +316,16 @@ def sequence(
 def to_files(
     path: str | Path, format: str = "json", *, fields: Sequence[str] = (), partition_by: str | Sequence[str] = ()
 ) -> FileSink:
-    """Write records to files in a folder, or in one for each value of ``partition_by``, fields of the record.
+    """Return a sink that writes records to files in a folder.
 
-    ``fields``: the columns of csv, in order; what else a record has is left out. Raises TopologyError.
+    Args:
+        path: The folder.
+        format: Format of the files; one of json, parquet, csv.
+        fields: Columns of csv, in order. Other fields of a record are omitted.
+        partition_by: Fields of the record. Each combination of their values gets a folder.
+
+    Raises:
+        TopologyError: An argument is invalid.
     """
     _one_of("the format of to_files()", format, SINK_FORMATS)
     by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -305,7 +348,10 @@ def to_files(
 
 
 def archive(path: str | Path, event_time: Any = None, unit: str = "s") -> ArchiveSink:
-    """Keep what passes as Parquet by event hour, for the batch. ``event_time`` defaults to the source's."""
+    """Return a sink that stores records as Parquet by event hour, for the batch engine.
+
+    ``event_time`` defaults to that of the source.
+    """
     from heronry.streamlet.extract import as_extractor
 
     _one_of("unit", unit, ("s", "ms"))
@@ -313,17 +359,25 @@ def archive(path: str | Path, event_time: Any = None, unit: str = "s") -> Archiv
 
 
 def view(name: str, path: str | Path, bucket: Any = 3600) -> ViewSink:
-    """Publish a reducer for merged views; ``bucket`` in seconds or a timedelta. Raises TopologyError."""
+    """Return a sink that publishes a reducer for merged views. ``bucket`` is in seconds or a timedelta.
+
+    Raises:
+        TopologyError: The bucket or the path is invalid.
+    """
     return ViewSink(name, _absolute(path), whole_ms(bucket, "the bucket of a view", least=1))
 
 
 def collect() -> CollectSink:
-    """Gather the records, for development."""
+    """Return a sink that collects the records, for development."""
     return CollectSink()
 
 
 def sink_of(name: str, **arguments: Any) -> Sink:
-    """The sink of this name, built in or plugged in, made with these arguments. Raises TopologyError."""
+    """Return the built-in or plugged-in sink of this name, made with these arguments.
+
+    Raises:
+        TopologyError: The name is unknown, or the plugin cannot be loaded.
+    """
     try:
         made: Sink = STREAMLET_SINKS.load(name)(**arguments)
     except ExtensionError as error:
@@ -337,8 +391,13 @@ def _one_of(what: str, given: Any, known: Sequence[str]) -> None:
 
 
 def _absolute(path: str | Path) -> str:
-    """Tasks run in folders of their own, so a relative path is settled where the program is built. URLs stand, unless
-    they hold a secret. Raises TopologyError."""
+    """Return the absolute form of a path. URLs are returned unchanged.
+
+    Tasks run in their own folders, so a relative path is resolved where the program is built.
+
+    Raises:
+        TopologyError: The path is empty, or the URL contains a secret.
+    """
     text = str(path)
     if not text:
         raise TopologyError("a path is empty; write a file or a folder (. is the current one)")
@@ -352,5 +411,5 @@ def _absolute(path: str | Path) -> str:
 
 
 def is_url(path: str) -> bool:
-    """True for a place in a store, or on another file system than the local one."""
+    """Return True for a path in a store, or on a file system other than the local one."""
     return "://" in path

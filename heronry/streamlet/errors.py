@@ -1,4 +1,4 @@
-"""What a step of a program ends with when a record is too much for it, in every engine."""
+"""Error of a step that fails on a record, the same in every engine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from typing import Any
 
 @dataclass
 class StepFailed(Exception):
-    """A function of the user's raised. ``step`` and ``record`` say where and on what, ``__cause__`` what it raised."""
+    """Error for an exception in a function of the user. ``__cause__`` is that exception.
+
+    Attributes:
+        step: Name of the step.
+        record: The record that the function failed on.
+        where: The file, if it is known.
+    """
 
     step: str
     record: Any
-    where: str = ""  # the file, where it is known
+    where: str = ""  # the file, if it is known
 
     def __str__(self) -> str:
         place = f" of {self.where}" if self.where else ""
@@ -20,9 +26,9 @@ class StepFailed(Exception):
 
 
 def shown(record: Any, limit: int = 200) -> str:
-    """A record as text for messages, cut; also one whose ``repr`` raises."""
+    """Return a record as text for messages, truncated. It also accepts a record whose ``repr`` raises."""
     try:
         text = repr(record)
-    except Exception as error:  # the user's class may do anything
+    except Exception as error:  # a method of the user's class, which may raise anything
         text = f"<{type(record).__name__}, whose repr raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,8 +1,10 @@
-"""How a key, a value or an event time is taken from a record: the whole record, a field by name or place, a function.
+"""Extractors of a key, a value or an event time from a record.
+
+An extractor takes the whole record, a field by name or index, or the result of a function.
 
 ``Whole`` and ``Field`` are *plain*: an engine may read them as a column without calling Python. A field name reads
-``record[name]`` of a mapping and ``record.name`` of anything else (named tuples, dataclasses); a place reads
-``record[place]``.
+``record[name]`` of a mapping and ``record.name`` of any other record (named tuples, dataclasses). An index reads
+``record[index]``.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ Selector: TypeAlias = str | int | Callable[[T], Any] | None
 
 
 class NoSuchField(KeyError):
-    """The record has other fields; the text names them."""
+    """Error for a missing field. The message names the fields that the record has."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # a KeyError would show its argument's repr
+        return str(self.args[0])  # KeyError itself would show the repr of its argument
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The record itself."""
+    """Extractor of the record itself."""
 
     plain = True
 
@@ -39,7 +41,10 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the record. Raises NoSuchField, AttributeError or IndexError where there is none."""
+    """Extractor of one field of the record.
+
+    It raises NoSuchField, AttributeError or IndexError if the record does not have the field.
+    """
 
     name: str | int
     plain = True
@@ -56,10 +61,13 @@ class Field:
                 raise NoSuchField(
                     f"the record has no field {name!r}, it has {listing(there)}{did_you_mean(str(name), there)}"
                 ) from None
-        return getattr(record, name)  # type: ignore[arg-type]  # an int has been dealt with
+        return getattr(record, name)  # type: ignore[arg-type]  # an int was handled above
 
     def column(self, records: list[Any]) -> list[Any]:
-        """The field of many records; one pass in C where all of them are dicts or the field is a place."""
+        """Return the field of many records.
+
+        This is one pass in C if all of them are dicts, or if the field is an index.
+        """
         if self.name.__class__ is int or {*map(type, records)} == {dict}:
             return list(map(itemgetter(self.name), records))
         return list(map(self, records))
@@ -67,7 +75,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What the user's function returns. The function must depend on the record alone."""
+    """Extractor that calls the user's function. The function must depend only on the record."""
 
     function: Callable[[Any], Any]
     plain = False
@@ -81,7 +89,11 @@ WHOLE = Whole()
 
 
 def as_extractor(given: Any) -> Extractor:
-    """None is the whole record; a str or int names a field; a callable is called. Raises TypeError for the rest."""
+    """Return the extractor for None (the whole record), a str or int (a field), or a function.
+
+    Raises:
+        TypeError: The value is none of these.
+    """
     if given is None:
         return WHOLE
     if isinstance(given, Whole | Field | Function):
@@ -94,7 +106,7 @@ def as_extractor(given: Any) -> Extractor:
 
 
 def column(extractor: Extractor, records: list[Any]) -> list[Any]:
-    """The extractor over many records."""
+    """Return the results of the extractor over many records."""
     if isinstance(extractor, Whole):
         return records
     if isinstance(extractor, Field):

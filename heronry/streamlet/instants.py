@@ -1,4 +1,4 @@
-"""Times with a zone as keys: by their instant, in UTC, the same for every engine."""
+"""Normalization of keys: times with a zone are converted to UTC, the same for every engine."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _PARTS = (dt.datetime, tuple)
 
 
 def keys_by_instant(keys: list[Any]) -> list[Any]:
-    """Return keys with each time that has a zone in UTC, also in tuples.
+    """Return keys with each time that has a zone converted to UTC, also within tuples.
 
-    Python takes the two instants of an hour that comes twice for equal, so a table would join them.
+    Python regards the two instants of an hour that occurs twice as equal, so a table would merge them.
     """
     kinds = {*map(type, keys)}
     return list(map(key_by_instant, keys)) if not kinds.isdisjoint(_PARTS) else keys
 
 
 def key_by_instant(key: Any) -> Any:
-    """Return the same of one key."""
+    """Return one key with each time that has a zone converted to UTC."""
     kind = type(key)
     if kind is dt.datetime:
         if key.tzinfo is None or key.tzinfo is dt.UTC or key.utcoffset() is None:

@@ -1,13 +1,15 @@
-"""Joins of two streams within windows, and one record of several (``distinct``), made of steps that every engine has.
+"""Joins of two streams within windows, and ``distinct`` (one record of several), built of steps that every engine has.
+
 Pure.
 
-Theory of operation. A join is no step of its own. Records of both sides are marked with their side and key (``Side``),
-united, and reduced by key and window to two lists (``BOTH_SIDES``); when a window closes its lists become pairs
-(``Pairs``). So windows, watermarks, lateness, state, shuffles, portions of a stream and the law are those of reducers:
-the accumulators are a monoid, lists put together, and the pairs of a window are a bag, as every stream is.
+Theory of operation. A join is not a separate step. Records of both sides are marked with their side and key
+(``Sided``), united, and reduced by key and window to two lists (``JOIN_MONOID``). When a window closes, its lists
+become pairs (``JoinPairs``). Windows, watermarks, lateness, state, shuffles and portions of a stream are therefore
+those of reducers, and so is the agreement of engines. The accumulators are a monoid (concatenated lists), and the pairs
+of a window are a bag, as every stream is.
 
-A record that is late for its window is late for the join: it is in no pair, and ``late()`` has it with nothing on the
-other side. What an outer join has told of a window stands.
+A record that is late for its window is late for the join. It is in no pair, and ``late()`` returns it with None as its
+counterpart. Results that an outer join has emitted for a window are final.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Joined(NamedTuple, Generic[K, L, R]):
 
 
 class Sided(NamedTuple):
-    """A record on its way to the join. ``time_ms`` None: the time it has from its source."""
+    """Record on its way to the join. ``time_ms`` None: the time that it has from its source."""
 
     side: int
     key: Any
@@ -54,7 +56,7 @@ class Sided(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SideMarker:
-    """Marks the records of one side. Raises what the user's key and event time raise."""
+    """Function that marks the records of one side. Errors of the user's key and event time are raised unchanged."""
 
     number: int
     key: Extractor
@@ -89,7 +91,7 @@ def _together(a: Lists, b: Lists) -> Lists:
 
 
 def _copied(acc: Any) -> Any:
-    return [list(acc[LEFT]), list(acc[RIGHT])]  # what a checkpoint keeps must not grow any more
+    return [list(acc[LEFT]), list(acc[RIGHT])]  # checkpointed lists must not grow later
 
 
 JOIN_MONOID: Monoid[Sided, Lists] = Monoid(
@@ -99,7 +101,7 @@ JOIN_MONOID: Monoid[Sided, Lists] = Monoid(
 
 @dataclass(frozen=True, slots=True)
 class JoinPairs:
-    """What a window's lists come to."""
+    """Function from the lists of a window to its joined pairs."""
 
     how: str
 
@@ -113,17 +115,17 @@ class JoinPairs:
 
 
 def apart(row: Windowed[Any, Any]) -> Iterator[Joined[Any, Any, Any]]:
-    """What was late, record by record."""
+    """Yield late records, each without a counterpart."""
     place, (lefts, rights) = row[:3], row.value
     yield from (Joined(*place, left, None) for left in lefts)
     yield from (Joined(*place, None, right) for right in rights)
 
 
 def least(a: Any, b: Any) -> Any:
-    """The one that is kept of two, whichever came first."""
+    """Return the record to keep of two, independent of their order."""
     return a if (canonical(a), repr(a)) <= (canonical(b), repr(b)) else b
 
 
 def value_of(row: Windowed[Any, Any]) -> Any:
-    """The record that was kept."""
+    """Return the record that was kept."""
     return row.value

@@ -1,8 +1,8 @@
-"""How file sinks write what every engine must write alike: lines of csv, and folders by the values of fields. Pure.
+"""File formats that every engine must write identically: lines of csv, and folders by the values of fields. Pure.
 
-A cell of csv is the text that ``files(…, "csv", schema=…)`` reads back: nothing for None, two quotes for the empty
-str, ``true`` and ``false``, numbers as Python writes them, dates in ISO 8601. A folder is ``NAME=VALUE``, as Hive,
-Spark and others name partitions, with their escapes; what a row of the file holds is not changed by it.
+A csv cell is the text that ``files(…, "csv", schema=…)`` reads back: nothing for None, two quotes for the empty str,
+``true`` and ``false``, numbers as Python formats them, dates in ISO 8601. A folder is ``NAME=VALUE``, as in the
+partitions of Hive, Spark and others, with their escapes. Partitioning does not change the contents of the file's rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from heronry.streamlet.records import named_fields
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of None and "", as Hive names it
 _QUOTED = re.compile(r'[",\r\n]')
-MAX_FOLDER_BYTES = 255  # what file systems take
+MAX_FOLDER_BYTES = 255  # limit of file systems
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 
 
 def cell(value: Any) -> str:
-    """A value as text. Raises TypeError for what is no plain value, ValueError for a line break."""
+    """Return a value as the text of a csv cell.
+
+    Raises:
+        TypeError: The value is not a plain value.
+        ValueError: The text contains a line break.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -33,15 +38,19 @@ def cell(value: Any) -> str:
         return value
     if isinstance(value, int | float | Decimal):
         return str(value)
-    if isinstance(value, dt.date | dt.time):  # a datetime is a date
+    if isinstance(value, dt.date | dt.time):  # includes datetime, a subclass of date
         return value.isoformat()
     raise TypeError(f"a {type(value).__name__} does not go into a cell of csv: make it text or a number in a map")
 
 
 def cells(record: Any, fields: Sequence[str]) -> list[str | None]:
-    """Return a record's row, with None for None and for a field that it does not have. Raises TypeError, ValueError.
+    """Return a record's row, with None for None and for a missing field.
 
-    A row of one cell has "" for None, for a line with nothing in it is not a record.
+    A row of one cell has "" for None, because an empty line is not a record.
+
+    Raises:
+        TypeError: The record has no named fields, or a value is not a plain value.
+        ValueError: A text contains a line break.
     """
     found = named_fields(record, "csv")
     values = [found.get(name) for name in fields]
@@ -49,7 +58,7 @@ def cells(record: Any, fields: Sequence[str]) -> list[str | None]:
 
 
 def csv_lines(rows: Iterable[Sequence[str | None]]) -> bytes:
-    """Return rows as lines, quoted where they must be (RFC 4180, but for the end of a line)."""
+    """Return rows as lines, quoted where necessary (RFC 4180, except for the line end)."""
     return "".join([",".join(map(_quoted, row)) + "\n" for row in rows]).encode()
 
 
@@ -62,7 +71,12 @@ def _quoted(text: str | None) -> str:
 
 
 def folder_of(record: Any, names: Sequence[str]) -> str:
-    """``day=2026-11-25/country=at``: where a record lies. Raises TypeError, ValueError for one that has no place."""
+    """Return the folder of a record: ``day=2026-11-25/country=at``.
+
+    Raises:
+        TypeError: The record has no named fields, or a value is not a plain value.
+        ValueError: A text contains a line break, or the name of a folder is too long.
+    """
     found = named_fields(record, "partition_by")
     parts = [f"{_escaped(name)}={_escaped(cell(found.get(name))) or NO_VALUE}" for name in names]
     if any(len(part.encode()) > MAX_FOLDER_BYTES for part in parts):

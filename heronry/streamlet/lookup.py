@@ -1,10 +1,11 @@
-"""A stream joined with a small table that does not change: the table is read whole where the step runs.
+"""Lookup: a stream joined with a small table that does not change, which is read whole where the step runs.
 
-Theory of operation. A table is a finite source whose records are *rows*. Each task, or worker, that runs the step reads
-it when it begins, before the first record, into a dict by canonical key; no record crosses the network for it. With its
-table a lookup is a ``flat_map`` from a record to its matches, and that is what every engine makes of it, so event
-times, positions and records that fail are as behind any other. A table that cannot be read is no record's fault: it
-fails the task, or the batch. When it changes while the program runs, tasks that begin later see another one.
+Theory of operation. A table is a finite source whose records are *rows*. Each task or worker that runs the step reads
+it at its start, before the first record, into a dict by canonical key. The lookup thus sends no records over the
+network. With its table, a lookup is a ``flat_map`` from a record to its matches, and every engine runs it as one. Event
+times, positions and failing records are therefore handled as for any other step. A table that cannot be read is not the
+fault of a record: it fails the task, or the batch. If the table changes while the program runs, tasks that start later
+see another table.
 """
 
 from __future__ import annotations
@@ -23,34 +24,48 @@ from heronry.streamlet.program import FlatMapStep, LookupStep, Matched, Program
 
 
 class LookupTableError(Failure):
-    """A table cannot be used."""
+    """Error for a table that cannot be used."""
 
     cure = "Mend the table, or the key= of the step."
 
 
 class LookupTable:
-    """``record → its matches``. Travels without the rows: whoever has got it calls ``load`` first."""
+    """Function from a record to its matches.
+
+    It is serialized without its rows. The receiver calls ``load`` first.
+    """
 
     def __init__(self, step: LookupStep) -> None:
         self._step = step
         self._rows: dict[bytes, list[Any]] | None = None
 
     def load(self) -> None:
-        """Read the table. Raises OSError, ReadError, LookupTableError."""
+        """Read the table.
+
+        Raises:
+            OSError: A file cannot be opened.
+            ReadError: A file cannot be decoded.
+            LookupTableError: A row has no valid key.
+        """
         rows: dict[bytes, list[Any]] = {}
         step = self._step
         for row in rows_of(step.table):
             try:
                 rows.setdefault(encode(step.table_key(row)), []).append(row)
-            except Exception as error:  # the user's key, too
+            except Exception as error:  # includes errors of the user's key function
                 raise LookupTableError(
                     f"step {step.name!r}: the row {shown(row)} of its table has no key: {error}"
                 ) from error
         self._rows = rows
 
     def __call__(self, record: Any) -> list[Matched[Any, Any]]:
-        """Return the matches, with copies of the rows: a later step may change them in place. Raises UnsupportedKey,
-        and what the user's key raises."""
+        """Return the matches, with copies of the rows, because a later step may change them in place.
+
+        Errors of the user's key function are raised unchanged.
+
+        Raises:
+            UnsupportedKey: The key of the record cannot be encoded.
+        """
         if self._rows is None:
             self.load()
         assert self._rows is not None
@@ -66,7 +81,12 @@ class LookupTable:
 
 
 def rows_of(table: Source[Any]) -> Iterator[Any]:
-    """Every record of a finite source. Raises ReadError, OSError, and what ``make`` raises."""
+    """Yield every record of a finite source. Errors of ``make`` are raised unchanged.
+
+    Raises:
+        ReadError: A file cannot be decoded.
+        OSError: A file cannot be opened.
+    """
     if isinstance(table, FileSource):
         return (record for record, _ in read_all(table))
     assert isinstance(table, SequenceSource)
@@ -76,11 +96,11 @@ def rows_of(table: Source[Any]) -> Iterator[Any]:
 
 
 def as_flat_map(step: LookupStep) -> FlatMapStep:
-    """What an engine runs. The table is not read yet."""
+    """Return the step that an engine runs instead. The table is not read yet."""
     return FlatMapStep(step.name, step.input, LookupTable(step), parallelism=step.parallelism)
 
 
 def without_lookups(program: Program) -> Program:
-    """The program with a flat_map for each lookup."""
+    """Return the program with each lookup replaced by a flat_map."""
     steps = tuple(as_flat_map(step) if isinstance(step, LookupStep) else step for step in program.steps)
     return replace(program, steps=steps)

@@ -1,9 +1,13 @@
-"""What no two readers of ORC agree on, and so is refused by name on every engine. Pure, but for pyarrow's types.
+"""Restrictions on ORC columns.
 
-Theory of operation. A time of ORC is one of UTC, of the writer's zone or of the reader's, depending on who reads it; so
-columns of times are refused, wherever they stand. A date is a number of days, but whether of the calendar that was in
-use or of ours carried on into the past is said by few writers and asked by few readers; from 15 October 1582 on the two
-are one. So a column may hold dates, all of which are looked at, and within other columns there are none.
+Values on which readers disagree are rejected on every engine, with the name of the column. Pure, except for pyarrow's
+types.
+
+Theory of operation. Depending on the reader, a time in ORC is in UTC, in the writer's zone or in the reader's zone.
+Columns of times are therefore rejected, also nested ones. A date is a number of days, in the calendar in use at that
+date or in the proleptic Gregorian calendar. Few writers state which, and few readers check. From 15 October 1582 on the
+two are identical. A top-level column may therefore contain dates, all of which are checked. Dates nested in other
+columns are rejected.
 """
 
 from __future__ import annotations
@@ -15,18 +19,22 @@ from typing import Any
 from heronry.streamlet.packed import ReadError
 
 FIRST_DATE = dt.date(1582, 10, 15)
-Leaves = list[str]  # the names of the types that a column's type is made of; one if it is not made of others
+Leaves = list[str]  # names of the types that a column's type consists of; one if it is not nested
 
 
 def leaves_of(kind: Any) -> Leaves:
-    """Of a type of Arrow."""
+    """Return the leaves of an Arrow type."""
     if not kind.num_fields:
         return [str(kind)]
     return ["nested", *(leaf for place in range(kind.num_fields) for leaf in leaves_of(kind.field(place).type))]
 
 
 def refuse_times(columns: Iterable[tuple[str, Leaves]], where: str) -> None:
-    """Raises ReadError for columns with times, or with dates inside."""
+    """Check that columns contain neither times nor nested dates.
+
+    Raises:
+        ReadError: A column contains them.
+    """
     for name, leaves in columns:
         if any(leaf.startswith("timestamp") for leaf in leaves):
             raise ReadError(
@@ -41,7 +49,11 @@ def refuse_times(columns: Iterable[tuple[str, Leaves]], where: str) -> None:
 
 
 def refuse_old_dates(rows: Any, where: str) -> None:
-    """Raises ReadError for a batch of Arrow's in which a date is too old."""
+    """Check that the dates in an Arrow batch are not before 15 October 1582.
+
+    Raises:
+        ReadError: A date is earlier.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,9 +1,10 @@
-"""Compressed files of lines, and the byte order mark in front of one: the same bytes for every engine.
+"""Decompression of files of lines, and the byte order mark at their start: the same bytes for every engine.
 
-Theory of operation. What a file is compressed with is told by the end of its name (.gz .bz2 .xz .zst). Whoever reads
-lines opens it here and sees plain bytes; an offset is one of these, so to go on in the middle costs decompressing what
-is before. A compressed file is read by one task, and never changes once it is seen, in a folder that grows, too. What
-no engine reads (.lz4, .zip) is refused by name, when it is listed: before anything has run.
+Theory of operation. The suffix of a file's name determines its compression (.gz .bz2 .xz .zst). Readers of lines open
+files here and see plain bytes. Offsets refer to plain bytes, so to continue in the middle requires decompressing
+everything before. A compressed file is read by one task. It must not change once it is seen, even in a folder that
+grows. Formats that no engine reads (.lz4, .zip) are rejected with the name of the file when it is listed, before
+anything runs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _MAX_NAMED = 5
 
 
 class ReadError(ValueError):
-    """A file cannot be read as what it was declared. The text names the file and the line; ``reason`` does not."""
+    """Error for a file that cannot be read as declared.
+
+    The message names the file and the line; ``reason`` does not.
+    """
 
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(text)
@@ -38,12 +42,16 @@ class ReadError(ValueError):
 
 
 def is_packed(name: str | Path) -> bool:
-    """True for a name that says the file is compressed."""
+    """Return True if the name is that of a compressed file."""
     return str(name).lower().endswith(PACKED)
 
 
 def refuse_unreadable(names: Iterable[str | Path]) -> None:
-    """Raises ReadError, naming the files of lines that nobody here can decompress."""
+    """Check the names of files of lines.
+
+    Raises:
+        ReadError: Files have a compression that is not supported here. The message names them.
+    """
     seen = [str(name) for name in names]
     refused = [name for name in seen if name.lower().endswith(REFUSED) or _is_archive(name)]
     if refused:
@@ -60,12 +68,15 @@ def refuse_unreadable(names: Iterable[str | Path]) -> None:
 
 
 def _is_archive(name: str) -> bool:
-    """A tar holds files, not lines."""
+    """Return True for a compressed tar, which contains files rather than lines."""
     return is_packed(name) and Path(name).stem.lower().endswith(".tar")
 
 
 def open_decompressed(file: BinaryIO, name: str) -> BinaryIO:
-    """The plain bytes of a file that is open at its beginning. Reading what is compressed raises ReadError."""
+    """Return the plain bytes of a file that is open at its beginning.
+
+    Reading from a damaged compressed file raises ReadError.
+    """
     return cast(BinaryIO, io.BufferedReader(_Unpacked(file, name), 256 * 1024)) if is_packed(name) else file
 
 
@@ -82,7 +93,7 @@ def _unpacking(file: BinaryIO, end: str) -> BinaryIO:
 
 
 class _Unpacked(io.RawIOBase):
-    """A compressed file read forwards. Whatever its library raises becomes a ReadError that names it."""
+    """Compressed file, which is read forwards. Every error of its library becomes a ReadError that names the file."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._name, self._end = name, Path(name).suffix.lower()
@@ -90,11 +101,15 @@ class _Unpacked(io.RawIOBase):
         self._file = _unpacking(file, self._end)
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Plain bytes; 0 at the end. Raises ReadError."""
+        """Read plain bytes into the buffer. Return 0 at the end.
+
+        Raises:
+            ReadError: The file is truncated or damaged.
+        """
         view = memoryview(cast(bytearray, buffer))
         try:
             data = self._file.read(len(view))
@@ -108,7 +123,7 @@ class _Unpacked(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if not self.closed:
             self._file.close()
             self._packed.close()
@@ -116,7 +131,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def skip_to(file: BinaryIO, offset: int) -> None:
-    """Move on to an offset of the plain bytes; what is compressed is read until there."""
+    """Move to an offset of the plain bytes. A compressed file is read up to there."""
     if file.seekable():
         file.seek(offset)
         return

@@ -1,11 +1,15 @@
-"""Folders as fields: what ``NAME=VALUE`` in the path of a file says of its records, the same for every engine. Pure.
+"""Fields from folder names: values that ``NAME=VALUE`` in a file's path gives its records, the same for every engine.
+
+Pure.
 
 Theory of operation. Hive, Spark and ``to_files(…, partition_by=…)`` (layout.py) put records into folders named after
-the values of fields. A source that declares such names gives them back: each record of a file gets the values that
-stand in the path, of several folders of one name the innermost; where the record has the field itself, the folder wins,
-as in Spark. ``%XX`` is the character of that number, as Hive has it (what is no such escape stands for itself), and
-``__HIVE_DEFAULT_PARTITION__`` is None. Folders that are not declared are passed over; a file in none of a declared name
-is refused, and so is a value that is not of the declared type.
+the values of fields. A source that declares such names restores them. Each record of a file gets the values in its
+path. If several folders have the same name, the innermost applies. If the record itself has the field, the folder takes
+precedence, as in Spark.
+
+``%XX`` is the character with that number, as in Hive (an invalid escape stands for itself), and
+``__HIVE_DEFAULT_PARTITION__`` is None. Folders that are not declared are ignored. A file without a folder of a declared
+name is rejected, and so is a value that is not of the declared type.
 """
 
 from __future__ import annotations
@@ -26,14 +30,18 @@ _MAX_NAMED = 5
 
 
 class Folders:
-    """Of a source: (name, type) of each field that its folders have."""
+    """Parser of the folder names of a source, from (name, type) of each declared field."""
 
     def __init__(self, declared: Iterable[tuple[str, str]]) -> None:
         self._declared = tuple(declared)
         self._known: dict[str, dict[str, Any]] = {}  # by folder
 
     def of(self, path: str) -> Mapping[str, Any]:
-        """The fields of a file's records. Raises ReadError, naming the file."""
+        """Return the fields that the path of a file gives its records.
+
+        Raises:
+            ReadError: A folder is missing, or a value has the wrong type. The message names the file.
+        """
         folder = path.rpartition("/")[0]
         found = self._known.get(folder)
         if found is None:
@@ -41,14 +49,23 @@ class Folders:
         return found
 
     def put(self, record: Any, path: str) -> dict[str, Any]:
-        """The record with them. Raises ReadError, TypeError for a record that has no fields."""
+        """Return the record with the fields of its path added.
+
+        Raises:
+            ReadError: A folder is missing, or a value has the wrong type.
+            TypeError: The record has no fields.
+        """
         fields = self.of(path)
         if not isinstance(record, dict):
             raise TypeError("the record has no fields, so it cannot have those of its folder")
         return {**record, **fields}
 
     def refuse(self, paths: Iterable[str]) -> None:
-        """Raises ReadError, naming files without fields."""
+        """Check the paths of files.
+
+        Raises:
+            ReadError: Files lack a folder, or a value has the wrong type. The message names them.
+        """
         wrong = []
         for path in paths:
             try:
@@ -74,7 +91,7 @@ class Folders:
 
 
 def unescaped(text: str) -> str:
-    """A name or value as it was before it became part of a path."""
+    """Return a name or value as it was before it was escaped for a path."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 

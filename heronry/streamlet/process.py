@@ -1,18 +1,19 @@
-"""``process``: functions with a state and timers for each key, told records in order of event time. Pure.
+"""Runtime of ``process``: functions with a state and timers for each key, called in order of event time. Pure.
 
-Theory of operation. Of each key, records are handed over in order of event time, and those of one time by canonical
-encoding, so what a function sees is a matter of the records alone. A *moment* is one millisecond of one key. Its
-records are gathered as a reducer gathers those of a window that is a millisecond long (``LENGTH_MS``, ``gathered``); so
-map sides, shuffles, watermarks, lateness and portions of a stream are a reducer's. Where a window's result would be
-made, the functions are called (``KeyTimeline``).
+Theory of operation. The records of each key are processed in order of event time, and those with equal time in order of
+their canonical encoding. The calls of a function thus depend on the records alone. A *moment* is one millisecond of one
+key. Its records are gathered as a reducer gathers those of a window that is one millisecond long (``LENGTH_MS``,
+``moment_monoid``). Map sides, shuffles, watermarks, lateness and portions of a stream are therefore those of a reducer.
+At the point where a window's result would be made, the functions are called (``KeyTimeline``).
 
-Timers are of event time, one for each name of a key; to set it again moves it. A timer goes off after the records of
-its moment, several at one time in order of their names. A time that is past counts as now; in ``on_timer`` as the next
-millisecond, so time goes on. At the end of all input every timer goes off that is still set. Since one that sets itself
-again would do so for ever there, a key's timers go off ``MOST_ALONE`` times after its last record; then they fail.
+Timers are in event time. A key has one timer for each name, and setting it again moves it. A timer fires after the
+records of its moment; several at one time fire in order of their names. A past time counts as now; in ``on_timer``, as
+the next millisecond, so that time advances. At the end of all input, every timer that is still set fires. A timer that
+sets itself again would do so indefinitely there. A key's timers therefore fire at most ``MOST_ALONE`` times after its
+last record; further ones fail.
 
-A call that raises has emitted nothing, set no timer, and ``context.state`` is what it was; what it has changed *inside*
-of the state stays changed.
+A call that raises emits nothing and sets no timer, and ``context.state`` is restored. Changes made *inside* the state
+object are not undone.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ U = TypeVar("U", default=Any)
 
 
 class Context(Generic[K, U]):
-    """Key, time and state for one call of ``on_record`` or ``on_timer``; not valid after the call.
+    """Key, time and state for one call of ``on_record`` or ``on_timer``. It is not valid after the call.
 
     Attributes:
         key: The key; any one of several that are equal.
         time_ms: Event time of the record or timer, ms since 1970 UTC.
-        state: State of the key, None at first. Assign to it; it must support pickle.
+        state: State of the key, initially None. Assign to it; it must support pickle.
     """
 
     __slots__ = ("_earliest_ms", "emitted", "key", "state", "time_ms", "timers")
@@ -69,7 +70,7 @@ class Context(Generic[K, U]):
             name: Name of the timer.
 
         Raises:
-            ValueError: The time is not an int, or after the year 9999.
+            ValueError: The time is not an int, or after the year 9999, or the name is not a str.
         """
         if at_ms.__class__ is not int or at_ms >= _YEAR_10000_MS or not isinstance(name, str):
             raise ValueError(
@@ -83,14 +84,15 @@ class Context(Generic[K, U]):
 
 
 class Process(Generic[K, T, U]):
-    """Base of handlers for ``process``, with the types of key, input record and output record.
+    """Base class of handlers for ``process``, with the types of key, input record and output record.
 
-    Other classes with these methods are accepted as well. Keep values between calls in ``context.state``, not in the
-    object: each task has an object of its own, which is lost when the task dies.
+    Other classes with these methods are accepted as well. Keep values between calls in ``context.state`` rather than
+    in the
+    object: each task has its own object, which is lost when the task dies.
     """
 
     def on_record(self, context: Context[K, U], record: T) -> None:
-        """Process one record. The records of a key come in the order of their event times."""
+        """Process one record. The records of a key arrive in the order of their event times."""
         raise NotImplementedError
 
     def on_timer(self, context: Context[K, U], name: str) -> None:
@@ -99,13 +101,13 @@ class Process(Generic[K, T, U]):
 
 
 def no_timer(context: Context[Any, Any], name: str) -> None:
-    """In place of ``on_timer`` where there is none. Raises TypeError."""
+    """Raise TypeError. Used for handlers without ``on_timer``."""
     raise TypeError(f"the timer {name!r} has gone off and there is no on_timer(context, name); write a class with both")
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The two functions of a process step."""
+    """Pair of functions of a process step."""
 
     on_record: Callable[[Context[Any, Any], Any], None]
     on_timer: Callable[[Context[Any, Any], str], None] = no_timer
@@ -113,7 +115,11 @@ class Handlers:
 
 
 def handlers_of(given: Any) -> Handlers:
-    """Of a function, of an object with ``on_record``, or of a class that makes one. Raises TypeError."""
+    """Return the handlers of a function, of an object with ``on_record``, or of a class of such objects.
+
+    Raises:
+        TypeError: The object is none of these.
+    """
     made = given() if inspect.isclass(given) else given
     name = str(getattr(given, "__name__", "") or type(given).__name__)
     if hasattr(made, "on_record"):
@@ -145,18 +151,18 @@ def _one(record: Any) -> list[Any]:
 
 
 def moment_monoid(name: str) -> Monoid[Any, list[Any]]:
-    """The records of a moment: a bag. ``name`` is what handles them, for plans."""
+    """Return the monoid that gathers the records of a moment as a bag. ``name`` is that of the handler, for plans."""
     return Monoid(f"process {name}", list, _together, lift=_one, fold=_with, pack=list, unpack=list)
 
 
 def records_of(row: Any) -> list[Any]:
-    """Of a moment that was late, a ``Windowed`` row."""
+    """Return the records of a late moment, a ``Windowed`` row."""
     found: list[Any] = row.value
     return found
 
 
 def in_order(records: Sequence[Any]) -> Sequence[Any]:
-    """Those of one moment, as they are handed over."""
+    """Return the records of one moment in the order in which they are processed."""
     return records if len(records) < 2 else sorted(records, key=_order)
 
 
@@ -164,28 +170,34 @@ def _order(record: Any) -> tuple[bytes, str]:
     return canonical(record), repr(record)
 
 
-# What becomes of them.
+# Processing of moments.
 
 
 @dataclass(slots=True)
 class KeyMemory:
-    """Of one key, between its moments. ``alone``: how often timers have gone off since its last record."""
+    """State and timers of one key between its moments.
+
+    Attributes:
+        state: The user's state.
+        timers: Event time of each timer by name, ms since 1970 UTC.
+        alone: Number of timers that have fired since the last record of the key.
+    """
 
     state: Any = None
     timers: dict[str, int] = field(default_factory=dict)
     alone: int = 0
 
     def __bool__(self) -> bool:
-        """False for that of a key nobody has heard of."""
+        """Return False if the key has neither a state nor timers."""
         return self.state is not None or bool(self.timers)
 
     def packed(self) -> bytes:
-        """For a checkpoint. Raises what pickle raises."""
+        """Return the serialized memory, for a checkpoint. Errors of pickle are raised unchanged."""
         return pickle.dumps((self.state, self.timers, self.alone), 5)
 
 
 class MomentResult(NamedTuple):
-    """What a moment came to: a record, or an error on a record (on ``[key, ms, name]`` of a timer)."""
+    """Result of a moment: an emitted record, or an error on a record (on ``[key, ms, name]`` of a timer)."""
 
     time_ms: int
     record: Any
@@ -193,21 +205,21 @@ class MomentResult(NamedTuple):
 
 
 class KeyTimeline:
-    """The moments of one key, in order. ``memory`` is changed."""
+    """Processor of the moments of one key, in order. It changes ``memory``."""
 
     def __init__(self, step: str, handlers: Handlers, key: Any, memory: KeyMemory) -> None:
         self._step, self._handlers, self._key = step, handlers, key
         self.memory = memory
 
     def moment(self, time_ms: int, records: Sequence[Any]) -> Iterator[MomentResult]:
-        """The timers before it, and its records."""
+        """Fire the timers before this moment, and process its records."""
         yield from self.until(time_ms)
         for record in in_order(records):
             self.memory.alone = 0
             yield from self._call(self._handlers.on_record, time_ms, record, record, time_ms)
 
     def until(self, time_ms: int | None) -> Iterator[MomentResult]:
-        """The timers before this time; None: all."""
+        """Fire the timers before this time; None: all."""
         timers = self.memory.timers
         while timers:
             at_ms, name = min((at_ms, name) for name, at_ms in timers.items())
@@ -230,7 +242,7 @@ class KeyTimeline:
         context: Context[Any, Any] = Context(self._key, time_ms, memory.state, earliest_ms)
         try:
             handler(context, argument)
-        except Exception as error:  # the user's function
+        except Exception as error:  # raised by the user's function
             failed = StepFailed(self._step, shown)
             failed.__cause__ = error
             return [MomentResult(time_ms, shown, failed)]
@@ -244,7 +256,7 @@ class KeyTimeline:
 
 
 def refuse_endless_timers(context: Context[Any, Any], name: str) -> None:
-    """In place of ``on_timer`` when it has been called too often. Raises RuntimeError."""
+    """Raise RuntimeError. Called instead of ``on_timer`` when it has been called too often."""
     raise RuntimeError(
         f"timers of this key have gone off {MOST_ALONE} times since its last record, which would have no end when the "
         "input has one; let on_timer set no other timer after a while"

@@ -1,18 +1,20 @@
-"""The program: a frozen graph of steps, the same for every engine. No I/O, no engine in sight.
+"""Program: a frozen graph of steps, the same for every engine. No I/O and no engine code.
 
-Theory of operation. ``Builder`` (builder.py) records what the user writes; ``build`` checks it (check.py) and makes a
+Theory of operation. ``Builder`` (builder.py) records the user's calls. ``build`` checks them (check.py) and makes a
 ``Program``: steps in an order in which every step comes after its inputs. A step has a name that is unique in the
-program and safe in file names, and a parallelism (None: the engine's choice; online 1). ``key_by`` and ``window`` are
-no steps of their own: they are parts of the reducer that follows them, so an engine sees one ``ReduceStep`` with all it
-must know. What each step means is in its docstring; docs/reference/streamlet-semantics.md has the same as tables.
+program and safe in file names, and a parallelism (None: chosen by the engine; online 1).
 
-A stream is a bag of records: order between records means nothing unless a step says so. Functions depend on their
-argument alone; an engine may call them again for the same record (replays), on any machine.
+``key_by`` and ``window`` are not steps. They become part of the reducer that follows them, so an engine sees one
+``ReduceStep`` with everything it needs. The semantics of each step are in its docstring.
+docs/reference/streamlet-semantics.md has the same as tables.
 
-Every record has an *event time* if its source was declared with one; what comes of a record by map, flat_map, filter,
-branch, union or tap has the record's event time. What a windowed reducer emits has the time ``end - 1`` (the last
-millisecond of the window); what a reducer without windows emits has none. What ``process`` emits has the time of the
-record or timer that it was emitted for.
+A stream is a bag of records: their order has no meaning unless a step says so. Functions depend only on their argument.
+An engine may call them again for the same record (replays), on any machine.
+
+Every record has an *event time* if its source was declared with one. Records derived by map, flat_map, filter, branch,
+union or tap have the event time of the original record. Results of a windowed reducer have the time ``end - 1`` (the
+last millisecond of the window). Results of a reducer without windows have none. Records that ``process`` emits have the
+time of the record or timer that they were emitted for.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from heronry.streamlet.windows import Window
 
 
 class Ref(NamedTuple):
-    """An output of a step. ``output`` is 0 but for a branch (its number) and late data (1)."""
+    """Output of a step. ``output`` is 0, except for a branch (its number) and late data (1)."""
 
     step: str
     output: int = 0
@@ -57,7 +59,7 @@ class KeyValue(NamedTuple, Generic[K, V]):
 
 
 class Windowed(NamedTuple, Generic[K, V]):
-    """Result of a windowed reducer; ``start`` and ``end`` (exclusive) are milliseconds since 1970 UTC."""
+    """Result of a windowed reducer. ``start`` and ``end`` (exclusive) are milliseconds since 1970 UTC."""
 
     key: K
     start: int
@@ -74,7 +76,7 @@ class Matched(NamedTuple, Generic[V, R]):
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Where a record's event time stands, and what a number counts ("s" or "ms")."""
+    """Extractor of a record's event time, and the unit of a number ("s" or "ms")."""
 
     extractor: Extractor
     unit: str = "s"
@@ -87,7 +89,7 @@ StepKind = Literal[
 
 @dataclass(frozen=True)
 class _Step:
-    """What every step has."""
+    """Base class of all steps."""
 
     kind: ClassVar[StepKind]
     name: str
@@ -95,13 +97,13 @@ class _Step:
 
     @property
     def told(self) -> str:
-        """What it is, for plans."""
+        """Description of the step, for plans."""
         return self.kind
 
 
 @dataclass(frozen=True)
 class SourceStep(_Step):
-    """Emits each record of the source at least once; in batch exactly once."""
+    """Step that emits each record of the source at least once; in batch exactly once."""
 
     kind = "source"
     inputs: ClassVar[tuple[Ref, ...]] = ()
@@ -111,7 +113,7 @@ class SourceStep(_Step):
 
 @dataclass(frozen=True)
 class _OneInput(_Step):
-    """What steps with one input share."""
+    """Base class of steps with one input."""
 
     input: Ref
 
@@ -122,57 +124,63 @@ class _OneInput(_Step):
 
 @dataclass(frozen=True)
 class _FunctionStep(_OneInput):
-    """What steps with one function of a record share."""
+    """Base class of steps with one function of a record."""
 
     function: Callable[[Any], Any]
 
 
 class MapStep(_FunctionStep):
-    """Emits ``function(record)``."""
+    """Step that emits ``function(record)``."""
 
     kind: ClassVar[StepKind] = "map"
 
 
 @dataclass(frozen=True)
 class SchemaStep(MapStep):
-    """Emits the record as a dict of the schema's fields, typed (conform.py); one that does not fit fails. An engine may
-    do it without Python, and carry the fields as columns, where that gives the same."""
+    """Step that emits the record as a dict of the schema's fields, typed (conform.py).
+
+    A record that does not fit fails. An engine may do this without Python, and carry the fields as columns, if the
+    result is the same.
+    """
 
     kind: ClassVar[StepKind] = "schema"
     function: RecordConverter
 
     @property
     def schema(self) -> RecordSchema:
-        """Of what it emits."""
+        """Schema of the records that the step emits."""
         return self.function.schema
 
     @property
     def told(self) -> str:
-        """With the fields."""
+        """Description of the step, with the fields."""
         return f"schema {self.schema}"
 
 
 class FlatMapStep(_FunctionStep):
-    """Emits each element of the iterable ``function(record)``, none if it is empty."""
+    """Step that emits each element of the iterable ``function(record)``, which may be empty."""
 
     kind = "flat_map"
 
 
 class FilterStep(_FunctionStep):
-    """Emits the record if ``function(record)`` is true."""
+    """Step that emits the record if ``function(record)`` is true."""
 
     kind = "filter"
 
 
 class TapStep(_FunctionStep):
-    """Calls ``function(record)`` at least once for each record, leaves the result alone and emits the record."""
+    """Step that calls ``function(record)`` at least once for each record, ignores the result and emits the record."""
 
     kind = "tap"
 
 
 @dataclass(frozen=True)
 class BranchStep(_OneInput):
-    """Emits the record on output i, the first whose ``predicates[i](record)`` is true, else on the last output."""
+    """Step that emits each record on one of several outputs.
+
+    This is output i for the first i whose ``predicates[i](record)`` is true, or else the last output.
+    """
 
     kind = "branch"
     predicates: tuple[Callable[[Any], Any], ...]
@@ -180,7 +188,7 @@ class BranchStep(_OneInput):
 
 @dataclass(frozen=True)
 class UnionStep(_Step):
-    """Emits every record of every input."""
+    """Step that emits every record of every input."""
 
     kind = "union"
     inputs: tuple[Ref, ...]
@@ -188,7 +196,7 @@ class UnionStep(_Step):
 
 @dataclass(frozen=True)
 class LogStep(_OneInput):
-    """Writes each record to the task's log and emits it. An end may follow it, or nothing."""
+    """Step that writes each record to the task's log and emits it. A stream may end at this step."""
 
     kind = "log"
     level: str = "INFO"
@@ -196,9 +204,12 @@ class LogStep(_OneInput):
 
 @dataclass(frozen=True)
 class LookupStep(_OneInput):
-    """Emits ``Matched(record, row)`` for each row of ``table`` whose ``table_key`` equals the record's ``on``; with
-    ``how`` "left" also ``Matched(record, None)`` for a record without a row. The table is a finite source that does not
-    change, read whole wherever the step runs."""
+    """Step that emits ``Matched(record, row)`` for each row of ``table`` whose key equals that of the record.
+
+    The keys are ``table_key`` of the row and ``on`` of the record. With ``how`` "left" the step also emits
+    ``Matched(record, None)`` for a record without a row. The table is a finite source that does not change. It is read
+    whole wherever the step runs.
+    """
 
     kind = "lookup"
     table: Source[Any]
@@ -209,7 +220,7 @@ class LookupStep(_OneInput):
 
 @dataclass(frozen=True, slots=True)
 class Windowing:
-    """``event_time`` None: the time the record has from its source."""
+    """Windows of a reducer. ``event_time`` None: the time that the record has from its source."""
 
     window: Window
     event_time: EventTime | None
@@ -217,32 +228,34 @@ class Windowing:
 
     @property
     def wait_ms(self) -> int:
-        """A window is closed when the watermark is so far beyond its end."""
+        """Distance of the watermark from the end of a window at which the window is closed."""
         return self.allowed_lateness_ms + self.window.merges
 
 
 @dataclass(frozen=True)
 class ReduceStep(_OneInput):
-    """One result per key, or per key and window: ``monoid`` over ``value(record)`` of the records of equal key.
+    """Step that emits one result per key, or per key and window.
 
-    Keys are equal when their canonical encodings are (``heron_runtime.model.keys``): 1, 1.0 and True are one key. The
-    key that is emitted is one of those that were equal; which one is not said.
+    The result is ``monoid`` over ``value(record)`` of the records with an equal key. Keys are equal if their canonical
+    encodings are (``heron_runtime.model.keys``): 1, 1.0 and True are one key. The emitted key is one of those that were
+    equal; which one is unspecified.
 
-    With ``windowing`` (output 0, ``Windowed``): each record counts in each of its windows, or in its session. Batch:
-    every window that got a record. Online: once, when the watermark reaches ``end + allowed_lateness`` (of a session:
-    passes it); the watermark is the least, over all source tasks that are neither idle nor at their end, of the
-    greatest event time seen of that task; a source at its end closes everything. What comes for a closed window goes,
-    reduced, to output 1 (``LATE``) as ``Windowed`` rows and is counted there; batch has no late data.
+    With ``windowing`` (output 0, ``Windowed``), each record counts in each of its windows, or in its session. In batch,
+    every window that got a record has a result. Online, a window has one result, when the watermark reaches ``end +
+    allowed_lateness`` (for a session: passes it). The watermark is the minimum, over all source tasks that are neither
+    idle nor at their end, of the greatest event time seen of that task. A source at its end closes everything. Records
+    for a closed window are reduced and emitted on output 1 (``LATE``) as ``Windowed`` rows, and counted there. Batch
+    has no late data.
 
-    Without (``KeyValue``): batch: one per key. Online: a running result for each key that has changed, at most once a
-    second, if ``updates``; and when all (finite) sources are at their end, the final one for each key. So the last
-    result of each key is the batch's.
+    Without windows (``KeyValue``), batch has one result per key. Online, with ``updates``, there is a running result
+    for each key that has changed, at most once a second. When all (finite) sources are at their end, the final result
+    of each key is emitted. The last result of each key therefore equals that of the batch.
 
-    With ``process`` its windows are moments and its monoid gathers their records; what is emitted is what the handlers
-    emit, when the watermark has passed the moment and the allowed lateness (process.py). Late data is as elsewhere.
+    With ``process``, windows are moments, and the monoid gathers their records. The step emits what the handlers emit,
+    when the watermark has passed the moment and the allowed lateness (process.py). Late data is as above.
 
-    ``plain``: key, value and time are fields and the monoid is built in, so an engine may compute it without Python
-    if it knows the fields' types.
+    ``plain`` means that key, value and time are fields and the monoid is built in. An engine may then compute the
+    result without Python, if it knows the fields' types.
     """
 
     kind = "reduce"
@@ -251,23 +264,23 @@ class ReduceStep(_OneInput):
     monoid: Monoid[Any, Any]
     windowing: Windowing | None = None
     updates: bool = True
-    key_step: str = ""  # the names the user gave to key_by and window, for messages
+    key_step: str = ""  # names that the user gave to key_by and window, for messages
     window_step: str = ""
     process: Handlers | None = None
 
     @property
     def merges(self) -> bool:
-        """Its windows are sessions: an accumulator is a pair (sessions.py)."""
+        """True if its windows are sessions: an accumulator is a pair (sessions.py)."""
         return self.windowing is not None and self.windowing.window.merges
 
     @property
     def counts(self) -> bool:
-        """Its accumulators are numbers of records."""
+        """True if its accumulators are numbers of records."""
         return self.monoid.builtin == "count" and not self.merges
 
     @property
     def plain(self) -> bool:
-        """See above."""
+        """True if key, value and time are fields and the monoid is built in."""
         time = self.windowing.event_time if self.windowing else None
         own = time is None or time.extractor.plain
         return self.key.plain and self.value.plain and own and self.monoid.builtin is not None
@@ -275,7 +288,7 @@ class ReduceStep(_OneInput):
 
 @dataclass(frozen=True)
 class SinkStep(_OneInput):
-    """Gives each record to the sink."""
+    """Step that gives each record to the sink."""
 
     kind = "sink"
     sink: Sink
@@ -300,12 +313,15 @@ Step: TypeAlias = (
     | ReduceStep
     | SinkStep
 )
-ENDS = (SinkStep, TapStep, LogStep)  # a stream may end behind these
+ENDS = (SinkStep, TapStep, LogStep)  # a stream may end with one of these
 
 
 @dataclass(frozen=True)
 class Program:
-    """Checked steps, inputs first. ``config`` is the topology's (online); engines that know it not leave it alone."""
+    """Checked steps, inputs first.
+
+    ``config`` is that of the topology (online). Other engines ignore settings that they do not know.
+    """
 
     name: str
     steps: tuple[Step, ...]
@@ -313,15 +329,15 @@ class Program:
 
     @cached_property
     def by_name(self) -> dict[str, Step]:
-        """Every step by its name."""
+        """Steps by name."""
         return {step.name: step for step in self.steps}
 
     def sources(self) -> Iterator[SourceStep]:
-        """In order."""
+        """Return the source steps, in order."""
         return (step for step in self.steps if isinstance(step, SourceStep))
 
     def reads(self) -> Iterator[tuple[str, Source[Any]]]:
-        """Everything the program reads, by its step: sources and tables, in order."""
+        """Yield everything that the program reads, with its step's name: sources and tables, in order."""
         for step in self.steps:
             if isinstance(step, SourceStep):
                 yield step.name, step.source
@@ -329,12 +345,15 @@ class Program:
                 yield step.name, step.table
 
     def sinks(self) -> Iterator[SinkStep]:
-        """In order."""
+        """Return the sink steps, in order."""
         return (step for step in self.steps if isinstance(step, SinkStep))
 
     def schema_at(self, ref: Ref) -> RecordSchema | None:
-        """The schema that every record of a stream is known to have: that of the step it comes of, or of those before
-        where steps pass records on as they are."""
+        """Return the schema that every record of a stream is known to have, or None.
+
+        This is the schema of the step that emits the stream, or of earlier steps if the steps between pass on records
+        unchanged.
+        """
         found: dict[str, RecordSchema | None] = {}
         for step in self.steps:  # inputs come first
             if isinstance(step, SchemaStep):
@@ -347,7 +366,7 @@ class Program:
         return found[ref.step]
 
     def readers(self, step: str, output: int | None = None) -> list[Step]:
-        """The steps that read this one (one of its outputs, or any), in order."""
+        """Return the steps that read this step (one of its outputs, or any), in order."""
         return [
             reader
             for reader in self.steps
@@ -356,7 +375,7 @@ class Program:
         ]
 
     def describe(self) -> str:
-        """One line a step, for people."""
+        """Return a readable description, with one line per step."""
         lines = []
         for step in self.steps:
             inputs = ", ".join(ref.step + (f"[{ref.output}]" if ref.output else "") for ref in step.inputs)

@@ -1,17 +1,16 @@
-"""Reading files: pieces of bytes at positions. Shared by the reference and the online source.
+"""Readers of files: pieces of bytes at positions. Shared by the reference evaluator and the online source.
 
 Theory of operation. A file is read in *pieces*: whole lines (text, json, csv) or rows (parquet, orc, archive), cut by
-size.
-A piece has the number of its first line or row and the offset at which the next piece begins (bytes, or rows), so
-whoever has the offset and the number can go on from there. A piece is bytes until ``Decoder`` (decoding.py) makes
-records of it, which the online engine does in another process than the reading. Numbers count every line, blank ones
-and a csv's header too. Compressed files are read as what they hold, and a byte order mark at a file's start is no part
-of its first line (packed.py).
+size. A piece has the number of its first line or row and the offset at which the next piece begins (bytes, or rows).
+Reading can continue from the offset and the number. A piece stays bytes until ``Decoder`` (decoding.py) makes records
+of it, which the online engine does in another process. Numbers count every line, including blank ones and the header of
+a csv. Compressed files are read as their decompressed contents. A byte order mark at the start of a file is not part of
+its first line (packed.py).
 
-Where files are, on this machine or at a URL, is trees.py's.
+trees.py locates files, on this machine or at a URL.
 
-An archive is read by its hour folders, each as if it were one file: its rows are those of all its files in the order of
-their names, without those whose message id and index came before.
+An archive is read by its hour folders, each as if it were one file. Its rows are those of all its files in the order of
+their names, without rows whose message id and index occurred before.
 """
 
 from __future__ import annotations
@@ -42,14 +41,22 @@ from heronry.streamlet.url_tree import unreadable_here
 
 PIECE_BYTES = 128 * 1024
 PIECE_ROWS = 4096
-MAX_HEADERS = 1000  # files whose headers are looked at when a program is submitted
+MAX_HEADERS = 1000  # limit of files whose headers are checked when a program is submitted
 MAX_NAMED = 10
 LINES = ("text", "json", "csv")
 ARCHIVE_COLUMNS = ("message_id", "index", "event_time", "value")
 
 
 class FilePiece(NamedTuple):
-    """``first``: number of the first line or row; ``next_offset``, ``next_number``: where the next piece begins."""
+    """Piece of a file.
+
+    Attributes:
+        first: Number of the first line or row.
+        header: First line, of a csv.
+        data: Whole lines, or rows as an Arrow stream.
+        next_offset: Offset at which the next piece begins, in bytes or rows.
+        next_number: Number of the first line or row of the next piece.
+    """
 
     first: int
     header: bytes  # of a csv
@@ -59,7 +66,11 @@ class FilePiece(NamedTuple):
 
 
 class Records(NamedTuple):
-    """``numbers`` of the records in the file; ``times_ms`` and ``ids`` (message id, index) where the file has them."""
+    """Decoded records of a piece.
+
+    ``numbers`` are those of the records in the file. ``times_ms`` and ``ids`` (message id, index) are set if the file
+    contains them.
+    """
 
     records: list[Any]
     numbers: range | list[int]
@@ -68,24 +79,31 @@ class Records(NamedTuple):
 
 
 def parquet_library() -> Any:
-    """pyarrow. Raises RuntimeError with the cure."""
+    """Return pyarrow.
+
+    Raises:
+        RuntimeError: It is not installed. The message suggests a remedy.
+    """
     arrow, _ = arrow_driver("Parquet", "archive", RuntimeError)
     return arrow
 
 
 def list_files(source: FileSource[Any], tree: FileTree | None = None) -> list[str]:
-    """The files there are now, as paths below the source's, in order; ``""`` if the source is a file itself.
+    """Return the current files, as paths below the source's path, in order.
 
-    For an archive: its hour folders. Raises FileNotFoundError if the path is not there and the source does not grow,
-    ReadError for files of lines that are compressed in a way that cannot be read here, and for files that do not lie in
-    the folders that are fields; ConnectError.
+    The name is ``""`` if the source is a file itself. For an archive, hour folders are returned.
+
+    Raises:
+        FileNotFoundError: The path does not exist, and the source does not grow.
+        ReadError: A file of lines has an unsupported compression, or a file is not in the folders that are fields.
+        ConnectError: A store cannot be reached.
     """
     with closing(tree_of(source)) if tree is None else nullcontext(tree) as there:
         return sorted(listing_of(source, there))
 
 
 def listing_of(source: FileSource[Any], tree: FileTree) -> Listing:
-    """The same, with what is known of each."""
+    """Return the current files as ``list_files`` does, with their sizes and versions."""
     found = tree.listed()
     if found is None:
         if source.grows:
@@ -101,7 +119,11 @@ def listing_of(source: FileSource[Any], tree: FileTree) -> Listing:
 
 
 def _refuse(source: FileSource[Any], names: Iterable[str]) -> None:
-    """Raises ReadError for files that cannot be read."""
+    """Check that files can be read.
+
+    Raises:
+        ReadError: A file cannot be read.
+    """
     if source.format in LINES:
         refuse_unreadable(name or source.path for name in names)
     if source.partitions:
@@ -111,7 +133,9 @@ def _refuse(source: FileSource[Any], names: Iterable[str]) -> None:
 def local_files(source: FileSource[Any]) -> list[Path]:
     """Return the files of a source on this machine, in order; the same for every engine.
 
-    Raises FileNotFoundError if the path does not exist, ReadError for files that cannot be read.
+    Raises:
+        FileNotFoundError: The path does not exist.
+        ReadError: A file cannot be read.
     """
     found = LocalFileTree(source).listed()
     if found is None:
@@ -121,9 +145,9 @@ def local_files(source: FileSource[Any]) -> list[Path]:
 
 
 def refusals(program: Program) -> list[str]:
-    """Files that are there and that no engine can read, for whoever submits, each with its step.
+    """Return a message for each existing file that no engine can read, with its step. Called at submission.
 
-    Tasks may see another folder, or later more of it: then the task says so.
+    Tasks may see another folder, or more files later. In that case the task reports the error.
     """
     found = []
     for name, source in program.reads():
@@ -141,16 +165,18 @@ def refusals(program: Program) -> list[str]:
 
 
 def skipped_files(source: FileSource[Any]) -> dict[str, str]:
-    """Return what lies at the path of a source on this machine and is not read: path → why."""
+    """Return paths below a source on this machine that are not read, with the reason."""
     tree = LocalFileTree(source, quiet=True)
     tree.listed()
     return dict(islice(tree.skipped.items(), MAX_NAMED))
 
 
 def _header_problems(source: FileSource[Any]) -> Iterator[str]:
-    """Yield what is wrong with the headers of the csv files that are on this machine, and with the schema over them.
+    """Yield problems of the headers of the csv files that are on this machine, and of the schema over them.
 
-    Raises ReadError, OSError.
+    Raises:
+        ReadError: A file cannot be decompressed.
+        OSError: A file cannot be opened.
     """
     if source.format != "csv":
         return
@@ -173,7 +199,11 @@ def _header_problems(source: FileSource[Any]) -> Iterator[str]:
 
 
 def header_names(line: bytes, delimiter: str) -> list[str]:
-    """Return the names in the first line of a csv file. Raises ValueError for a name that it has twice."""
+    """Return the names in the first line of a csv file.
+
+    Raises:
+        ValueError: A name occurs twice.
+    """
     text = line.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
     names = next(csv.reader([text], delimiter=delimiter), [])
     if len(set(names)) < len(names):
@@ -183,8 +213,11 @@ def header_names(line: bytes, delimiter: str) -> list[str]:
 
 
 def missing(program: Program) -> list[str]:
-    """What is to be read and is not there on this machine, for whoever submits, each with its step; tasks may have it.
-    A folder that grows may come later; of a URL it is what reads it. Also what lies there and is not read."""
+    """Return a message for each input that does not exist on this machine, with its step. Called at submission.
+
+    Tasks may have the input. A folder that grows may be created later. For a URL, the library that reads it is checked.
+    Paths that exist and are not read are reported as well.
+    """
     found = []
     for name, source in program.reads():
         if not isinstance(source, FileSource):
@@ -203,9 +236,10 @@ def missing(program: Program) -> list[str]:
 
 
 class LineReader:
-    """Pieces of a text, json or csv file from an offset. A line without an end waits for it if the source grows.
+    """Reader of pieces of a text, json or csv file from an offset.
 
-    Reads forwards only: what is left of a read, part of a line, is kept for the next one.
+    If the source grows, a line without an end is left until it is complete. The file is only read forwards: the
+    remainder of a read, part of a line, is kept for the next one.
     """
 
     def __init__(
@@ -226,19 +260,23 @@ class LineReader:
             skip_to(self._file, offset)
 
     def read(self, size: int = PIECE_BYTES) -> FilePiece | None:
-        """The next piece, of about this many bytes; None when there is none now. Raises ReadError."""
+        """Return the next piece, of about this many bytes. None if there is none now.
+
+        Raises:
+            ReadError: The file cannot be decompressed, or has changed.
+        """
         if self._csv and not self._header and not self._read_header():
             return None
         data = self._rest + self._file.read(max(0, size - len(self._rest)))
         cut = data.rfind(b"\n") + 1
-        while len(data) >= size and not cut:  # one line longer than a piece
+        while len(data) >= size and not cut:  # one line that is longer than a piece
             more = self._file.read(size)
             cut = more.rfind(b"\n") + 1
             cut = len(data) + cut if cut else 0
             data += more
             size = len(data) if more else len(data) + 1
         if not cut and not self._waits:
-            cut = len(data)  # the last line of all
+            cut = len(data)  # the last line of the file
         data, self._rest = data[:cut], data[cut:]
         if not data:
             return None
@@ -259,17 +297,20 @@ class LineReader:
         return True
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
 
 def grows_at(source: FileSource[Any], name: str, tree: FileTree) -> bool:
-    """True for a file that may get new lines: not what is compressed, nor in a store that has no appends."""
+    """Return True for a file that may get new lines.
+
+    Compressed files, and files in a store without appends, do not.
+    """
     return source.grows and tree.appended and source.format in LINES and not is_packed(whole_name(source, name))
 
 
 class ColumnReader:
-    """Pieces of a file of Parquet or ORC, or of an archive's hour folder; offsets are rows."""
+    """Reader of pieces of a Parquet or ORC file, or of an archive's hour folder. Offsets are rows."""
 
     def __init__(
         self, source: FileSource[Any], name: str, offset: int = 0, number: int = 0, tree: FileTree | None = None,
@@ -283,7 +324,11 @@ class ColumnReader:
         self._batches = self._skipped(self._archive() if source.format == "archive" else self._rows(name, version))
 
     def _rows(self, name: str, version: str = "", columns: list[str] | None = None) -> Iterator[Any]:
-        """Raises ReadError, since pyarrow does not say which file it is that it cannot read."""
+        """Yield batches of rows. Errors of pyarrow do not name the file, so they are converted.
+
+        Raises:
+            ReadError: The file cannot be read in its format.
+        """
         path = whole_name(self._source, name)
         try:
             yield from self._open(self._tree.columns(name, version), path, columns)
@@ -335,7 +380,7 @@ class ColumnReader:
                 yield rest
 
     def read(self, size: int = PIECE_BYTES) -> FilePiece | None:
-        """The next piece; None at the end."""
+        """Return the next piece. None at the end."""
         batch = next(self._batches, None)
         if batch is None:
             return None
@@ -346,7 +391,7 @@ class ColumnReader:
         return FilePiece(first, b"", sink.getvalue().to_pybytes(), self._number, self._number)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._batches.close()  # type: ignore[attr-defined]  # a generator
 
 
@@ -361,6 +406,12 @@ def open_reader(
     tree: FileTree | None = None,
     version: str = "",
 ) -> Reader:
-    """Pieces from an offset on, of a file of this version. Raises OSError, RuntimeError (pyarrow is missing), ReadError
-    (it has changed), ConnectError."""
+    """Return a reader of a file of this version, from an offset on.
+
+    Raises:
+        OSError: The file cannot be opened.
+        RuntimeError: pyarrow is not installed.
+        ReadError: The file has changed.
+        ConnectError: A store cannot be reached.
+    """
     return (LineReader if source.format in LINES else ColumnReader)(source, name, offset, number, tree, version)

@@ -1,4 +1,4 @@
-"""Records as plain data, the same for every engine: their fields by name, the columns of a table, MessagePack."""
+"""Conversion of records to plain data, the same for every engine: fields by name, columns of a table, MessagePack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pack = msgspec.msgpack.Encoder(decimal_format="number").encode
 
 
 def fields_of(record: Any) -> Any:
-    """A named tuple or a dataclass as a dict, anything else as it is."""
+    """Return a named tuple or a dataclass as a dict, and any other record unchanged."""
     if isinstance(record, tuple) and hasattr(record, "_fields"):
         return dict(zip(record._fields, record, strict=True))
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
@@ -21,7 +21,11 @@ def fields_of(record: Any) -> Any:
 
 
 def named_fields(record: Any, what: str = "Parquet") -> dict[str, Any]:
-    """The same. Raises TypeError for a record without fields."""
+    """Return the fields of a record as a dict. ``what`` is the target of the record, for the message.
+
+    Raises:
+        TypeError: The record has no named fields.
+    """
     found = fields_of(record)
     if not isinstance(found, dict):
         raise TypeError(f"a record for {what} has named fields: a dict, a named tuple or a dataclass")
@@ -29,7 +33,10 @@ def named_fields(record: Any, what: str = "Parquet") -> dict[str, Any]:
 
 
 def table_of(records: list[dict[str, Any]]) -> Any:
-    """An Arrow table with a column for each name; None where a record has no such field. Raises ArrowException."""
+    """Return an Arrow table with a column for each name, and None where a record does not have the field.
+
+    Errors of Arrow (ArrowException) are raised unchanged.
+    """
     import pyarrow as pa
 
     names = dict.fromkeys(name for record in records for name in record)

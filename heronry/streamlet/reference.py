@@ -1,15 +1,17 @@
-"""The plain-Python evaluator: what a program means, written as simply as can be. The law's third side, and what users
-test their programs with.
+"""Reference evaluator in plain Python, which defines the semantics of a program as simply as possible.
+
+Engines are compared with it, and users test their programs with it::
 
     result = run(words.build())                       # reads the declared sources; writes nothing
     result = run(words.build(), {"source": ["a b"]})  # or takes records by the name of the source step
     assert result["sink"] == [KeyValue("a", 1), KeyValue("b", 1)]
 
-A record that fails raises. With ``run(program, failed=letters)`` it is left out, and told in that list, as the engines
-put it aside (aside.py): each record of a source, and each result of a reducer, is tried by itself first.
+A record that fails raises. With ``run(program, failed=letters)`` it is left out, and reported in that list in the form
+in which the engines put it aside (aside.py). Each record of a source, and each result of a reducer, is tried separately
+first.
 
-Finite inputs only. Nothing is late. Results are sorted by their canonical encodings, so two runs can be compared; the
-order itself means nothing.
+Inputs must be finite. No record is late. Results are sorted by their canonical encodings, so that two runs can be
+compared; the order itself has no meaning.
 """
 
 from __future__ import annotations
@@ -57,11 +59,11 @@ from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 from heronry.streamlet.windows import EventTimeError, to_ms
 
 log = logging.getLogger(__name__)
-READER = "heronry reference"  # what servers see
+READER = "heronry reference"  # the client name that servers see
 
 
 class TimedRecord(NamedTuple):
-    """A record and its event time (ms since 1970 UTC), if it has one."""
+    """Record and its event time (ms since 1970 UTC), if it has one."""
 
     record: Any
     time_ms: int | None
@@ -70,8 +72,18 @@ class TimedRecord(NamedTuple):
 def run(
     program: Program, inputs: Mapping[str, Iterable[Any]] | None = None, failed: list[dict[str, Any]] | None = None
 ) -> dict[str, list[Any]]:
-    """What each sink gets, by the name of its step. ``inputs`` replaces sources. Raises StepFailed, TopologyError,
-    ReadError; with ``failed``, the first two of what is no record's fault alone."""
+    """Return the records that each sink gets, by the name of its step.
+
+    Args:
+        program: The program.
+        inputs: Records that replace those of a source, by the name of its step.
+        failed: List to which failing records are appended, instead of raising their errors.
+
+    Raises:
+        StepFailed: A function failed on a record. With ``failed``, only if the error is not caused by a record alone.
+        TopologyError: An input is unbounded, or ``inputs`` names an unknown source.
+        ReadError: An input cannot be read.
+    """
     streams = evaluate(program, inputs, failed)
     return {
         step.name: sorted((timed.record for timed in streams[step.input]), key=canonical) for step in program.sinks()
@@ -81,7 +93,12 @@ def run(
 def evaluate(
     program: Program, inputs: Mapping[str, Iterable[Any]] | None = None, failed: list[dict[str, Any]] | None = None
 ) -> dict[Ref, list[TimedRecord]]:
-    """Every stream of the program. Raises StepFailed, TopologyError for an input that has no end."""
+    """Return every stream of the program. For the arguments see ``run``.
+
+    Raises:
+        StepFailed: A function failed on a record.
+        TopologyError: An input is unbounded, or ``inputs`` names an unknown source.
+    """
     program, given = _with_tables(program), dict(inputs or {})
     streams: dict[Ref, list[TimedRecord]] = {}
     trial = None if failed is None else FailureTrial(program, failed)
@@ -100,7 +117,7 @@ def evaluate(
 
 
 def _with_tables(program: Program) -> Program:
-    """The program with its tables read. Raises what their reading raises."""
+    """Return the program with its lookup tables read. Errors of reading are raised unchanged."""
     found = without_lookups(program)
     for step in found.steps:
         if isinstance(step, FlatMapStep) and isinstance(step.function, LookupTable):
@@ -109,14 +126,17 @@ def _with_tables(program: Program) -> Program:
 
 
 class FailureTrial:
-    """Each record by itself through the steps up to the next reducers; what fails is told in ``failed``."""
+    """Trial of each record separately, through the steps up to the next reducers.
+
+    Failures are appended to ``failed``.
+    """
 
     def __init__(self, program: Program, failed: list[dict[str, Any]]) -> None:
         self._program, self._failed = program, failed
         self._segments = split_into_segments(program)
 
     def source(self, step: SourceStep, given: Iterable[Any] | None) -> Iterator[TimedRecord]:
-        """The records of a source that pass."""
+        """Yield the records of a source that pass."""
         found: Iterable[tuple[Any, int | None, str]]
         if given is None and isinstance(step.source, FileSource):
             found = read_singly(step.source, lambda where, text, error: self.put(step.name, where, text, text, error))
@@ -142,7 +162,7 @@ class FailureTrial:
                 yield timed
 
     def passes(self, entry: str, timed: TimedRecord, where: str) -> bool:
-        """True if no step fails on what comes of the record before the next shuffle."""
+        """Return True if no step fails on the record, or on records derived from it before the next shuffle."""
         segment, by_name = self._segments[entry], self._program.by_name
         streams: dict[Ref, list[TimedRecord]] = {Ref(entry): [timed]}
         readers = dict.fromkeys(exchange.reader for exchange in segment.exchanges)
@@ -151,7 +171,7 @@ class FailureTrial:
                 step = by_name[name]
                 records = [_copied(r) for ref in step.inputs for r in streams.get(ref, ())]
                 if isinstance(step, ReduceStep) and step.process is not None:
-                    _histories(step, records)  # what its handlers do is a matter of all records
+                    _histories(step, records)  # the effect of its handlers depends on all records
                 else:
                     _apply(step, records, streams)
         except StepFailed as error:
@@ -160,7 +180,7 @@ class FailureTrial:
         return True
 
     def put(self, step: str, where: str, record: Any, failed_on: Any, error: BaseException) -> None:
-        """Tell of a record that is left out."""
+        """Report a record that is left out."""
         text = shown(failed_on, MAX_FAILED_ON_CHARACTERS)
         self._failed.append(json.loads(failure_line(step, where, record, text, error)))
 
@@ -196,7 +216,10 @@ def _apply(
     streams: dict[Ref, list[TimedRecord]],
     put: Callable[..., None] | None = None,
 ) -> None:
-    """Put the step's outputs into ``streams``. ``put``: where failures of handlers go, which raise otherwise."""
+    """Put the step's outputs into ``streams``.
+
+    Failures of handlers are passed to ``put``. Without it they are raised.
+    """
     out: list[TimedRecord] = []
     if isinstance(step, MapStep):
         out = [TimedRecord(_call(step.name, step.function, r.record), r.time_ms) for r in records]
@@ -271,7 +294,7 @@ def _sessions(step: ReduceStep, records: list[TimedRecord]) -> Iterator[TimedRec
 
 
 def _histories(step: ReduceStep, records: list[TimedRecord]) -> list[tuple[Any, list[tuple[int, Any]]]]:
-    """Of each key its records and their times."""
+    """Return the records of each key, with their times."""
     groups: dict[bytes, tuple[Any, list[tuple[int, Any]]]] = {}
     for r in records:
         key = _key_of(step, r.record)
@@ -280,7 +303,7 @@ def _histories(step: ReduceStep, records: list[TimedRecord]) -> list[tuple[Any, 
 
 
 def _processed(step: ReduceStep, records: list[TimedRecord], put: Callable[..., None] | None) -> Iterator[TimedRecord]:
-    """Each key's records and timers, always the next one of them."""
+    """Process each key's records and timers, in order of time."""
     assert step.process is not None
     for key, timed in _histories(step, records):
         waiting = deque(sorted(timed, key=lambda pair: (pair[0], canonical(pair[1]), repr(pair[1]))))
@@ -312,7 +335,7 @@ def _processed(step: ReduceStep, records: list[TimedRecord], put: Callable[..., 
 
 
 def _time_in(step: ReduceStep, r: TimedRecord) -> int:
-    """The record's time for the windows of this reducer."""
+    """Return the record's time for the windows of this reducer."""
     assert step.windowing is not None
     own, named = step.windowing.event_time, step.window_step or step.name
     time_ms = r.time_ms if own is None else _time(named, own, r.record)

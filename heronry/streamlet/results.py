@@ -1,4 +1,4 @@
-"""Reading back what a file sink has written, for tests, demonstrations and small results."""
+"""Reader of the output of file sinks, for tests, demonstrations and small results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from heronry.streamlet.program import KeyValue, Matched, Windowed
 
 
 def finished(path: str | Path) -> bool:
-    """True when every task of every sink that writes here has said that no more will come (``_final-…-of-N``)."""
-    groups: Counter[tuple[str, int]] = Counter()  # the number of tasks may have changed on the way
+    """Return True if every task of every sink that writes here has marked its end (``_final-…-of-N``)."""
+    groups: Counter[tuple[str, int]] = Counter()  # the number of tasks may have changed while it ran
     for mark in Path(path).glob("_final-*-of-*"):
         name, _, of = mark.name.rpartition("-of-")
         groups[name.removeprefix("_final-").rpartition("-")[0], int(of)] += 1
@@ -23,23 +23,26 @@ def finished(path: str | Path) -> bool:
 
 
 def read(path: str | Path) -> list[Any]:
-    """The records of a JSON sink, in the order in which each task wrote them; results of reducers as named tuples."""
+    """Return the records of a JSON sink, in the order in which each task wrote them.
+
+    Results of reducers are named tuples.
+    """
     found = []
     for file in sorted(_seen(Path(path))):
-        # Lines end with "\n" alone: what splitlines() takes for an end may stand in a text.
+        # Lines end only with "\n". Other characters that splitlines() treats as line ends may occur in a text.
         found += [_named(json.loads(line)) for line in file.read_bytes().split(b"\n") if line]
     return found
 
 
 def _seen(path: Path) -> Iterator[Path]:
-    """Files of a sink, also those in folders by a field."""
+    """Yield the files of a sink, including those in folders by field values."""
     for file in path.rglob("*.json"):
         if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts):
             yield file
 
 
 def latest(records: Iterable[Any]) -> list[Any]:
-    """Of running results the last one for each key (and window)."""
+    """Return the last running result for each key (and window)."""
     last: dict[Any, Any] = {}
     for record in records:
         name = (record.key, record.start) if isinstance(record, Windowed) else record.key
@@ -61,5 +64,5 @@ def _named(record: Any) -> Any:
 
 
 def _hashable(value: Any) -> Any:
-    """JSON has no tuples."""
+    """Return lists as tuples, which JSON does not have."""
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

@@ -1,9 +1,9 @@
-"""What a schema is: the fields of records and their types, declared once, the same for every engine.
+"""Schemas: the fields of records and their types, declared once, the same for every engine.
 
-Theory of operation. A user declares a schema as a dataclass or as a ``pyarrow.Schema``; both become a ``RecordSchema``,
-plain values that travel to any process without the user's class. How a record is brought into it, and which records are
-refused, is one rule in Python (conform.py). An engine may do the same by itself where it gives the same (Catalyst over
-columns of Parquet), and may carry the fields as typed columns behind it.
+Theory of operation. A user declares a schema as a dataclass or as a ``pyarrow.Schema``. Both become a ``RecordSchema``
+of plain values, which can be sent to any process without the user's class. One rule in Python converts records to a
+schema and determines which records are rejected (conform.py). An engine may do the same natively if the result is the
+same (Catalyst over columns of Parquet), and may carry the fields as typed columns downstream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS: dict[type, str] = {
     str: "str", int: "int", float: "float", bool: "bool", bytes: "bytes", dt.datetime: "datetime", dt.date: "date",
     Decimal: "Decimal",
 }  # fmt: skip
-MAX_DIGITS = 38  # what Arrow and Spark carry of a Decimal
+MAX_DIGITS = 38  # limit of Arrow and Spark for a Decimal
 LONGEST = 64  # bits of an int
 _CURE = (
     f"write one of {', '.join(KINDS.values())}, or Optional[…] of one; make something else of it in a map, behind "
@@ -33,9 +33,16 @@ _CURE = (
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """One field. ``default`` is empty, or holds the value a record gets that has no such field.
+    """Field of a schema.
 
-    ``bits`` of an int, sign included; ``digits`` of a Decimal, ``scale`` of them behind the point (None: any number).
+    Attributes:
+        name: Name of the field.
+        kind: Name of its type, one of the values of ``KINDS``.
+        optional: True if it may be None.
+        default: Empty, or a tuple with the value for a record without the field.
+        bits: Bits of an int, including the sign.
+        digits: Digits of a Decimal.
+        scale: Digits of a Decimal after the point. None: any number.
     """
 
     name: str
@@ -48,7 +55,7 @@ class FieldType:
 
     @property
     def type_name(self) -> str:
-        """As people write it: ``int``, ``int32``, ``Decimal(10, 2)``; with a ``?`` if it may be None."""
+        """Readable type: ``int``, ``int32``, ``Decimal(10, 2)``; with a ``?`` if it may be None."""
         own = self.kind if self.bits == LONGEST else f"{self.kind}{self.bits}"
         own = own if self.scale is None else f"{own}({self.digits}, {self.scale})"
         return f"{own}?" if self.optional else own
@@ -56,7 +63,7 @@ class FieldType:
 
 @dataclass(frozen=True, slots=True)
 class RecordSchema:
-    """The fields, in order. ``name`` is the dataclass's."""
+    """Fields of a record, in order. ``name`` is that of the dataclass."""
 
     name: str
     fields: tuple[FieldType, ...]
@@ -67,7 +74,11 @@ class RecordSchema:
 
 
 def schema_of(given: Any, step: str) -> RecordSchema:
-    """The schema a dataclass or ``pyarrow.Schema`` declares. Raises TopologyError, naming every field it refuses."""
+    """Return the schema that a dataclass or ``pyarrow.Schema`` declares.
+
+    Raises:
+        TopologyError: The declaration is invalid. The message names every invalid field.
+    """
     if isinstance(given, RecordSchema):
         return given
     problems: list[str] = []
@@ -94,7 +105,7 @@ def schema_of(given: Any, step: str) -> RecordSchema:
 def _of_dataclass(given: type, problems: list[str]) -> tuple[FieldType, ...]:
     try:
         hints = typing.get_type_hints(given)
-    except Exception as error:  # annotations are code of the user's
+    except Exception as error:  # annotations are code of the user
         problems.append(
             f"its annotations cannot be read ({error}); declare it, and what they name, at the top level of its module"
         )
@@ -114,7 +125,7 @@ def _of_dataclass(given: type, problems: list[str]) -> tuple[FieldType, ...]:
 
 
 def _unwrapped(hint: Any) -> tuple[Any, bool]:
-    """The type, and whether it may be None."""
+    """Return the type, and True if it may be None."""
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return hint, False
     inner = [one for one in typing.get_args(hint) if one is not type(None)]
@@ -140,7 +151,7 @@ def _of_arrow(given: Any, problems: list[str]) -> tuple[FieldType, ...]:
 
 
 def _arrow_kind(of: Any) -> tuple[str, dict[str, Any]]:
-    """The kind of an Arrow type, and what else is said of it; "" for one that is not carried."""
+    """Return the kind of an Arrow type, and its further properties. The kind is "" for an unsupported type."""
     import pyarrow as pa
 
     if pa.types.is_signed_integer(of):
@@ -155,7 +166,11 @@ def _arrow_kind(of: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _check_defaults(schema: RecordSchema, step: str) -> None:
-    """Raises TopologyError for a default that is no value of its field."""
+    """Check that each default is a value of its field.
+
+    Raises:
+        TopologyError: A default is invalid.
+    """
     from heronry.streamlet.conform import RecordConverter, SchemaError
 
     given = {field.name: field.default[0] for field in schema.fields if field.default}
@@ -173,7 +188,7 @@ def _check_defaults(schema: RecordSchema, step: str) -> None:
 
 
 def arrow_schema(schema: RecordSchema) -> Any:
-    """The Arrow schema of a table of such records; None if it has a Decimal whose scale only values tell."""
+    """Return the Arrow schema of a table of such records. None if a Decimal has a scale that depends on its values."""
     import pyarrow as pa
 
     types = {

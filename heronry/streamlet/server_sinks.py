@@ -1,13 +1,14 @@
-"""Sinks that live in servers, or in tables of lakes: declared once in a program, written on every engine through the
-sinks of ``heronry.connect``, each record once.
+"""Sinks on servers, or in tables of data lakes.
 
-Of a record the declared ``fields`` are written; what else it has is left out, and one that it lacks is None. A record
-has named fields: a dict, a named tuple, a dataclass. ``settings`` are the connector's own configuration; what is wrong
-with them is said when the program is built. Passwords stand in files, never here, and no driver is imported to declare
-a sink.
+They are declared once in a program, and written by every engine through the sinks of ``heronry.connect``, each record
+once.
 
-Online the connector's two phases are those of checkpoints (``online/server_writer.py``), on Spark those of the result's
-folder (``data_pipeline/shell/staged.py``).
+The declared ``fields`` of a record are written. Other fields are omitted, and a missing field is None. A record has
+named fields: a dict, a named tuple or a dataclass. ``settings`` are the connector's own configuration. Invalid settings
+are reported when the program is built. Passwords are kept in files, never here. Declaring a sink imports no driver.
+
+Online, the connector's two phases are those of checkpoints (``online/server_writer.py``). On Spark they are those of
+the result's folder (``data_pipeline/shell/staged.py``).
 """
 
 from __future__ import annotations
@@ -32,34 +33,34 @@ SINKS = {
     "delta": "heronry.connect.delta_sink:DeltaSink",
     "iceberg": "heronry.connect.iceberg_sink:IcebergSink",
 }
-INTO = {  # the setting that says where to
+INTO = {  # the setting that names the target
     "redis": "stream", "postgres": "table", "kafka": "topic", "nats": "subject", "iceberg": "table",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSink(ServerSettings):
-    """Records into a server; ``system`` is one of ``SINKS``."""
+    """Sink of records on a server. ``system`` is one of ``SINKS``."""
 
     system: str
     fields: tuple[str, ...]
-    settings: tuple[tuple[str, Any], ...] = field(repr=False)  # perhaps not yet checked for passwords
+    settings: tuple[tuple[str, Any], ...] = field(repr=False)  # may contain passwords, until checked
     kind: Literal["server"] = "server"
 
     @property
     def component(self) -> type[SeatedSink]:
-        """The connector."""
+        """Class of the connector."""
         module, _, name = SINKS[self.system].partition(":")
         found: type[SeatedSink] = getattr(importlib.import_module(module), name)
         return found
 
     @property
     def replaces_by(self) -> tuple[str, ...]:
-        """The fields by which a record takes the place of one that is there; none where records are only added."""
+        """Fields by which a record replaces an existing one. Empty if records are only added."""
         return self.component.replaces_by(self.config)
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with the declaration, as the connector says it."""
+        """Yield problems of the declaration, in the words of the connector."""
         yield from self.component.config_problems(self.config)
         yield from self.own_problems()
         keys = dict(self.settings).get(f"user.{self.system}.key") or ()
@@ -71,12 +72,22 @@ class ServerSink(ServerSettings):
             yield f"spool is {spool!r}; write its whole path, the same folder for all hosts"
 
     def encoded(self, record: Any) -> Any:
-        """What the connector takes of a record. Raises TypeError, ConnectError."""
+        """Return a record in the form that the connector takes.
+
+        Raises:
+            TypeError: The record has no named fields, or a value has an unsupported type.
+            ConnectError: The system cannot store the record.
+        """
         found = named_fields(record, "a server")
         return _encoder(self)([found.get(name) for name in self.fields])
 
     def open(self, seat: Seat) -> SeatedSink:
-        """The connector, connected. Raises ConnectError, BadConfig."""
+        """Return the connector, connected.
+
+        Raises:
+            ConnectError: The connection failed.
+            BadConfig: A setting is invalid.
+        """
         made = self.component()
         problems = list(made.config_problems(self.config))
         if problems:
@@ -102,10 +113,10 @@ def to_table(
     password_file: str | Path | None = None,
     **more: Any,
 ) -> ServerSink:
-    """Rows of a PostgreSQL table; ``fields`` are its columns.
+    """Return a sink of rows of a PostgreSQL table. ``fields`` are its columns.
 
-    ``key``: columns of a unique key; a record whose key is there replaces what is there. ``more``: what else
-    ``PostgresSink`` takes.
+    ``key`` has the columns of a unique key: a record replaces an existing row with its key. ``more`` are further
+    settings of ``PostgresSink``.
     """
     if key:
         more["key"] = (key,) if isinstance(key, str) else tuple(key)
@@ -115,9 +126,9 @@ def to_table(
 def to_redis_stream(
     url: str, stream: str, fields: Sequence[str], *, password_file: str | Path | None = None, **more: Any
 ) -> ServerSink:
-    """Entries of a Redis stream, without the fields that are None.
+    """Return a sink of entries of a Redis stream. Fields that are None are omitted.
 
-    ``more``: what else ``RedisStreamSink`` takes, ``maxlen=100000`` for ``user.redis.maxlen``.
+    ``more`` are further settings of ``RedisStreamSink``, such as ``maxlen=100000`` for ``user.redis.maxlen``.
     """
     return _sink("redis", fields, password_file, more, url=url, stream=stream)
 
@@ -133,10 +144,17 @@ def to_kafka(
     password_file: str | Path | None = None,
     **more: Any,
 ) -> ServerSink:
-    """Messages of a Kafka topic: JSON objects. ``key``: the field that is a message's key.
+    """Return a sink of messages of a Kafka topic, which are JSON objects.
 
-    ``spool``: the folder that keeps batches until they are written, the same for all hosts. ``client``: settings of
-    librdkafka, without passwords. ``more``: what else ``KafkaSink`` takes.
+    Args:
+        servers: Addresses of the brokers.
+        topic: The topic.
+        fields: Fields of a record that are written.
+        spool: Folder that keeps batches until they are written, the same for all hosts.
+        key: Field that is the key of a message.
+        client: Settings of librdkafka, without passwords.
+        password_file: Path of a file with the password.
+        **more: Further settings of ``KafkaSink``.
     """
     if key is not None:
         more["key"] = key
@@ -154,26 +172,28 @@ def to_nats(
     password_file: str | Path | None = None,
     **more: Any,
 ) -> ServerSink:
-    """Messages to a subject of a JetStream stream: JSON objects.
+    """Return a sink of messages to a subject of a JetStream stream, which are JSON objects.
 
-    ``spool``: the folder that keeps batches until they are published, the same for all hosts. ``more``: what else
-    ``NatsSink`` takes.
+    ``spool`` is the folder that keeps batches until they are published, the same for all hosts. ``more`` are further
+    settings of ``NatsSink``.
     """
     return _sink("nats", fields, password_file, more, url=url, subject=subject, spool=str(spool))
 
 
 def to_delta(path: str | Path, fields: Sequence[str], **more: Any) -> ServerSink:
-    """Rows of a Delta table that is there (its whole path); ``fields`` are columns of it, others become null.
+    """Return a sink of rows of an existing Delta table. ``path`` must be absolute.
 
-    ``more``: what else ``DeltaSink`` takes, ``partitions=1000`` for ``user.delta.partitions``.
+    ``fields`` are columns of the table; other columns become null. ``more`` are further settings of ``DeltaSink``, such
+    as ``partitions=1000`` for ``user.delta.partitions``.
     """
     return _sink("delta", fields, None, more, path=str(path))
 
 
 def to_iceberg(catalog: Mapping[str, str], table: str, fields: Sequence[str], **more: Any) -> ServerSink:
-    """Rows of an Iceberg table that is there; ``fields`` are columns of it, others become null.
+    """Return a sink of rows of an existing Iceberg table.
 
-    ``catalog``: properties of pyiceberg's, without secrets. ``more``: what else ``IcebergSink`` takes, as above.
+    ``fields`` are columns of the table; other columns become null. ``catalog`` has properties of pyiceberg, without
+    secrets. ``more`` are further settings of ``IcebergSink``, as for ``to_delta``.
     """
     return _sink("iceberg", fields, None, more, catalog=tuple(sorted(catalog.items())), table=table)
 
@@ -181,7 +201,11 @@ def to_iceberg(catalog: Mapping[str, str], table: str, fields: Sequence[str], **
 def _sink(
     system: str, fields: Sequence[str], password_file: str | Path | None, more: dict[str, Any], **values: Any
 ) -> ServerSink:
-    """The value. Raises TopologyError for settings that the connector does not have."""
+    """Return the sink.
+
+    Raises:
+        TopologyError: The connector does not have a setting.
+    """
     names = (fields,) if isinstance(fields, str) else tuple(fields)
     module, _, component = SINKS[system].partition(":")
     known: set[str] = getattr(importlib.import_module(module), component).settings()

@@ -1,13 +1,15 @@
-"""Sources that live in servers, or in tables of lakes: declared once in a program, read by every engine through the
-readers of ``heronry.connect``.
+"""Sources on servers, or in tables of data lakes.
 
-A record is a dict of the declared ``fields``, with the values the connector of that system gives. A split (a stream, a
-partition, a range of a column) is what a file is to ``files``: it belongs to one task, its records are numbered, and a
-record's identity is its step, split and number. ``settings`` are the connector's own configuration; what is wrong with
-them is said when the program is built. Passwords stand in files, never here.
+They are declared once in a program, and read by every engine through the readers of ``heronry.connect``.
 
-Whoever reads a source that does not grow reads what is there when it begins: the reference, Spark, and the online
-engine for ``grows=False``. The ends are fixed once (``bounds``), for all splits, before anything is read.
+A record is a dict of the declared ``fields``, with the values that the connector of that system returns. A split (a
+stream, a partition, a range of a column) corresponds to a file of ``files``: it belongs to one task, its records are
+numbered, and a record's identity is its step, split and number. ``settings`` are the connector's own configuration.
+Invalid settings are reported when the program is built. Passwords are kept in files, never here.
+
+A source that does not grow is read up to the records that exist at the start. This applies to the reference evaluator,
+to Spark, and to the online engine with ``grows=False``. The ends are determined once (``bounds``), for all splits,
+before anything is read.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ COMPONENTS = {
 MAPPINGS = (
     "user.kafka.client",
     "user.iceberg.catalog",
-)  # settings that are mappings; here they are pairs, so that a source is a value
+)  # settings that are mappings, stored as pairs so that a source is a value
 
 
 class ServerSettings:
-    """What sources and sinks in servers share: a system, fields, and a connector's configuration as pairs."""
+    """Base class of sources and sinks on servers: a system, fields, and a connector's configuration as pairs."""
 
     __slots__ = ()
     system: str
@@ -49,11 +51,11 @@ class ServerSettings:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The connector's configuration."""
+        """Configuration of the connector."""
         return {key: dict(value) if key in MAPPINGS else value for key, value in self.settings}
 
     def own_problems(self) -> Iterator[str]:
-        """What is wrong with it for whatever connector."""
+        """Yield problems that do not depend on the connector."""
         if not self.fields or not all(isinstance(name, str) and name for name in self.fields):
             yield f"fields is {self.fields!r}; name those of a record: fields=['id', 'word']"
         elif len(set(self.fields)) < len(self.fields):
@@ -63,7 +65,7 @@ class ServerSettings:
                 yield f"password_file is {value!r}; write its whole path, for tasks run in folders of their own"
 
     def told(self, what: Any) -> str:
-        """For people: what of the system, and where that is."""
+        """Return a description: the system, the object in it (``what``), and its address."""
         known = dict(self.settings)
         where = next((known[key] for key in (prefix_of(self.system) + name for name in WHERE) if key in known), "")
         told = what if isinstance(what, str) else ", ".join(what)
@@ -72,47 +74,56 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerSource(ServerSettings):
-    """Records of a server; ``system`` is one of ``COMPONENTS``. ``grows``: online never at an end."""
+    """Source of records on a server. ``system`` is one of ``COMPONENTS``. ``grows``: unbounded when online."""
 
     system: str
     fields: tuple[str, ...]
-    settings: tuple[tuple[str, Any], ...] = field(repr=False)  # perhaps not yet checked for passwords
+    settings: tuple[tuple[str, Any], ...] = field(repr=False)  # may contain passwords, until checked
     grows: bool = True
     kind: Literal["server"] = "server"
 
     @property
     def component(self) -> type[PollingSource]:
-        """The connector."""
+        """Class of the connector."""
         module, _, name = COMPONENTS[self.system].partition(":")
         found: type[PollingSource] = getattr(importlib.import_module(module), name)
         return found
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with the declaration, as the connector says it."""
+        """Yield problems of the declaration, in the words of the connector."""
         yield from self.component.config_problems(self.config)
         yield from self.own_problems()
         if dict(self.settings).get("user.kafka.from", "oldest") != "oldest":
             yield "'from' is for spouts: what a program gives is of all messages, whenever it is started"
 
     def open(self, name: str) -> Reader:
-        """A connection; ``name``: what the server shows of it. Raises ConnectError, BadConfig."""
+        """Connect to the server. ``name`` is the client name that the server shows.
+
+        Raises:
+            ConnectError: The connection failed.
+            BadConfig: A setting is invalid.
+        """
         return self.component.reader(self.config, self.fields, name)
 
     def fixed(self) -> dict[str, Any]:
-        """Settings that it lacks and that must be the same for all who read it. Raises ConnectError."""
+        """Return settings that the source leaves open, and that must be the same for all its readers.
+
+        Raises:
+            ConnectError: The connection failed.
+        """
         return self.component.fixed(self.config, self.fields)
 
     def having(self, settings: Mapping[str, Any]) -> ServerSource:
-        """The same with these settings, too."""
+        """Return a copy with these settings added."""
         return replace(self, settings=tuple(sorted({**dict(self.settings), **settings}.items())))
 
     def records(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """What a reader's rows stand for."""
+        """Return the records of a reader's rows."""
         fields = self.fields
         return [dict(zip(fields, row, strict=True)) for row in rows]
 
     def place_of(self, split: str, number: int) -> str:
-        """Where a record is, for people, who count from 1."""
+        """Return the place of a record for messages, counted from 1."""
         return f"{split} ({self.system}), record {number + 1}"
 
     def __str__(self) -> str:
@@ -122,24 +133,34 @@ class ServerSource(ServerSettings):
         )
 
 
-WHAT = ("table", "slot", "streams", "topics")  # settings: what is read,
-WHERE = ("url", "dsn", "servers", "path")  # and where
+WHAT = ("table", "slot", "streams", "topics")  # names of settings for the object that is read,
+WHERE = ("url", "dsn", "servers", "path")  # and for its address
 
 
 def prefix_of(system: str) -> str:
-    """How the settings of a system's connectors begin; several kinds of sources may be in one system."""
+    """Return the prefix of the settings of a system's connectors. A system may have several kinds of sources."""
     return f"user.{system.partition('-')[0]}."
 
 
 def ranges_of(source: ServerSource, name: str) -> tuple[Range, ...]:
-    """All that is there now, by split. Raises ConnectError, BadConfig."""
+    """Return the ranges of all current records, by split.
+
+    Raises:
+        ConnectError: The connection failed.
+        BadConfig: A setting is invalid.
+    """
     with closing(source.open(name)) as reader:
         found = [reader.bounds(split) for split in reader.splits()]
     return tuple(wanted for wanted in found if wanted is not None)
 
 
 def pieces_of(source: ServerSource, wanted: Sequence[Range], name: str) -> Iterator[tuple[str, int, list[Any]]]:
-    """Split, number of the first record in it, and records, piece by piece. Raises ConnectError, BadConfig."""
+    """Yield split, number of the first record, and records, piece by piece.
+
+    Raises:
+        ConnectError: The connection failed.
+        BadConfig: A setting is invalid.
+    """
     with closing(source.open(name)) as reader:
         for each in wanted:
             number = 0
@@ -157,9 +178,10 @@ def redis_stream(
     grows: bool = True,
     **more: Any,
 ) -> ServerSource:
-    """Entries of Redis streams. Their fields, and ``id`` and ``stream``; each stream is a split.
+    """Return a source of the entries of Redis streams. Each stream is a split.
 
-    ``more``: what else ``RedisStream`` takes, ``removed="skip"`` for ``user.redis.removed``.
+    ``fields`` may name fields of the entries, ``id`` and ``stream``. ``more`` are further settings of ``RedisStream``,
+    such as ``removed="skip"`` for ``user.redis.removed``.
     """
     return _server("redis", fields, password_file, grows, more, url=url, streams=_listed(streams))
 
@@ -175,9 +197,10 @@ def sql_rows(
     grows: bool = True,
     **more: Any,
 ) -> ServerSource:
-    """Rows of a PostgreSQL table by a column that increases. ``bounds``: values of it that divide it into splits.
+    """Return a source of the rows of a PostgreSQL table, ordered by a column that increases.
 
-    ``more``: what else ``SqlRows`` takes, ``rows=5000`` for ``user.postgres.rows``.
+    ``bounds`` are values of this column that divide the table into splits. ``more`` are further settings of
+    ``SqlRows``, such as ``rows=5000`` for ``user.postgres.rows``.
     """
     values = {"dsn": dsn, "table": table, "column": column, "bounds": tuple(map(str, bounds))}
     return _server("postgres", fields, password_file, grows, more, **values)
@@ -193,9 +216,10 @@ def postgres_changes(
     grows: bool = True,
     **more: Any,
 ) -> ServerSource:
-    """Changes of PostgreSQL tables since a replication slot was made, in the order of commits; the slot is the split.
+    """Return a source of the changes of PostgreSQL tables since a replication slot was created.
 
-    ``more``: what else ``PostgresChanges`` takes, ``rows=5000`` for ``user.postgres.rows``.
+    Changes are in the order of commits. The slot is the only split. ``more`` are further settings of
+    ``PostgresChanges``, such as ``rows=5000`` for ``user.postgres.rows``.
     """
     values = {"dsn": dsn, "slot": slot, "publication": publication}
     return _server("postgres-changes", fields, password_file, grows, more, **values)
@@ -211,9 +235,10 @@ def kafka(
     grows: bool = True,
     **more: Any,
 ) -> ServerSource:
-    """Messages of Kafka topics; each partition is a split. ``client``: settings of librdkafka, without passwords.
+    """Return a source of the messages of Kafka topics. Each partition is a split.
 
-    ``more``: what else ``KafkaTopics`` takes, ``removed="skip"`` for ``user.kafka.removed``.
+    ``client`` has settings of librdkafka, without passwords. ``more`` are further settings of ``KafkaTopics``, such as
+    ``removed="skip"`` for ``user.kafka.removed``.
     """
     if client is not None:
         more["client"] = tuple(sorted(client.items()))
@@ -229,17 +254,18 @@ def nats(
     grows: bool = True,
     **more: Any,
 ) -> ServerSource:
-    """Messages of JetStream streams; each stream is a split.
+    """Return a source of the messages of JetStream streams. Each stream is a split.
 
-    ``more``: what else ``NatsStream`` takes, ``removed="skip"`` for ``user.nats.removed``.
+    ``more`` are further settings of ``NatsStream``, such as ``removed="skip"`` for ``user.nats.removed``.
     """
     return _server("nats", fields, password_file, grows, more, url=url, streams=_listed(streams))
 
 
 def delta(path: str | Path, fields: Sequence[str], *, version: int | None = None) -> ServerSource:
-    """Rows of a Delta table (its whole path) as they were at a version; each of its data files is a split.
+    """Return a source of the rows of a Delta table at a version. Each of its data files is a split.
 
-    Without a version it is the newest: online, when the program is submitted; else when it begins to be read.
+    ``path`` must be absolute. The default version is the newest: online, at the time of submission; otherwise, when
+    reading begins.
     """
     given: dict[str, Any] = {} if version is None else {"version": version}
     return _server("delta", fields, None, False, given, path=str(path))
@@ -248,9 +274,9 @@ def delta(path: str | Path, fields: Sequence[str], *, version: int | None = None
 def iceberg(
     catalog: Mapping[str, str], table: str, fields: Sequence[str], *, snapshot: int | None = None
 ) -> ServerSource:
-    """Rows of an Iceberg table as they were at a snapshot; each of its data files is a split.
+    """Return a source of the rows of an Iceberg table at a snapshot. Each of its data files is a split.
 
-    ``catalog``: properties of pyiceberg's, without secrets. Without a snapshot it is the newest, as with ``delta``.
+    ``catalog`` has properties of pyiceberg, without secrets. The default snapshot is the newest, as for ``delta``.
     """
     given: dict[str, Any] = {} if snapshot is None else {"snapshot": snapshot}
     return _server("iceberg", fields, None, False, given, catalog=tuple(sorted(catalog.items())), table=table)
@@ -260,7 +286,11 @@ def _server(
     system: str, fields: Sequence[str], password_file: str | Path | None, grows: bool, more: dict[str, Any],
     **values: Any,
 ) -> ServerSource:  # fmt: skip
-    """The value. Raises TopologyError for settings that the connector does not have."""
+    """Return the source.
+
+    Raises:
+        TopologyError: The connector does not have a setting.
+    """
     names = (fields,) if isinstance(fields, str) else tuple(fields)
     source = ServerSource(system, names, (), bool(grows))
     known = source.component.settings()
@@ -271,7 +301,11 @@ def _server(
 def given_settings(
     system: str, component: str, known: set[str], password_file: str | Path | None, given: dict[str, Any]
 ) -> tuple[tuple[str, Any], ...]:
-    """A connector's configuration as pairs. Raises TopologyError for settings that it does not have."""
+    """Return a connector's configuration as pairs.
+
+    Raises:
+        TopologyError: The connector does not have a setting.
+    """
     if password_file is not None:
         given["password.file"] = str(password_file)
     settings = {prefix_of(system) + name.replace("_", "."): value for name, value in given.items()}

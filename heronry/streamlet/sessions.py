@@ -1,13 +1,13 @@
-"""Sessions of one key, in any order: the arithmetic that every engine shares. Pure.
+"""Arithmetic of the sessions of one key, in any order of records. Shared by all engines. Pure.
 
-Theory of operation. A session is a run of records of one key, none of them more than the gap after the one before. What
-an engine holds of it is a window's start and, as its accumulator, the pair ``(last, acc)``: the time of its last record
-and what the reducer's monoid has made of its values. Sessions of one key that lie no more than the gap apart are one,
-so those that are held lie farther apart, and in order of time. To put one more beside them joins all it touches.
+Theory of operation. A session is a run of records of one key in which the time between two successive records is at
+most the gap. An engine stores a session as a window's start and, as its accumulator, the pair ``(last, acc)``: the time
+of its last record, and the accumulator of its values. Sessions of one key whose distance is at most the gap are merged,
+so stored sessions are farther apart, and in order of time. Adding a session merges all sessions that it touches.
 
-Which sessions come of it does not depend on the order, nor on what was joined before: they are the connected parts of
-the records' times. So sets of sessions, put together, are a monoid where the values are, and may be added wherever they
-meet: in front of the shuffle, behind it, between portions of a stream.
+The resulting sessions depend neither on the order of records nor on earlier merges: they are the connected components
+of the records' times. Sets of sessions therefore form a monoid if their values do, and may be combined anywhere: before
+the shuffle, after it, and between portions of a stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _start, _last = attrgetter("start"), attrgetter("last")
 
 
 class Session:
-    """Times of its first and its last record, in ms, and the accumulator of its values."""
+    """Times of the first and the last record, in ms since 1970 UTC, and the accumulator of the values."""
 
     __slots__ = ("acc", "last", "start")
 
@@ -31,15 +31,16 @@ class Session:
 
 
 def touching(sessions: list[Session], start: int, last: int, gap_ms: int) -> slice:
-    """Those of a key's sessions that one from ``start`` to ``last`` would be joined with."""
+    """Return the slice of a key's sessions that a session from ``start`` to ``last`` would be merged with."""
     first = bisect_left(sessions, start - gap_ms, key=_last)
     return slice(first, bisect_right(sessions, last + gap_ms, lo=first, key=_start))
 
 
 def put(sessions: list[Session], new: Session, gap_ms: int, add: Add) -> tuple[Session, list[Session]]:
-    """Put a session beside those of its key: the one that it is part of now, and those that were joined to be it.
+    """Add a session to those of its key. Errors of ``add`` are raised; the sessions are unchanged then.
 
-    Raises what ``add`` raises; the sessions are then as they were.
+    Returns:
+        The session that it is now part of, and the sessions that were merged into that one.
     """
     near = touching(sessions, new.start, new.last, gap_ms)
     joined = sessions[near]
@@ -54,17 +55,17 @@ def put(sessions: list[Session], new: Session, gap_ms: int, add: Add) -> tuple[S
 
 
 def ended(sessions: list[Session], last_ms: int) -> int:
-    """How many of a key's sessions have their last record at or before this time: the first ones."""
+    """Return the number of a key's sessions whose last record is at or before this time. These are the first ones."""
     return bisect_right(sessions, last_ms, key=_last)
 
 
 class SessionTable(dict[Any, list[Session]]):
-    """Sessions by key. ``size`` is how many there are."""
+    """Sessions by key. ``size`` is the number of sessions."""
 
     size = 0
 
     def put(self, key: Any, new: Session, gap_ms: int, add: Add) -> None:
-        """See above."""
+        """Add a session to those of its key, as the function ``put``."""
         found = self.get(key)
         if found is None:
             self[key] = [new]
@@ -73,5 +74,5 @@ class SessionTable(dict[Any, list[Session]]):
             self.size += 1 - len(put(found, new, gap_ms, add)[1])
 
     def rows(self) -> Iterator[tuple[Any, int, tuple[int, Any]]]:
-        """(key, start, (last, accumulator)) of each."""
+        """Yield (key, start, (last, accumulator)) of each session."""
         return ((key, one.start, (one.last, one.acc)) for key, found in self.items() for one in found)

@@ -1,8 +1,8 @@
-"""The one sketch of distinct values, used by every engine: a theta sketch of the Apache DataSketches library.
+"""Sketch of distinct values, used by every engine: a theta sketch of the Apache DataSketches library.
 
-Why theta: kept trimmed it is the k least hashes of the set and nothing else, so the estimate is a function of the set
-of values. (HyperLogLog's estimate depends on how sketches were merged, and two engines merge differently.) Values come
-as canonical key bytes and are hashed by MurmurHash3, so 1, 1.0 and True are one value in every process.
+A theta sketch that is kept trimmed consists of exactly the k smallest hashes of the set, so the estimate is a function
+of the set of values. (HyperLogLog's estimate depends on how sketches were merged, and two engines merge differently.)
+Values are canonical key bytes, hashed by MurmurHash3, so 1, 1.0 and True are one value in every process.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ def _library() -> Any:
 
 
 class DistinctSketch:
-    """Mergeable; ``update`` takes canonical key bytes."""
+    """Mergeable sketch of distinct values. ``update`` takes canonical key bytes."""
 
     __slots__ = ("_lg_k", "_sketch", "_union")
 
     def __init__(self, lg_k: int = DEFAULT_LG_K) -> None:
         self._lg_k = lg_k
-        self._sketch: Any = None  # of values seen here
-        self._union: Any = None  # of sketches merged in
+        self._sketch: Any = None  # sketch of the values added here
+        self._union: Any = None  # union of the sketches merged in
 
     def update(self, key: bytes) -> None:
-        """One value."""
+        """Add one value."""
         if self._sketch is None:
             self._sketch = _library().update_theta_sketch(self._lg_k)
         self._sketch.update(mmh3.hash64(key, _SEED)[0])
 
     def merge(self, other: DistinctSketch) -> None:
-        """All values of another sketch, which stays as it is."""
+        """Add all values of another sketch, which is unchanged."""
         if self._union is None:
             self._union = _library().theta_union(self._lg_k)
         self._union.update(other.compact())
 
     def compact(self) -> Any:
-        """The library's sketch of everything, trimmed and in order."""
+        """Return the library's sketch of all values, trimmed and in order."""
         union = _library().theta_union(self._lg_k)
         if self._sketch is not None:
             self._sketch.trim()
@@ -59,16 +59,16 @@ class DistinctSketch:
         return union.get_result(True)
 
     def estimate(self) -> int:
-        """About how many different values."""
+        """Return the estimated number of distinct values."""
         return round(float(self.compact().get_estimate()))
 
     def to_bytes(self) -> bytes:
-        """The same bytes for the same set of values."""
+        """Return the serialized sketch. The bytes are the same for the same set of values."""
         return bytes(self.compact().serialize())
 
     @classmethod
     def from_bytes(cls, data: bytes, lg_k: int = DEFAULT_LG_K) -> DistinctSketch:
-        """What ``to_bytes`` gave."""
+        """Return the sketch that ``to_bytes`` has serialized."""
         made = cls(lg_k)
         made._union = _library().theta_union(lg_k)
         made._union.update(_library().compact_theta_sketch.deserialize(data))

@@ -1,9 +1,9 @@
-"""Where the files of a source are: below a path of this machine, or at a URL that fsspec knows (url_tree.py).
+"""File trees: the files of a source, below a path of this machine or at a URL that fsspec supports (url_tree.py).
 
-Theory of operation. A *tree* lists the files below its root, by names relative to it, and opens them at any place; what
-is in them is reading.py's. A file may have a *version*, which whoever reads it keeps with its position: when it is
-opened, and once more at its end, the version must still be that one, or what was read is no one file's. On this machine
-there are none: whoever may write to a folder there is trusted to keep to its rules.
+Theory of operation. A *tree* lists the files below its root, by names relative to it, and opens them. reading.py reads
+their contents. A file may have a *version*, which a reader keeps with its position. The version must be unchanged when
+the file is opened, and once more at its end. Otherwise the data read would not be of a single file. Files on this
+machine have no versions: writers to local folders are trusted to follow the rules.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Seen(NamedTuple):
-    """A file as it was listed; ``version`` is empty on this machine."""
+    """Listed file. ``version`` is empty on this machine."""
 
     size: int
     version: str = ""
@@ -33,58 +33,76 @@ Listing = Mapping[str, Seen]
 
 
 def joined(files: Iterable[Seen]) -> Seen:
-    """A folder of files that is read as one, in the order of their names."""
+    """Return the entry of a folder of files that is read as one, in the order of their names."""
     sizes, versions = zip(*files, strict=True)
     told = " ".join(versions).strip()
     return Seen(sum(sizes), hashlib.sha256(told.encode()).hexdigest()[:16] if told else "")
 
 
 class FileTree(Protocol):
-    """The files of one source. Methods raise FileNotFoundError, other OSErrors on this machine, ConnectError and
-    ReadError at a URL."""
+    """Interface of the files of one source.
 
-    look_seconds: float  # between two listings, at the least
-    appended: bool  # lines may come at the end of a file
+    Methods raise FileNotFoundError. They also raise other OSErrors on this machine, and ConnectError and ReadError at a
+    URL.
+    """
+
+    look_seconds: float  # minimum time between two listings
+    appended: bool  # True if lines may be appended to a file
 
     def listed(self) -> Listing | None:
-        """The files there are now, in no order; ``""`` if the root is a file itself; None if it is not there."""
+        """Return the current files, in no particular order.
+
+        The name is ``""`` if the root is a file itself. None if the root does not exist.
+        """
 
     def size(self, name: str) -> int:
-        """Bytes of a file that grows, as it was listed last or now. Raises FileNotFoundError."""
+        """Return the size in bytes of a file that grows, now or as of the last listing.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
 
     def inside(self, name: str) -> list[str]:
-        """The files in a folder, in order, without those in folders of it; a file stands for itself."""
+        """Return the files in a folder, in order, without those in its subfolders. For a file, return the file."""
 
     def open(self, name: str, version: str = "") -> BinaryIO:
-        """Its bytes. Raises ReadError if it is not of this version any more."""
+        """Open a file for reading its bytes.
+
+        Raises:
+            ReadError: The file no longer has this version.
+        """
 
     def columns(self, name: str, version: str = "") -> Any:
-        """The same, for pyarrow."""
+        """Open a file for pyarrow. Otherwise as ``open``."""
 
     def check(self, name: str, version: str) -> None:
-        """At its end. Raises ReadError if it is not of this version any more."""
+        """Check the version of a file at its end.
+
+        Raises:
+            ReadError: The file no longer has this version.
+        """
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
 
 
 def whole_name(source: FileSource[Any], name: str) -> str:
-    """A file's, for people, and for the fields that stand in it. URLs of sources hold no secrets."""
+    """Return the full name of a file, for messages, and for fields in its path. URLs of sources contain no secrets."""
     if not is_url(source.path):
         return str(Path(source.path, name) if name else Path(source.path))
     return f"{source.path.rstrip('/')}/{name}" if name else source.path
 
 
 def is_hidden(name: str) -> bool:
-    """Return True for a file or folder that no engine reads; Hadoop copies under names ``NAME._COPYING_``."""
+    """Return True for a file or folder that no engine reads. Hadoop copies under names ``NAME._COPYING_``."""
     return name.startswith((".", "_")) or name.endswith("._COPYING_")
 
 
 class LocalFileTree:
-    """Files on this machine, also behind links to files, as at URLs.
+    """Files on this machine. Links to files are followed, as at URLs.
 
-    ``skipped``: what the last listing has left out, path → why. Folders behind links are left out, for what they hold
-    may lie in the tree under another name, or around the link.
+    ``skipped`` has the paths that the last listing has omitted, with the reason. Links to folders are omitted, because
+    their contents may be in the tree under another name, or the link may be circular.
     """
 
     look_seconds, appended = LOOK_SECONDS, True
@@ -95,7 +113,7 @@ class LocalFileTree:
         self.skipped: dict[str, str] = {}
 
     def listed(self) -> Listing | None:
-        """See Tree; sizes are not looked at."""
+        """List the files, without their sizes. See FileTree."""
         if self._root.is_file():
             return {"": Seen(0)}
         if not self._root.is_dir():
@@ -109,7 +127,7 @@ class LocalFileTree:
         return found
 
     def _below(self, folder: str, prefix: str) -> Iterator[str]:
-        """Yield the names of the files in a folder and its folders, each behind ``prefix``."""
+        """Yield the names of the files in a folder and its subfolders, each after ``prefix``."""
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
             for entry in entries:
                 if is_hidden(entry.name):
@@ -124,14 +142,14 @@ class LocalFileTree:
                     self.skipped[entry.path] = "neither a file nor a folder"
 
     def size(self, name: str) -> int:
-        """See Tree."""
+        """Return the current size of a file. See FileTree."""
         return self._path(name).stat().st_size
 
     def _path(self, name: str) -> Path:
         return self._root / name if name else self._root
 
     def inside(self, name: str) -> list[str]:
-        """See Tree."""
+        """Return the files in a folder. See FileTree."""
         place = self._path(name)
         if place.is_file():
             return [name]
@@ -139,24 +157,28 @@ class LocalFileTree:
         return sorted(path.relative_to(self._root).as_posix() for path in found)
 
     def open(self, name: str, version: str = "") -> BinaryIO:
-        """See Tree."""
+        """Open a file. See FileTree."""
         return self._path(name).open("rb")
 
     def columns(self, name: str, version: str = "") -> Any:
-        """See Tree; pyarrow opens it itself, which is faster."""
+        """Return the path: pyarrow opens it itself, which is faster. See FileTree."""
         return self._path(name)
 
     def check(self, name: str, version: str) -> None:
-        """There are no versions."""
+        """Do nothing: local files have no versions."""
 
     def close(self) -> None:
-        """There is nothing."""
+        """Do nothing: a local tree has no store to close."""
 
 
 def tree_of(source: FileSource[Any]) -> FileTree:
-    """Where a source's files are. Raises ConnectError if a store cannot be opened."""
+    """Return the file tree of a source.
+
+    Raises:
+        ConnectError: A store cannot be opened.
+    """
     if not is_url(source.path):
         return LocalFileTree(source)
-    from heronry.streamlet.url_tree import UrlFileTree  # who reads no URLs needs nothing of it
+    from heronry.streamlet.url_tree import UrlFileTree  # imported only if URLs are read
 
     return UrlFileTree(source)

@@ -1,13 +1,13 @@
-"""The files of a source at a URL that fsspec knows: listed, fetched by ranges, and told from others of their name.
+"""Files of a source at a URL that fsspec supports: listing, reading by ranges, and detection of changed files.
 
-Theory of operation. Bytes are fetched as they are needed: a reader that goes on in the middle of a file fetches what is
-behind that, and no file is ever held whole. Nothing in a store can be locked, so a file's version is what the store
-says of it: its etag, else its size and the time of its last change. What may be appended to (lines, where the store has
-appends) is read without one, as on this machine.
+Theory of operation. Bytes are fetched as they are needed. A reader that continues in the middle of a file fetches only
+what follows, and a file is never held in memory as a whole. Files in a store cannot be locked, so each has a version as
+stated by the store: its etag, or else its size and the time of its last change. A file that may be appended to (lines,
+if the store supports appends) is read without a version, as on this machine.
 
-A tree has a file system object of its own, which is closed with it. Passwords and keys of a store are in a JSON file
-that each host has (``options``), read when a task begins. Whatever a store's library raises becomes a ConnectError with
-a cure, and without what is secret.
+A tree has its own file system object, which is closed with it. Passwords and keys of a store are in a JSON file that
+each host has (``options``), which is read when a task begins. Every error of a store's library becomes a ConnectError
+with a remedy and without secrets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.trees import Listing, Seen, is_hidden, joined, whole_name
 
-RANGE_BYTES = 1 << 20  # fetched at once, and held for each file that is open
+RANGE_BYTES = 1 << 20  # size of a fetch, buffered for each open file
 LOOK_SECONDS = 5.0
 HOST_KEYS = (
     "put the host's key into ~/.ssh/known_hosts of the user that the code runs as, on each host (ssh-keyscan gets it; "
@@ -49,7 +49,7 @@ _TIMES = (
 
 
 class UrlFileTree:
-    """At a URL. Opens the store at once. Raises ConnectError."""
+    """Files at a URL. The constructor opens the store, and raises ConnectError if that fails."""
 
     look_seconds = LOOK_SECONDS
 
@@ -75,14 +75,14 @@ class UrlFileTree:
             ) from None
 
     def listed(self) -> Listing | None:
-        """See Tree."""
+        """List the files. See FileTree."""
         with self.asking(""):
             self._files.invalidate_cache()
             try:
                 info = self._files.info(self._root)
             except FileNotFoundError as error:
                 if error.__cause__ is not None and self._scheme in SINGLE and _status(error.__cause__) != 404:
-                    raise error.__cause__ from None  # fsspec says so of whatever goes wrong
+                    raise error.__cause__ from None  # fsspec raises FileNotFoundError for any failure here
                 return None
             if info["type"] != "directory":
                 found = {"": Seen(int(info["size"] or 0), _version(info))}
@@ -98,18 +98,18 @@ class UrlFileTree:
                 yield name, Seen(int(info["size"] or 0), _version(info))
 
     def _all_below(self, root: str) -> Iterator[dict[str, Any]]:
-        if self._scheme in OBJECT_STORES:  # by their names' beginning, in one go
+        if self._scheme in OBJECT_STORES:  # by name prefix, in one request
             found = self._files.find(root, detail=True)
             yield from (info for name, info in found.items() if info["type"] != "directory" and not name.endswith("/"))
             return
-        # Not fsspec's walk, which passes over what it may not read.
+        # fsspec's walk is not used, because it skips folders without read permission.
         places = [root]
         while places:
             place = places.pop()
             try:
                 infos = self._files.ls(place or "/", detail=True)
             except FileNotFoundError:
-                continue  # taken away just now
+                continue  # removed meanwhile
             for info in infos:
                 if info["type"] == "link":
                     info = self._behind(info)
@@ -120,7 +120,7 @@ class UrlFileTree:
                     places.append(name)
 
     def _behind(self, link: dict[str, Any]) -> dict[str, Any]:
-        """The file behind a link; folders behind links are not looked into, here as on this machine."""
+        """Return the file that a link points to. Links to folders are not followed, as on this machine."""
         try:
             info = self._files.info(link["name"])
         except FileNotFoundError:
@@ -128,7 +128,7 @@ class UrlFileTree:
         return {**info, "name": link["name"]} if info["type"] == "file" else link
 
     def size(self, name: str) -> int:
-        """See Tree."""
+        """Return the size of a listed file. See FileTree."""
         if name not in self._sizes:
             raise FileNotFoundError(2, "it is not listed any more", whole_name(self._source, name))
         return self._sizes[name]
@@ -137,7 +137,7 @@ class UrlFileTree:
         return f"{self._root.rstrip('/')}/{name}" if name not in ("", ".") else self._root
 
     def inside(self, name: str) -> list[str]:
-        """See Tree."""
+        """Return the files in a folder. See FileTree."""
         with self.asking(name):
             return [name for name, _ in self._inside(name)]
 
@@ -151,7 +151,7 @@ class UrlFileTree:
         return sorted(pair for pair in found if not is_hidden(pair[0].rpartition("/")[2]))
 
     def open(self, name: str, version: str = "") -> BinaryIO:
-        """See Tree."""
+        """Open a file. See FileTree."""
         with self.asking(name), self._there(name):
             info = self._look(name, version)
             if info["size"] is None or info.get("partial") is False:
@@ -165,7 +165,7 @@ class UrlFileTree:
     columns = open
 
     def check(self, name: str, version: str) -> None:
-        """See Tree. One that was taken away meanwhile is not another."""
+        """Check the version of a file. See FileTree. A file that was removed meanwhile does not count as changed."""
         with self.asking(name), suppress(FileNotFoundError):
             self._look(name, version)
 
@@ -179,7 +179,7 @@ class UrlFileTree:
         return info
 
     def changed(self, name: str) -> ReadError:
-        """Another file has its name now."""
+        """Return the error for a file that has changed."""
         return ReadError(
             f"{whole_name(self._source, name)} has changed since it was listed (another size, time or etag), so what "
             "was read and what would follow are not of one file: give new contents a new name, and put the old one "
@@ -198,8 +198,10 @@ class UrlFileTree:
 
     @contextmanager
     def asking(self, name: str) -> Iterator[None]:
-        """Whatever the store's library raises, but for what is not there, becomes a ConnectError with a cure, and
-        without secrets."""
+        """Convert errors of the store's library to ConnectError, with a remedy and without secrets.
+
+        FileNotFoundError is raised unchanged.
+        """
         try:
             yield
         except (ConnectError, ReadError, FileNotFoundError):
@@ -208,13 +210,13 @@ class UrlFileTree:
             raise self.failed(name, error) from None
 
     def failed(self, name: str, error: BaseException) -> ConnectError:
-        """What the user is told."""
+        """Return the error for the user."""
         said = one_line(redacted(f"{type(error).__name__}: {error}", "", self._options), 300)
         what, cure = _told(self._scheme, error)
         return ConnectError(f"{whole_name(self._source, name)} {what} ({said}): {cure}")
 
     def close(self) -> None:
-        """See Tree. Readers must be closed before."""
+        """Close the store. See FileTree. Readers must be closed before."""
         self._files = None
         self._store.close()
 
@@ -224,8 +226,10 @@ def _status(error: BaseException) -> Any:
 
 
 def _told(scheme: str, error: BaseException) -> tuple[str, str]:
-    """What is wrong, as the end of a sentence, and what to do. Libraries are told apart by the names of their errors:
-    none of them need be there."""
+    """Return what is wrong, as the end of a sentence, and the remedy.
+
+    Libraries are distinguished by the names of their errors, because none of them need be installed.
+    """
     names = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, LibraryMissing):
         needed = " ".join(filter(None, ("fsspec", DISTRIBUTIONS.get(scheme, ""))))
@@ -247,42 +251,48 @@ def _told(scheme: str, error: BaseException) -> tuple[str, str]:
 
 
 def _version(info: Mapping[str, Any]) -> str:
-    """What the store says of a file's contents, as one short word; never empty."""
+    """Return a short hash of the store's statement of a file's contents. It is never empty."""
     told = next((info[key] for key in (*_ETAGS, *_TIMES) if info.get(key)), None)
-    if isinstance(told, dt.datetime):  # a listing may have seconds where the file itself has this
+    if isinstance(told, dt.datetime):  # a listing may have seconds where the file's own info has a datetime
         told = told.timestamp()
     told = f"{told:.6f}" if isinstance(told, float) else told
     return hashlib.sha256(f"{info.get('size')} {told}".encode()).hexdigest()[:16]
 
 
 class Ranges(io.RawIOBase):
-    """A file's bytes up to the size that it had when it was opened, fetched as they are asked for.
+    """Bytes of a file up to the size that it had when it was opened, fetched on demand.
 
-    Keeps its own place: handles of one file may share theirs (``memory://``)."""
+    The position is kept here, because several handles of one file may share theirs (``memory://``).
+    """
 
     def __init__(self, tree: UrlFileTree, name: str, handle: Any, size: int) -> None:
         self._tree, self._name, self._handle, self._size = tree, name, handle, size
         self._at = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """In bytes."""
+        """Return the position in bytes."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As files do."""
+        """Change the position, as for files."""
         self._at = max(0, offset + (0, self._at, self._size)[whence])
         return self._at
 
     def readinto(self, buffer: object) -> int:
-        """One range. Raises ConnectError, ReadError if the file ends before."""
+        """Fetch one range into the buffer.
+
+        Raises:
+            ConnectError: The store cannot be reached.
+            ReadError: The file ends before the size that it had.
+        """
         view = memoryview(cast(bytearray, buffer))
         wanted = min(len(view), self._size - self._at)
         if wanted <= 0:
@@ -301,16 +311,16 @@ class Ranges(io.RawIOBase):
         return b""
 
     def close(self) -> None:
-        """Let go of the handle."""
+        """Close the handle."""
         if not self.closed:
-            with suppress(Exception):  # where the connection is gone there is nothing left to let go of
+            with suppress(Exception):  # if the connection is lost, nothing is left to close
                 self._handle.close()
-            self._handle = None  # it holds the store
+            self._handle = None  # the handle references the store
         super().close()
 
 
 def unreadable_here(source: FileSource[Any]) -> str:
-    """What this machine lacks to read a URL, with the cure; empty if nothing. No store is asked."""
+    """Return what this machine lacks to read a URL, with the remedy. Empty if nothing. The store is not contacted."""
     try:
         store_class(scheme_of(source.path))
     except LibraryMissing as error:

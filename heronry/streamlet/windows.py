@@ -1,16 +1,16 @@
 """Event time and windows: pure arithmetic on whole milliseconds since 1970 UTC.
 
 A window is half open, ``[start, end)``, and aligned to 1970: ``start`` is a whole multiple of ``every_ms`` (also before
-1970, where multiples are negative). A tumbling window is a sliding one whose step is its length. A record at time t is
-in every window with ``start <= t < end``: one tumbling window, ``ceil(length / every)`` sliding ones at most.
+1970, where multiples are negative). A tumbling window is a sliding window whose step is its length. A record at time t
+is in every window with ``start <= t < end``: one tumbling window, or at most ``ceil(length / every)`` sliding windows.
 
-A session (``merges``) is a window that grows: a record at t begins with ``[t, t + gap]``, and those of one key that
-overlap or touch are one. So two records that are just the gap apart are in one session, as in Spark and Flink. It is
-told as ``start``, the time of its first record, and ``end``, that of its last one and the gap.
+A session (``merges``) is a window that grows. A record at t begins with ``[t, t + gap]``, and the intervals of one key
+that overlap or touch are merged. Two records exactly the gap apart are therefore in one session, as in Spark and Flink.
+Its ``start`` is the time of its first record, and its ``end`` is the time of its last record plus the gap.
 
-The closing rule, the same in every engine that closes windows: a window is closed when the watermark has reached
-``end + allowed_lateness``; its result is emitted then, once. What comes for a closed window is late. A session may
-still grow by a record at its end, so the watermark must have passed that.
+The closing rule is the same in every engine that closes windows. A window is closed when the watermark has reached
+``end + allowed_lateness``. Its result is emitted then, once. Records that arrive for a closed window are late. A
+session may still grow by a record at its end, so for a session the watermark must have passed that time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """``length_ms`` long, one each ``every_ms``. ``merges``: a session whose gap is ``length_ms``."""
+    """Windows of ``length_ms``, one every ``every_ms``. ``merges``: sessions whose gap is ``length_ms``."""
 
     length_ms: int
     every_ms: int
@@ -39,11 +39,14 @@ class Window:
 
     @property
     def is_tumbling(self) -> bool:
-        """Each record is in exactly one window."""
+        """True if each record is in exactly one window."""
         return self.length_ms == self.every_ms and not self.merges
 
     def starts(self, time_ms: int) -> range:
-        """The starts of the windows a record at this time is in, in order. (A session's may be earlier in the end.)"""
+        """Return the starts of the windows that contain this time, in order.
+
+        The final start of a session may be earlier.
+        """
         if self.merges:
             return range(time_ms, time_ms + 1)
         last = time_ms - time_ms % self.every_ms
@@ -52,13 +55,21 @@ class Window:
 
 
 def tumbling(length: float | dt.timedelta) -> Window:
-    """Windows of this length in seconds, side by side. Raises TopologyError."""
+    """Return adjacent windows of this length (seconds or a timedelta).
+
+    Raises:
+        TopologyError: The length is not a whole number of milliseconds, or less than 1 ms.
+    """
     milliseconds = whole_ms(length, "the length of a tumbling window", least=1)
     return Window(milliseconds, milliseconds)
 
 
 def sliding(length: float | dt.timedelta, every: float | dt.timedelta) -> Window:
-    """Windows of this length, one beginning each ``every`` seconds. Raises TopologyError."""
+    """Return windows of this length, beginning every ``every`` (both in seconds or a timedelta).
+
+    Raises:
+        TopologyError: An argument is not a whole number of milliseconds, or the step is longer than the window.
+    """
     length_ms = whole_ms(length, "the length of a sliding window", least=1)
     every_ms = whole_ms(every, "the step of a sliding window", least=1)
     if every_ms > length_ms:
@@ -70,13 +81,20 @@ def sliding(length: float | dt.timedelta, every: float | dt.timedelta) -> Window
 
 
 def session(gap: float | dt.timedelta) -> Window:
-    """Windows that last as long as no record of the key is more than ``gap`` seconds after the one before. Raises
-    TopologyError."""
+    """Return windows that end when a key has no record for more than ``gap`` (seconds or a timedelta).
+
+    Raises:
+        TopologyError: The gap is not a whole number of milliseconds, or less than 1 ms.
+    """
     return Window(whole_ms(gap, "the gap of a session window", least=1), 1, merges=True)
 
 
 def whole_ms(given: Any, what: str, least: int = 0) -> int:
-    """Seconds or a timedelta as whole milliseconds. Raises TopologyError."""
+    """Return seconds or a timedelta as whole milliseconds.
+
+    Raises:
+        TopologyError: The value has another type, a fraction of a millisecond, or is less than ``least``.
+    """
     if isinstance(given, dt.timedelta):
         milliseconds, rest = divmod(given, _MILLISECOND)
         exact = not rest
@@ -91,15 +109,17 @@ def whole_ms(given: Any, what: str, least: int = 0) -> int:
 
 
 class EventTimeError(ValueError):
-    """A record's event time cannot be understood."""
+    """Error for an event time that is invalid."""
 
 
 def to_ms(value: Any, unit: str = "s") -> int:
-    """An event time as milliseconds since 1970 UTC. Raises EventTimeError.
+    """Return an event time as milliseconds since 1970 UTC.
 
-    A number counts ``unit`` ("s" or "ms") since 1970; a float is rounded to the nearest millisecond, halves to even.
-    A datetime without a zone, and ISO 8601 text without one, are taken as UTC; what is below a millisecond is cut off
-    towards the past.
+    A number counts ``unit`` ("s" or "ms") since 1970. A float is rounded to the nearest millisecond, halves to even. A
+    datetime or ISO 8601 text without a zone is taken as UTC. Fractions of a millisecond are cut off towards the past.
+
+    Raises:
+        EventTimeError: The value is not a number, datetime or ISO 8601 text.
     """
     if value.__class__ is int:
         return int(value) * MS_PER_UNIT[unit]
@@ -117,9 +137,10 @@ def to_ms(value: Any, unit: str = "s") -> int:
 
 
 def hour_folder(time_ms: int) -> str:
-    """``date=2026-11-21/hour=07``: where a record of this time lies in a folder partitioned by event hour.
+    """Return the folder of a record of this time, partitioned by event hour: ``date=2026-11-21/hour=07``.
 
-    Raises EventTimeError outside the years 1 to 9999.
+    Raises:
+        EventTimeError: The time is outside the years 1 to 9999.
     """
     try:
         moment = _EPOCH + dt.timedelta(milliseconds=time_ms - time_ms % HOUR_MS)

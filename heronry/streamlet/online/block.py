@@ -1,4 +1,4 @@
-"""A block: records that travel together, with their event times and their ids where something behind asks for them."""
+"""Block of records that travel together, with event times and ids if a downstream step needs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heron_runtime.model.copies import copies
 
 
 class Block:
-    """Columns of equal length. ``times_ms`` and ``ids`` (message id, index) may be None: nobody asks for them."""
+    """Columns of equal length. ``times_ms`` and ``ids`` (message id, index) are None if they are not needed."""
 
     __slots__ = ("ids", "records", "times_ms")
 
@@ -20,7 +20,7 @@ class Block:
         self.ids = ids
 
     def like(self, records: list[Any]) -> Block:
-        """Other records, one for each of these."""
+        """Return a block of other records, one for each of these."""
         return Block(records, self.times_ms, self.ids)
 
     def copied(self) -> Block:
@@ -28,7 +28,7 @@ class Block:
         return self.like(copies(self.records))
 
     def picked(self, places: list[int]) -> Block:
-        """The records at these places."""
+        """Return a block of the records at these indices."""
         if len(places) == len(self.records):
             return self
         times, ids = self.times_ms, self.ids
@@ -39,7 +39,7 @@ class Block:
         )
 
     def flattened(self, lists: list[list[Any]]) -> Block:
-        """The elements of one list for each of these records, in order."""
+        """Return a block of the elements of one list for each of these records, in order."""
         times, ids = self.times_ms, self.ids
         return Block(
             [element for elements in lists for element in elements],

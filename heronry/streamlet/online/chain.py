@@ -1,4 +1,7 @@
-"""Fused record-wise steps: a block in, a block for each output; a list at a time, never a call per record of ours."""
+"""Fused record-wise steps, which turn one block into a block for each output.
+
+Steps work on whole lists, so the engine adds no call per record.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ Streams = dict[Ref, Block]
 
 
 class StepChain:
-    """The record-wise steps of one stage, in order. Steps whose input is not there are passed over."""
+    """Record-wise steps of one stage, in order. Steps whose input is absent are skipped."""
 
     def __init__(self, program: Program, steps: tuple[str, ...], log: logging.Logger) -> None:
         self._log = log
@@ -51,13 +54,17 @@ class StepChain:
         self._shared = {ref for ref, count in readers.items() if count > 1}
 
     def run(self, ref: Ref, block: Block) -> Streams:
-        """Every stream that comes of this one, it included. Raises StepFailed."""
+        """Return every stream that results from this one, including itself.
+
+        Raises:
+            StepFailed: A function failed on a record.
+        """
         streams: Streams = {ref: block}
         for step, apply in self._steps:
             for before in step.inputs:
                 entering = streams.get(before)
                 if entering is not None:
-                    if before in self._shared:  # a function may change its record in place, which no other may see
+                    if before in self._shared:  # functions may change records in place
                         entering = entering.copied()
                     for output, made in apply(entering).items():
                         place = Ref(step.name, output)
@@ -82,7 +89,7 @@ class StepChain:
             if block.times_ms is None and block.ids is None:
                 try:
                     return {0: Block([element for record in block.records for element in function(record)])}
-                except Exception:  # which record it was is found out below
+                except Exception:  # the failing record is determined below
                     pass
             return {0: block.flattened(each(step.name, listed, block.records))}
 
@@ -90,7 +97,7 @@ class StepChain:
 
     def _lookup(self, step: LookupStep) -> Callable[[Block], dict[int, Block]]:
         function = LookupTable(step)
-        function.load()  # now, not at a record
+        function.load()  # now, rather than at the first record
         return lambda block: {0: block.flattened(each(step.name, function, block.records))}
 
     def _filter(self, step: FilterStep) -> Callable[[Block], dict[int, Block]]:
@@ -139,7 +146,7 @@ class StepChain:
 
 
 def joined(a: Block, b: Block) -> Block:
-    """Both."""
+    """Return the concatenation of two blocks."""
     return Block(
         a.records + b.records,
         None if a.times_ms is None or b.times_ms is None else a.times_ms + b.times_ms,

@@ -1,4 +1,7 @@
-"""A chain: fused record-wise steps, and the map side of the reducers behind them. One tuple is one block of records."""
+"""Bolt of a chain: fused record-wise steps, and the map side of the reducers downstream.
+
+One tuple is one block of records.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +28,23 @@ from heronry.streamlet.program import Ref, SourceStep
 from heronry.streamlet.reading import FilePiece, Records
 
 Channel = tuple[int, int]  # (sending task, origin task)
-ARRIVALS, TARGETS = "arrivals", "targets"  # in the task's state
+ARRIVALS, TARGETS = "arrivals", "targets"  # keys in the task's state
 
 
 class ChainBolt(StageBolt):
-    """One task of a chain."""
+    """Task of a chain."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Find the stage, and how far event time had come here."""
+        """Set up the stage, and restore the progress of event time."""
         _, stages, stage = self.begin_stage(config, context)
         self._readers = _readers_of(stages, stage, latest_time(config))
         self._channels = _channels_of(stages, stage, context)
         origins = {origin for found in stages.origins(stage.name).values() for origin in found}
         reducers = [origin for origin in origins if stages.stage(origin).kind is StageKind.REDUCER]
-        # Of a reducer's results marks alone tell how far event time is.
+        # For the results of a reducer, only marks state the progress of event time.
         self._by_marks = {task for origin in reducers for task in context.get_component_tasks(origin)}
         self._arrivals = Watermark(self._channels)
-        self._moved: dict[int, int] = {}  # origin to its greatest time, not yet forwarded
+        self._moved: dict[int, int] = {}  # origin → its greatest time that is not yet forwarded
         self.outlet = StageOutputs(self, stages, stage, self.sinks, [*self._channels], latest_time(config))
         if ARRIVALS in self.state:
             self._arrivals.restore(self.state[ARRIVALS])
@@ -49,7 +52,7 @@ class ChainBolt(StageBolt):
         self.final = self._arrivals.is_final
 
     def process(self, tup: Tuple) -> None:
-        """One block, or one mark."""
+        """Process one block or one mark."""
         if tup.stream == MARKS:
             self._on_mark(tup)
         else:
@@ -84,7 +87,7 @@ class ChainBolt(StageBolt):
         self.outlet.deliver(self.chain.run(ref, block), channel, origin)
 
     def process_tick(self, tup: Tuple) -> None:
-        """Pass on how far origins have come."""
+        """Forward the progress of the origins."""
         super().process_tick(tup)
         self._forward()
 
@@ -97,11 +100,11 @@ class ChainBolt(StageBolt):
     def _on_mark(self, tup: Tuple) -> None:
         kind, origin, time_ms, target = tup.values
         if target:
-            return  # a reducer's
+            return  # meant for a reducer
         mark, channel = Mark(kind), (tup.task or 0, origin)
         self._arrivals.mark(channel, mark, time_ms)
         self.outlet.mark(channel, mark, time_ms)
-        # An origin that reaches us over several tasks is idle, or at its end, when it is so on each way.
+        # An origin received through several tasks is idle, or at its end, once it is so on each channel.
         ways = [c for c in self._channels if c[1] == origin]
         if mark in (Mark.HOLD, Mark.RELEASE):
             self._moved.pop(origin, None)
@@ -112,7 +115,7 @@ class ChainBolt(StageBolt):
         self.final = self._arrivals.is_final
 
     def keep_state(self) -> None:
-        """How far event time has come here."""
+        """Store the progress of event time in the task's state."""
         self._forward()
         self.state[ARRIVALS], self.state[TARGETS] = self._arrivals.saved(), self.outlet.saved()
 
@@ -130,7 +133,7 @@ def _channels_of(stages: StageGraph, stage: ProgramStage, context: Any) -> list[
 
 
 def _readers_of(stages: StageGraph, stage: ProgramStage, latest_time: Callable[[], int]) -> dict[tuple[str, str], Any]:
-    """By component and stream: what of the program comes there, and how it is read."""
+    """Return the output of the program and its reader, by component and stream of the input."""
     found: dict[tuple[str, str], Any] = {}
     for name in stages.origins(stage.name):
         before = stages.stage(name)
@@ -148,7 +151,7 @@ def _readers_of(stages: StageGraph, stage: ProgramStage, latest_time: Callable[[
 
 
 class SourceReader:
-    """What a source emits to blocks of records."""
+    """Reader of the tuples of a source, as blocks of records."""
 
     def __init__(self, step: SourceStep, times: bool, ids: bool, latest_time: Callable[[], int]) -> None:
         self._step, self._latest_time = step, latest_time
@@ -158,7 +161,11 @@ class SourceReader:
         self._decoder = decoder_of(step.source)
 
     def read(self, tup: Tuple) -> tuple[int, Block]:
-        """The origin (the source's task), and the records. Raises ReadError."""
+        """Return the origin (the source's task) and the block.
+
+        Raises:
+            ReadError: A record cannot be decoded.
+        """
         file, first, count, header, data = tup.values
         if self._decoder is None:
             return tup.task or 0, self._block(
@@ -167,8 +174,13 @@ class SourceReader:
         return tup.task or 0, self._block(file, self._decoder.decode(file, FilePiece(first, header, data, 0, 0)))
 
     def sifted(self, tup: Tuple, letters: FailedRecordWriter) -> tuple[int, Block, list[str]]:
-        """The same without the lines or rows that cannot be read, which are put aside. And the place of each record,
-        but for sequences."""
+        """Read a tuple, and put aside the lines or rows that cannot be decoded.
+
+        Returns:
+            The origin, the block of the other records, and the place of each record for messages. The places are empty
+            for a
+            sequence.
+        """
         source, (file, first, _, header, data) = self._step.source, tup.values
         if self._decoder is None or isinstance(source, SequenceSource):
             return *self.read(tup), []
@@ -196,7 +208,11 @@ class SourceReader:
         return Block(found.records, times, ids)
 
     def prepared(self, block: Block) -> Block:
-        """What a sequence's numbers stand for, and event times. Raises StepFailed."""
+        """Apply the sequence's function to its numbers, and add event times.
+
+        Raises:
+            StepFailed: A function failed on a record, or an event time is too far in the future.
+        """
         source, records = self._step.source, block.records
         if isinstance(source, SequenceSource) and source.make is not None:
             records = each(self._step.name, source.make, records)
@@ -207,7 +223,7 @@ class SourceReader:
         return Block(records, times, block.ids)
 
     def where(self, tup: Tuple) -> str:
-        """The file and the place in it that a block came from, for messages."""
+        """Return the file and the place in it that a block came from, for messages."""
         source = self._step.source
         if isinstance(source, SequenceSource):
             return ""
@@ -216,21 +232,21 @@ class SourceReader:
 
 
 class ExchangeReader:
-    """What a chain or a reducer emits to blocks of records."""
+    """Reader of the tuples of a chain or reducer, as blocks of records."""
 
     def read(self, tup: Tuple) -> tuple[int, Block]:
-        """The origin, and the records."""
+        """Return the origin and the block."""
         origin, records, times, ids = tup.values
         return origin, Block(pickle.loads(records), times, ids)
 
     def sifted(self, tup: Tuple, letters: FailedRecordWriter) -> tuple[int, Block, list[str]]:
-        """The same; places are not known here."""
+        """Return the same as ``read``, without places, which are unknown here."""
         return *self.read(tup), []
 
     def prepared(self, block: Block) -> Block:
-        """The same."""
+        """Return the block unchanged."""
         return block
 
     def where(self, tup: Tuple) -> str:
-        """The file is not known here."""
+        """Return an empty text: the file is unknown here."""
         return ""

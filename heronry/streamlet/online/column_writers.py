@@ -1,4 +1,4 @@
-"""The writer of archives: what comes between two checkpoints is gathered in memory."""
+"""Writer of archives, which buffers the records between two checkpoints in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heronry.streamlet.windows import HOUR_MS, EventTimeError, hour_folder
 
 
 class ArchiveWriter(StagedWriter):
-    """Columns by event hour, gathered in memory from one checkpoint to the next; see ``endpoints.ArchiveSink``."""
+    """Writer of columns by event hour, buffered from one checkpoint to the next. See ``endpoints.ArchiveSink``."""
 
     def __init__(self, step: SinkStep, sink: ArchiveSink, task: TaskOf) -> None:
         super().__init__(step.name, Path(sink.path), task)
@@ -29,7 +29,11 @@ class ArchiveWriter(StagedWriter):
         self._hours: dict[str, list[tuple[str, str, int, str]]] = {}
 
     def encode(self, block: Block) -> list[tuple[str, str, int, str]]:
-        """Rows. Raises StepFailed, also for a record that JSON does not give back as it is."""
+        """Return the records as rows.
+
+        Raises:
+            StepFailed: A record has no valid event time, or does not survive a round trip through JSON.
+        """
         times = block.times_ms if self._time is None else times_of(self._name, self._time, block.records)
         assert times is not None
         assert block.ids is not None
@@ -43,7 +47,7 @@ class ArchiveWriter(StagedWriter):
         return [(*named, time_ms, text) for named, time_ms, text in zip(block.ids, times, texts, strict=True)]
 
     def take(self, rows: list[tuple[str, str, int, str]]) -> None:
-        """Keep them, by hour, for the next checkpoint."""
+        """Keep the rows, by hour, for the next checkpoint."""
         folders: dict[int, str] = {}
         for message, index, time_ms, text in rows:
             hour = time_ms // HOUR_MS
@@ -65,7 +69,7 @@ class ArchiveWriter(StagedWriter):
         return data.decode()
 
     def _flush(self, name: str) -> None:
-        """One file for each hour."""
+        """Write one file for each hour."""
         arrow = self._arrow
         kinds = (arrow.string(), arrow.string(), arrow.int64(), arrow.string())
         for folder, rows in self._hours.items():
@@ -75,4 +79,4 @@ class ArchiveWriter(StagedWriter):
         self._hours = {}
 
     def _finish(self) -> None:
-        """Whoever reads an archive reads what is there."""
+        """Do nothing: an archive needs no final mark, because readers take the files that are there."""

@@ -1,4 +1,7 @@
-"""A program as a topology: one component for each stage, streams between them, and where to find the program again."""
+"""Compiler of a program to a topology.
+
+Each stage becomes one component, with streams between them. The configuration states where to find the program.
+"""
 
 from __future__ import annotations
 
@@ -50,20 +53,26 @@ TICK_MS = 250
 SPOUTS = {"files": FileSpout, "sequence": SequenceSpout, "server": ServerSpout}
 DEFAULTS = {
     Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE,
-    Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS.name: 2.0,  # results are seen with checkpoints
+    Keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS.name: 2.0,  # results become visible with checkpoints
 }
 
 
 def row_fields(program: Program, step: ReduceStep) -> tuple[str, ...]:
-    """Of the rows to a reducer: a window or bucket has a start."""
+    """Return the fields of the rows to a reducer. With windows or buckets they include a start."""
     started = step.windowing is not None or view_of(program, step) is not None
     return ("key", "start", "value") if started else ("key", "value")
 
 
 def compile_program(program: Program, name: str | None = None, variable: str = "") -> TopologyDefinition:
-    """The definition of the topology. ``variable``: where its tasks find the program, as ``module:variable``.
+    """Return the definition of the topology.
 
-    Raises TopologyError, also for a program that stands in no variable.
+    Args:
+        program: The program.
+        name: Name of the topology. Default: that of the program.
+        variable: Where its tasks find the program, as ``module:variable``.
+
+    Raises:
+        TopologyError: The program cannot run online, or is not in a variable.
     """
     if not variable:
         raise TopologyError(
@@ -93,7 +102,11 @@ def compile_program(program: Program, name: str | None = None, variable: str = "
 
 
 def add_stages(builder: TopologyBuilder, stages: StageGraph, config: dict[str, Any]) -> None:
-    """Spouts and bolts for all stages; ``config`` is laid into each component's. Raises TopologyError."""
+    """Add spouts and bolts for all stages. ``config`` is merged into the configuration of each component.
+
+    Raises:
+        TopologyError: A source cannot be read online.
+    """
     program = stages.program
     for stage in stages.stages:
         own = {**config, STAGE: stage.name, STEPS: _told(program, stage)}
@@ -116,20 +129,23 @@ def add_stages(builder: TopologyBuilder, stages: StageGraph, config: dict[str, A
 
 
 def _told(program: Program, stage: ProgramStage) -> list[str]:
-    """What runs in the stage, for people."""
+    """Return a readable list of what runs in the stage."""
     steps = [f"{name} ({program.by_name[name].told})" for name in stage.steps]
     return steps + [f"{name} (map side)" for name in stage.combines]
 
 
 def _shown_again(program: Program, stage: ProgramStage) -> list[str]:
-    """Sinks of the stage that may show records again after a fault, as they say. Those of Heronry show each once, and
-    so does one that is plugged in, which has two phases, too, unless its ``output_effect`` says otherwise."""
+    """Return the sinks of the stage that declare that they may show records again after a fault.
+
+    Heronry's own sinks show each record once. A plugged-in sink, which has two phases as well, counts as the same
+    unless its ``output_effect`` says otherwise.
+    """
     sinks = {name: step.sink for name in stage.steps if isinstance(step := program.by_name[name], SinkStep)}
     return [name for name, sink in sinks.items() if getattr(sink, "output_effect", "") == AT_LEAST_ONCE]
 
 
 def _outputs(program: Program, stage: ProgramStage) -> list[Stream]:
-    """Data before marks: what waits in several streams is booked in this order."""
+    """Return the output streams, data before marks. Tuples that wait in several streams are recorded in this order."""
     if stage.kind is StageKind.SOURCE:
         return [Stream(BLOCK_FIELDS, BLOCKS), Stream(MARK_FIELDS, MARKS)]
     refs = dict.fromkeys(exchange.ref for exchange in stage.exchanges)

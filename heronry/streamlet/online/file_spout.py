@@ -1,15 +1,19 @@
-"""The source of files. Each file is a split, which belongs to one task by a hash of its name, and is read piece by
-piece; its position is where the next piece begins, and whether it has been read to its end for good.
+"""Spout of files.
 
-A folder that does not grow is listed once, and what was listed stays the list after a restore; files are read one after
-the other, in order, so that files named by time come in time order. One that grows is looked through five times a
-second, at a URL every five seconds; text, json and csv files are read on from where they were, in stores that have
-appends. What is there at first is read file by file, too, and
-a piece of each file in turn only once it is read to where it then ended: files named by time stay in time order, and
-none that grows fast starves the others.
+Each file is a split, which belongs to one task by a hash of its name. It is read piece by piece. Its position is where
+the next piece begins, and whether the file has been read to its final end.
 
-At a URL the position of a file that does not grow has its version (trees.py), from when it was listed first: so it says
-where a source that does not grow ends, and a file that was changed meanwhile is an error, also after a restore.
+A folder that does not grow is listed once, and this list stays the same after a restore. Its files are read one after
+the other, in order, so that files named by time come in time order.
+
+A folder that grows is scanned five times a second; at a URL, every five seconds. Text, json and csv files are read on
+from their position, in stores that support appends. Files present at first are read one by one as well. Only after a
+file is read to the end that it had then is one piece of each file read in turn. Files named by time thus stay in time
+order, and a file that grows fast does not starve the others.
+
+At a URL the position of a file that does not grow includes its version (trees.py), as of the first listing. The
+positions thus state where a source that does not grow ends. A file that was changed meanwhile is an error, also after a
+restore.
 """
 
 from __future__ import annotations
@@ -22,16 +26,22 @@ from heronry.streamlet.online.source_spout import SourceSpout
 from heronry.streamlet.reading import FilePiece, Reader, grows_at, listing_of, open_reader
 from heronry.streamlet.trees import Listing, tree_of, whole_name
 
-SCAN_SHARE = 20  # a folder that takes long to look through is looked through less often: this many times as long
-MAX_OPEN = 64  # files kept open, of those that grow
+SCAN_SHARE = 20  # the pause between scans is at least this many times the duration of a scan
+MAX_OPEN = 64  # limit of open files, of those that grow
 
 
-LISTED = "listed"  # in the task's state: the files of a folder that does not grow are known
+LISTED = "listed"  # key in the task's state: the files of a folder that does not grow are known
 
 
 class Position(NamedTuple):
-    """Where the next piece begins: bytes or rows, and the number of its first record. ``whole``: there is none.
-    ``version``: of the file, at a URL."""
+    """Read position of a file.
+
+    Attributes:
+        offset: Where the next piece begins, in bytes or rows.
+        number: Number of the first record of the next piece.
+        whole: True if the file is read to its end.
+        version: Version of the file, at a URL.
+    """
 
     offset: int
     number: int
@@ -43,20 +53,20 @@ BEGIN = Position(0, 0)
 
 
 class FileSpout(SourceSpout):
-    """One task of a file source."""
+    """Task of a file source."""
 
-    _there: Listing  # as it was listed last
-    _listed: list[str]  # of a source that does not grow
+    _there: Listing  # result of the last listing
+    _listed: list[str]  # files of a source that does not grow
 
     def splits(self) -> list[str]:
-        """The files there are."""
+        """Return the names of the files."""
         if not self._source.grows:
             return self._listed
         self._there = listing_of(self._source, self._tree)
         return sorted(self._there)
 
     def union_state(self, states: list[dict[Any, Any]]) -> None:
-        """What one task has listed, all have."""
+        """Merge the state of all tasks: a list made by one task is valid for all."""
         self.state.update({LISTED: True} if any(state.get(LISTED) for state in states) else {})
 
     def open(self) -> None:
@@ -66,8 +76,8 @@ class FileSpout(SourceSpout):
         self._source = source
         self._tree = tree_of(source)
         self._there = {}
-        self._size: dict[str, int] = {}  # of files that grow, when they were last looked at
-        self._refused: set[str] = set()  # shorter, or changed: it was said
+        self._size: dict[str, int] = {}  # sizes of files that grow, as of the last scan
+        self._refused: set[str] = set()  # files that are shorter or changed, and were reported
         self._readers: dict[str, Reader] = {}
         self._turn: deque[str] = deque()
         self._scan_again_at = 0.0
@@ -86,12 +96,15 @@ class FileSpout(SourceSpout):
         return self._begin(name) if found is None else Position(*found)
 
     def _begin(self, name: str) -> Position:
-        """Of a file that was not read yet."""
+        """Return the initial position of a file."""
         grows = grows_at(self._source, name, self._tree)
         return BEGIN if grows or name not in self._there else BEGIN._replace(version=self._there[name].version)
 
     def _look(self) -> Listing:
-        """The files; what is missing is said in words that help: what the submitter sees a task may not."""
+        """Return the listing.
+
+        A task may not see the same files as the submitting process, so the error for a missing path suggests a remedy.
+        """
         try:
             return listing_of(self._source, self._tree)
         except FileNotFoundError:
@@ -106,7 +119,7 @@ class FileSpout(SourceSpout):
             ) from None
 
     def _scan(self) -> None:
-        """Take up files that are new or have grown."""
+        """Queue files that are new or have grown."""
         source = self._source
         began = self.clock()
         waiting = set(self._turn)
@@ -135,7 +148,7 @@ class FileSpout(SourceSpout):
         self._scan_again_at = now + max(self._tree.look_seconds, SCAN_SHARE * (now - began))
 
     def _refuse_changed(self, name: str, place: Position) -> None:
-        """Say it once of a file that was read and is another now."""
+        """Report once a file that has changed since it was read."""
         now = self._there.get(name)
         if place.whole and now is not None and now.version != place.version and name not in self._refused:
             self._refused.add(name)
@@ -145,7 +158,7 @@ class FileSpout(SourceSpout):
             )
 
     def next_block(self) -> tuple[str, Any, tuple[Any, ...]] | None:
-        """A piece of the file whose turn it is."""
+        """Return a piece of the file whose turn it is."""
         grows = self._source.grows
         while True:
             if grows and self.clock() >= self._scan_again_at:
@@ -174,7 +187,7 @@ class FileSpout(SourceSpout):
         return reader
 
     def _leave(self, name: str, place: Position) -> None:
-        """The file is read as far as it goes."""
+        """Close a file that is read as far as it goes."""
         self._readers.pop(name).close()
         if not grows_at(self._source, name, self._tree):
             if place.version:
@@ -182,7 +195,10 @@ class FileSpout(SourceSpout):
             self.keyed[name] = tuple(place._replace(whole=True))
 
     def holds(self) -> bool:
-        """While files are left of those there are at first; folders by hour lie in the order of event time."""
+        """Return True while more than one of the initial files remains.
+
+        Folders by hour are in the order of event time, so they never hold.
+        """
         if self._source.by_hour or self._source.format == "archive":
             return False
         if not self._source.grows:
@@ -191,11 +207,11 @@ class FileSpout(SourceSpout):
         return not self._caught_up
 
     def at_end(self) -> bool:
-        """True for files that do not grow, all of which are read."""
+        """Return True if the files do not grow, and all are read."""
         return not self._source.grows and not self._turn
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for reader in getattr(self, "_readers", {}).values():
             reader.close()
         if hasattr(self, "_tree"):

@@ -1,11 +1,15 @@
-"""Records that fail: put aside, named and counted, each once, so that the rest goes on.
+"""Failed records: each is put aside, reported and counted once, so that the others are processed.
 
-A block in which a record fails is *sifted*: it is halved until records that fail stand alone. Those go to ``failed/``
-in the topology's folder, one line each (``heronry.streamlet.aside``), in a file for each checkpoint and task that is
-seen with it, and are counted in ``failed-record-count``; all others are processed. Where all of the first records
-fail, beyond the bound of the policy, or where the policy is to fail, the record fails for the engine: all tasks go back
-to the last checkpoint.
-Put aside is what entered the component, as a whole: a line, if one of its words fails (``failed_on``: the word).
+A block in which a record fails is *sifted*: it is halved until failing records are isolated. Those are written to
+``failed/`` in the topology's folder, one line each (``heronry.streamlet.aside``), in a file for each checkpoint and
+task that becomes visible with the checkpoint. They are counted in ``failed-record-count``. All other records are
+processed.
+
+The failure is raised to the engine instead, and all tasks return to the last checkpoint, in three cases: all of the
+first records fail, the limit of the policy is exceeded, or the policy is to fail.
+
+The unit that is put aside is the input of the component as a whole: a line, if one of its words fails (``failed_on``:
+the word).
 """
 
 from __future__ import annotations
@@ -21,11 +25,11 @@ from heronry.streamlet.errors import StepFailed, shown
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.writers import LinesWriter, TaskOf
 
-LOGGED = 10  # each of the first ones, then one in a thousand
-RECORD_FAILURES = (StepFailed, UnsupportedKey)  # of the record, not of a disk or a connection of ours
-PUT = "aside"  # in the task's state: how many there are
-PASSED = "passed"  # in the task's state: a record has got through
-FIRST = 100  # records: if all of the first ones fail, the program is wrong, not its data
+LOGGED = 10  # number of failures logged one by one; then one in a thousand
+RECORD_FAILURES = (StepFailed, UnsupportedKey)  # caused by the record, not by a disk or a connection
+PUT = "aside"  # key in the task's state: number of records put aside
+PASSED = "passed"  # key in the task's state: True once a record was processed
+FIRST = 100  # if this many first records all fail, the program is wrong rather than its data
 
 
 def _nowhere(_: int) -> str:
@@ -33,7 +37,7 @@ def _nowhere(_: int) -> str:
 
 
 class FailedRecordWriter(LinesWriter):
-    """One task's. ``state``: the task's own."""
+    """Writer of the failed records of one task. ``state`` is the task's own state."""
 
     suffix = ".jsonl"
 
@@ -48,10 +52,17 @@ class FailedRecordWriter(LinesWriter):
         self.count = count
 
     def run(self, block: Block, run: Callable[[Block], None], where: Callable[[int], str] = _nowhere) -> None:
-        """Run the block, and put aside the records that fail. ``where(i)``: the place of record i. Raises what is no
-        record's fault, and where the policy is to fail all."""
+        """Run the block, and put aside the records that fail.
+
+        Errors that are not caused by a record are raised. If the policy is to fail, all errors are raised.
+
+        Args:
+            block: The records.
+            run: Function that processes a block.
+            where: Function that returns the place of the record with this index.
+        """
         try:
-            run(block.copied() if self.policy.aside else block)  # a retry needs the records as they were
+            run(block.copied() if self.policy.aside else block)  # a retry needs the original records
         except RECORD_FAILURES:
             if not self.policy.aside:
                 raise
@@ -60,13 +71,15 @@ class FailedRecordWriter(LinesWriter):
             self.passed(len(block))
 
     def passed(self, records: int) -> None:
-        """So many records got through."""
+        """Note that a number of records was processed."""
         if records and PASSED not in self._state:
             self._state[PASSED] = True
 
     def sift(self, block: Block, run: Callable[[Block], None], where: Callable[[int], str] = _nowhere) -> None:
-        """The same for a block that may hold records that fail, by halves. Each run gets copies: functions may have
-        changed their records in place before one failed."""
+        """Run a block that may contain failing records, halving it until they are isolated.
+
+        Each run gets copies, because functions may have changed their records in place before one failed.
+        """
         parts = [(0, block)]
         while parts:
             first, part = parts.pop()
@@ -82,7 +95,12 @@ class FailedRecordWriter(LinesWriter):
                 parts += [(first + half, part.picked(list(range(half, size)))), (first, part.picked(list(range(half))))]
 
     def put(self, record: Any, error: BaseException, where: str = "") -> None:
-        """This record is not processed. Raises TooManyFailures, and the error where the policy is to fail."""
+        """Put a record aside.
+
+        Raises:
+            TooManyFailures: The limit of the policy is reached, or all of the first records have failed.
+            BaseException: The error itself, if the policy is to fail.
+        """
         if not self.policy.aside:
             raise error
         cause = error.__cause__ or error
@@ -110,7 +128,7 @@ class FailedRecordWriter(LinesWriter):
         self.take(failure_line(step, where, record, shown(failed_on, MAX_FAILED_ON_CHARACTERS), cause))
 
     def begin(self) -> None:
-        """The folder comes with the first of them."""
+        """Do nothing: the folder is created with the first failed record."""
 
     def _finish(self) -> None:
-        """There is no end of failures to tell of."""
+        """Do nothing: readers are not told of an end of the failures."""

@@ -1,4 +1,7 @@
-"""Records as lines: what files of JSON and of csv are made of. A record that makes no line is named."""
+"""Encoders of records as lines of JSON and csv files.
+
+The error for a record that cannot be encoded names the record.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +17,45 @@ from heronry.streamlet.records import fields_of
 
 
 class Lines(Protocol):
-    """``suffix`` of the file; ``head``: what it begins with."""
+    """Interface of a line encoder.
+
+    Attributes:
+        suffix: Suffix of the file.
+        head: Bytes that the file begins with.
+    """
 
     suffix: str
     head: bytes
 
     def encode(self, records: list[Any]) -> bytes:
-        """Whole lines. Raises StepFailed."""
+        """Return the records as whole lines.
+
+        Raises:
+            StepFailed: A record cannot be encoded.
+        """
 
 
 def lines_of(step: str, sink: FileSink) -> Lines:
-    """The lines of a sink of text."""
+    """Return the encoder for a sink of text files."""
     return JsonLines(step) if sink.format == "json" else CsvLines(step, sink.fields)
 
 
 class JsonLines:
-    """One record a line."""
+    """Encoder of one JSON value per line."""
 
     suffix = ".json"
     head = b""
 
     def __init__(self, step: str) -> None:
         self._name = step
-        self._encoder = msgspec.json.Encoder(decimal_format="number")  # as the batch writes them
+        self._encoder = msgspec.json.Encoder(decimal_format="number")  # as the batch engine writes them
 
     def encode(self, records: list[Any]) -> bytes:
-        """Raises StepFailed."""
+        """Return the records as lines.
+
+        Raises:
+            StepFailed: A record cannot be encoded.
+        """
         if isinstance(records[0], tuple) or not {*map(type, records)} <= {dict, str, int, float}:
             records = list(map(fields_of, records))
         try:
@@ -58,7 +74,7 @@ class JsonLines:
 
 
 class CsvLines:
-    """The fields that the sink names, in the first line of each file and then of each record."""
+    """Encoder of csv lines. The first line of each file has the names of the sink's fields."""
 
     suffix = ".csv"
 
@@ -67,5 +83,9 @@ class CsvLines:
         self.head = csv_lines([fields])
 
     def encode(self, records: list[Any]) -> bytes:
-        """Raises StepFailed."""
+        """Return the records as lines.
+
+        Raises:
+            StepFailed: A record cannot be encoded.
+        """
         return csv_lines(each(self._name, lambda record: cells(record, self._fields), records))

@@ -1,11 +1,13 @@
-"""How an instance finds its program: by the variable that ``heron submit`` took it from.
+"""Lookup of the submitted program in an instance, by the variable that ``heron submit`` took it from.
 
-Functions are not pickled: an instance imports the user's module, as it does for any spout or bolt, and takes the
-program from its variable. So lambdas and closures need nothing. The module finds the arguments of
-``heron submit … -- ARGS`` in ``sys.argv`` again, as in every task. The paths of sources and sinks, which may have been
-relative to the folder or the file that was submitted, travel in the configuration; so does what was settled of sources
-that leave it open, as the version of a table. A fingerprint of the steps makes sure that the
-program found there is the one that was submitted.
+Functions are not pickled. An instance imports the user's module, as for any spout or bolt, and takes the program from
+its variable. Lambdas and closures therefore need no special treatment. The module finds the arguments of
+``heron submit … -- ARGS`` in ``sys.argv``, as in every task.
+
+The paths of sources and sinks may have been relative to the folder or the file that was submitted, so they are
+transmitted in the configuration. So are settings that were resolved at submission for sources that leave them open,
+such as the version of a table. A fingerprint of the steps ensures that the program found in the instance is the one
+that was submitted.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ from heronry.streamlet.servers import ServerSource
 PROGRAM = "user.streamlet.program"  # module:variable
 FINGERPRINT = "user.streamlet.fingerprint"
 STAGE = "user.streamlet.stage"
-STEPS = "user.streamlet.steps"  # what runs in the component, for people (`heron submit --dry-run`)
-PATHS = "user.streamlet.paths"  # of sources and sinks, by step
-FIXED = "user.streamlet.fixed"  # settings of sources that whoever submitted has settled, by step
+STEPS = "user.streamlet.steps"  # readable list of what runs in the component (`heron submit --dry-run`)
+PATHS = "user.streamlet.paths"  # paths of sources and sinks, by step
+FIXED = "user.streamlet.fixed"  # settings of sources that were resolved at submission, by step
 
-_ABSENT = ("partitions", "options")  # settings that are younger than the first fingerprints: unset they are not there
+_ABSENT = ("partitions", "options")  # settings newer than the first fingerprints; omitted if unset
 
 
 def fingerprint(program: Program) -> str:
-    """The same for the same steps, names, wiring, parallelism, sources and sinks. Functions count by their names."""
+    """Return a hash of the steps: names, wiring, parallelism, sources and sinks. Functions count by their names."""
     lines = [program.describe()]
     for step in program.steps:
         lines.append(f"{step.name} {step.parallelism} {step.kind}")
@@ -50,13 +52,17 @@ def fingerprint(program: Program) -> str:
 
 
 def paths_of(program: Program) -> dict[str, str]:
-    """Where its sources and sinks are, by step."""
+    """Return the paths of the program's sources and sinks, by step."""
     specs = [*program.reads(), *((s.name, s.sink) for s in program.sinks())]
     return {name: spec.path for name, spec in specs if hasattr(spec, "path")}
 
 
 def fixed_of(program: Program) -> dict[str, dict[str, Any]]:
-    """What is settled now of sources that leave it open, by step. Raises TopologyError."""
+    """Resolve the settings that sources leave open. Return them by step.
+
+    Raises:
+        TopologyError: A source could not resolve its settings.
+    """
     found, problems = {}, []
     for step in program.sources():
         if isinstance(step.source, ServerSource):
@@ -70,7 +76,7 @@ def fixed_of(program: Program) -> dict[str, dict[str, Any]]:
 
 
 def apply_submission(program: Program, paths: Mapping[str, str], fixed: Mapping[str, dict[str, Any]]) -> Program:
-    """The program with its sources and sinks where, and what, they were when it was submitted."""
+    """Return the program with the paths and source settings that it was submitted with."""
     steps: list[Step] = []
     for step in program.steps:
         if step.name in fixed and isinstance(step, SourceStep) and isinstance(step.source, ServerSource):
@@ -88,7 +94,12 @@ def apply_submission(program: Program, paths: Mapping[str, str], fixed: Mapping[
 
 
 def load_submitted_program(config: Mapping[str, Any]) -> Program:
-    """The program a component's configuration speaks of, imported. Raises ImportError, TopologyError."""
+    """Import the program that a component's configuration names.
+
+    Raises:
+        ImportError: The module cannot be imported.
+        TopologyError: The program is not the one that was submitted.
+    """
     module_name, _, variable = str(config[PROGRAM]).partition(":")
     found: Any = reduce(getattr, variable.split("."), importlib.import_module(module_name))
     program: Program = found if isinstance(found, Program) else found.build()

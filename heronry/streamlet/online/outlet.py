@@ -1,4 +1,4 @@
-"""Where a stage's records go: to reducers (combined), to chains, into sinks; and telling all how far event time is."""
+"""Outputs of a stage: rows to reducers (combined), blocks to chains, records to sinks, and marks of event time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class ReducerTarget:
-    """One reducer that this stage combines for: what has come of event time, and what it was told."""
+    """Reducer that this stage combines for, with the event time received and the last mark sent to it."""
 
     def __init__(
         self, step: ReduceStep, bucket_ms: int | None, channels: Iterable[Hashable], latest_time: Callable[[], int]
@@ -31,7 +31,7 @@ class ReducerTarget:
         self._combiner = Combiner(step, Window(bucket_ms, bucket_ms) if bucket_ms else None, latest_time)
         self.watermark = Watermark(channels)
         windowing = step.windowing
-        # A view's buckets never close, but it says how far they are whole.
+        # The buckets of a view never close, but the view states up to which time they are complete.
         self.windowed = windowing is not None or bucket_ms is not None
         self.from_source = windowing.event_time is None if windowing else bucket_ms is not None
         self._offset_ms = windowing.window.length_ms + windowing.wait_ms if windowing else 0
@@ -39,7 +39,11 @@ class ReducerTarget:
         self._told: tuple[Mark, int] | None = None
 
     def combine(self, block: Block) -> tuple[list[Any], int | None]:
-        """The rows of a block, and the greatest event time seen if it is the window's own. Raises StepFailed."""
+        """Return the rows of a block, and the greatest event time seen if the window extracts its own.
+
+        Raises:
+            StepFailed: A function failed on a record, or an accumulator cannot be sent.
+        """
         try:
             latest = self._combiner.add(block.records, block.times_ms)
         finally:
@@ -50,7 +54,7 @@ class ReducerTarget:
         return rows, latest
 
     def news(self) -> tuple[Mark, int] | None:
-        """A mark worth sending: one that closes a window, or says that nothing comes (any more)."""
+        """Return a mark that is worth sending, or None: one that closes a window, or states idleness or the end."""
         time_ms = self.watermark.advance()
         if self.watermark.is_final:
             told, mark = (Mark.FINAL, 0), Mark.FINAL
@@ -59,7 +63,7 @@ class ReducerTarget:
         elif not self.windowed or time_ms is None:
             return None
         else:
-            # Windows close only where (time - offset) passes a multiple of the step.
+            # Windows close only when (time - offset) passes a multiple of the step.
             told, mark = (Mark.TIME, (time_ms - self._offset_ms) // self._every_ms), Mark.TIME
         if told == self._told:
             return None
@@ -68,7 +72,7 @@ class ReducerTarget:
 
 
 class StageOutputs:
-    """The outgoing side of one bolt. ``channels``: see watermark.py."""
+    """Outgoing side of one bolt. For ``channels`` see watermark.py."""
 
     def __init__(
         self, bolt: Bolt, stages: StageGraph, stage: ProgramStage, sinks: SinkSet, channels: list[Hashable],
@@ -86,7 +90,7 @@ class StageOutputs:
         self._sinks = sinks
 
     def arrived(self, channel: Hashable, times_ms: list[int] | None) -> None:
-        """Records came over a channel; their event times, if anybody needs them."""
+        """Note that records arrived over a channel, with their event times if those are needed."""
         latest = max(times_ms) if times_ms else None
         for target in self._targets:
             if target.from_source and latest is not None:
@@ -95,8 +99,13 @@ class StageOutputs:
                 target.watermark.busy(channel)
 
     def deliver(self, streams: Streams, channel: Hashable, origin: int) -> None:
-        """Everything that came of one block. What can fail is done before anything is emitted or taken: that records
-        cannot be pickled, too. Raises StepFailed."""
+        """Deliver everything that resulted from one block.
+
+        Everything that can fail, including pickling, is done before anything is emitted or taken.
+
+        Raises:
+            StepFailed: A record cannot be combined, sent or written.
+        """
         rows = []
         for target in self._targets:
             block = streams.get(target.step.input)
@@ -120,20 +129,20 @@ class StageOutputs:
     # Marks.
 
     def mark(self, channel: Hashable, mark: Mark, time_ms: int) -> None:
-        """Event time of a channel, told by its sender."""
+        """Apply a mark of event time that the sender of a channel has sent."""
         for target in self._targets:
             if mark is not Mark.TIME or target.from_source:
                 target.watermark.mark(channel, mark, time_ms)
 
     def tell(self) -> None:
-        """Tell reducers what is new."""
+        """Send new marks to reducers."""
         for target in self._targets:
             news = target.news()
             if news is not None:
                 self._emit_mark(news[0], 0, news[1], target.step.name)
 
     def forward(self, origin: int, mark: Mark, time_ms: int) -> None:
-        """Tell chains how far an origin is."""
+        """Send the progress of an origin to chains."""
         if self._exchanges:
             self._emit_mark(mark, origin, time_ms, "")
 
@@ -145,21 +154,25 @@ class StageOutputs:
         """True if chains read this stage."""
         return bool(self._exchanges)
 
-    # State. What was told is not kept: it is said again.
+    # State. Marks that were sent are not part of it: they are sent again.
 
     def saved(self) -> dict[str, Any]:
-        """What has come of event time, by reducer."""
+        """Return the progress of event time, by reducer, for a checkpoint."""
         return {target.step.name: target.watermark.saved() for target in self._targets}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the progress of event time from a checkpoint."""
         for target in self._targets:
             if target.step.name in saved:
                 target.watermark.restore(saved[target.step.name])
 
 
 def _pickled(records: list[Any], step: str) -> bytes:
-    """Raises StepFailed for a record that cannot be sent."""
+    """Return the pickled records.
+
+    Raises:
+        StepFailed: A record cannot be pickled.
+    """
     try:
         return pickle.dumps(records, 5)
     except Exception:

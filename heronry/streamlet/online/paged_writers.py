@@ -1,5 +1,8 @@
-"""Writers of files that are gathered in memory from one checkpoint to the next: Parquet, and every format in folders by
-the values of fields (``partition_by``). A *page* is what will be one file."""
+"""Writers of files that are buffered in memory from one checkpoint to the next.
+
+This applies to Parquet, and to every format in folders by the values of fields (``partition_by``). A *page* is the
+buffer of one future file.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +24,29 @@ from heronry.streamlet.schema import RecordSchema, arrow_schema
 
 
 class Page(Protocol):
-    """One file to be."""
+    """Interface of the buffer of one file."""
 
     suffix: str
 
     def encode(self, records: list[Any]) -> Any:
-        """What ``take`` wants of these records. Raises StepFailed for one that cannot be written."""
+        """Return these records in the form that ``take`` expects.
+
+        Raises:
+            StepFailed: A record cannot be written.
+        """
 
     def take(self, encoded: Any) -> None:
-        """Keep it."""
+        """Add encoded records to the page."""
 
     def write(self, path: Path) -> None:
-        """All that was taken."""
+        """Write everything that was taken to a file."""
 
 
 class ParquetPage:
-    """A table. ``_schema`` holds everything that waits; it is the records' own, where they have one."""
+    """Page of a Parquet file.
+
+    ``_schema`` covers all buffered records. If the records declare a schema, it is that one.
+    """
 
     suffix = ".parquet"
 
@@ -48,7 +58,11 @@ class ParquetPage:
         self._schema = self._declared or self._arrow.schema([])
 
     def encode(self, records: list[Any]) -> tuple[Any, Any]:
-        """A table, and the schema of the file with it. Raises StepFailed."""
+        """Return a table of the records, and the schema of the file including it.
+
+        Raises:
+            StepFailed: A record cannot be written.
+        """
         rows = each(self._name, named_fields, records)
         try:
             return self._table(rows, self._schema)
@@ -68,41 +82,45 @@ class ParquetPage:
         return table, self._arrow.unify_schemas([schema, table.schema], promote_options="permissive")
 
     def take(self, encoded: tuple[Any, Any]) -> None:
-        """Keep it."""
+        """Add the table to the page."""
         table, self._schema = encoded
         self._tables.append(table)
 
     def write(self, path: Path) -> None:
-        """All that was taken."""
+        """Write all tables to a file."""
         table = self._arrow.concat_tables(self._tables, promote_options="permissive")
         self._arrow.parquet.write_table(table, path, compression="zstd")
 
 
 class LinesPage:
-    """Lines, and the head of their file."""
+    """Page of a text file: its lines, and the head of the file."""
 
     def __init__(self, lines: Lines) -> None:
         self.suffix, self._lines = lines.suffix, lines
         self._taken: list[bytes] = []
 
     def encode(self, records: list[Any]) -> bytes:
-        """Raises StepFailed."""
+        """Return the records as lines.
+
+        Raises:
+            StepFailed: A record cannot be written.
+        """
         return self._lines.encode(records)
 
     def take(self, encoded: bytes) -> None:
-        """Keep them."""
+        """Add the lines to the page."""
         self._taken.append(encoded)
 
     def write(self, path: Path) -> None:
-        """All that was taken, behind the head."""
+        """Write the head and all lines to a file."""
         path.write_bytes(b"".join([self._lines.head, *self._taken]))
 
 
-Taken = list[tuple[str, Page, Any]]  # folder, its page, what it takes
+Taken = list[tuple[str, Page, Any]]  # folder, its page, the encoded records
 
 
 class PagedWriter(StagedWriter):
-    """A page for each folder; without ``partition_by`` there is one, which is the sink's."""
+    """Writer with a page for each folder. Without ``partition_by`` the only folder is the sink's."""
 
     def __init__(self, step: SinkStep, sink: FileSink, task: TaskOf, schema: RecordSchema | None = None) -> None:
         super().__init__(step.name, Path(sink.path), task)
@@ -110,12 +128,16 @@ class PagedWriter(StagedWriter):
         self._pages: dict[str, Page] = {}
         self._begin: Callable[[], Page] = lambda: ParquetPage(step.name, schema)
         if sink.format == "parquet":
-            self._begin()  # says what is missing before a record comes
+            self._begin()  # reports a missing library before the first record
         else:
             self._begin = lambda: LinesPage(lines_of(step.name, sink))
 
     def encode(self, block: Block) -> Taken:
-        """Raises StepFailed."""
+        """Return the records by folder, encoded for their pages.
+
+        Raises:
+            StepFailed: A record cannot be written.
+        """
         groups: dict[str, list[Any]] = {}
         if not self._fields:
             groups[""] = block.records
@@ -127,7 +149,7 @@ class PagedWriter(StagedWriter):
         return [(folder, pages[folder], pages[folder].encode(records)) for folder, records in groups.items()]
 
     def take(self, encoded: Taken) -> None:
-        """Keep it for the next checkpoint."""
+        """Keep encoded records for the next checkpoint."""
         for folder, page, ready in encoded:
             self._pages.setdefault(folder, page).take(ready)
 

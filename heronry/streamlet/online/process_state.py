@@ -1,10 +1,10 @@
-"""What ``process`` knows: of each key its memory, and the records of moments to come. As ``state.py`` for windows.
+"""State of a ``process`` step: the memory of each key, and the records of future moments. See ``state.py`` for windows.
 
-Pure, but for the handlers it calls.
+Pure, except for the handlers that it calls.
 
-``due_ms`` of a key is a time before which it has no moment and no timer, and a heap has the same in order: a key is
-looked at when that has come, and not each time a timer is moved. What is kept of a key: each moment's records under its
-time, and the memory, packed, under ``None``.
+``due_ms`` of a key is a time before which the key has neither a moment nor a timer. A heap holds the same times in
+order. A key is examined when its time has come, rather than each time a timer is moved. The checkpoint keeps, for each
+key, the records of each moment under its time, and the packed memory under ``None``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from heronry.streamlet.process import LENGTH_MS, Handlers, KeyMemory, KeyTimelin
 
 
 class _Key:
-    """``lived``: its memory may differ from what is kept of it. ``changed``: moments that do."""
+    """State of one key.
+
+    Attributes:
+        lived: True if its memory may differ from what is kept of it.
+        changed: Moments that differ from what is kept of them.
+    """
 
     __slots__ = ("changed", "due_ms", "kept", "key", "lived", "memory", "moments")
 
@@ -34,19 +39,26 @@ class _Key:
 
 
 class ProcessReducerState:
-    """``wait_ms``: the allowed lateness. Entries that were closed hold an ``Outcome`` each."""
+    """State of a ``process`` step. ``wait_ms`` is the allowed lateness. Closed entries each hold a ``MomentResult``."""
 
     def __init__(self, step: str, handlers: Handlers, wait_ms: int) -> None:
         self._step, self._handlers, self._wait_ms = step, handlers, wait_ms
         self._keys: dict[Hashable, _Key] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
-        self._pushed = 0  # orders what is due at one time
-        self._touched: dict[Hashable, None] = {}  # since the last checkpoint
+        self._pushed = 0  # orders keys that are due at the same time
+        self._touched: dict[Hashable, None] = {}  # keys since the last checkpoint
         self._dropped: list[tuple[Start, Any]] = []
-        self.closed_ms: int | None = None  # what is before this has been lived
+        self.closed_ms: int | None = None  # moments before this have been processed
 
     def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
-        """As of windows: (key, ms, records). Raises RowFailed."""
+        """Add rows from index ``begin`` on: (key, ms, records).
+
+        Returns:
+            Indices of the late rows.
+
+        Raises:
+            RowFailed: A row cannot be added. The rows before it are added.
+        """
         late, place = [], begin
         try:
             for place in range(begin, len(rows)):
@@ -72,15 +84,18 @@ class ProcessReducerState:
         self._touched[name] = None
 
     def _expect(self, name: Hashable, one: _Key, time_ms: int) -> None:
-        """Look at the key then, or before."""
+        """Schedule the key to be examined at this time or earlier."""
         if one.due_ms is None or time_ms < one.due_ms:
             one.due_ms = time_ms
             self._pushed += 1
             heapq.heappush(self._heap, (time_ms, self._pushed, name))
 
     def close(self, watermark_ms: int) -> list[tuple[int, list[ReducerEntry]]]:
-        """Live every moment that the watermark, less the lateness, has passed; all that came of it, beside the first
-        one's time."""
+        """Process every moment that the watermark, less the lateness, has passed.
+
+        Returns:
+            All results as one pair, with the time of the first one. Empty if there are none.
+        """
         closed_ms = watermark_ms if watermark_ms == FOREVER else watermark_ms - self._wait_ms
         if self.closed_ms is not None and closed_ms <= self.closed_ms:
             return []
@@ -88,7 +103,7 @@ class ProcessReducerState:
         return self.due()
 
     def due(self) -> list[tuple[int, list[ReducerEntry]]]:
-        """Live what is to be lived and still here."""
+        """Process the moments and timers before ``closed_ms`` that are still here."""
         entries: list[ReducerEntry] = []
         until_ms = self.closed_ms
         while until_ms is not None and self._heap and self._heap[0][0] < until_ms:
@@ -100,7 +115,7 @@ class ProcessReducerState:
         return [(min(int(entry.start or 0) for entry in entries), entries)] if entries else []
 
     def _lived(self, name: Hashable, one: _Key, until_ms: int) -> list[ReducerEntry]:
-        """The moments and timers of a key before this time."""
+        """Process the moments and timers of a key before this time, and return the results."""
         life = KeyTimeline(self._step, self._handlers, one.key, one.memory)
         outcomes: list[MomentResult] = []
         for time_ms in sorted(time_ms for time_ms in one.moments if time_ms < until_ms):
@@ -119,11 +134,15 @@ class ProcessReducerState:
         return [ReducerEntry(outcome.time_ms, one.key, outcome) for outcome in outcomes]
 
     def take_shown(self) -> list[ReducerEntry]:
-        """Nothing is shown before it was lived."""
+        """Return nothing: a moment has no running results."""
         return []
 
     def take_changed(self) -> tuple[list[tuple[Start, Any]], list[ReducerEntry]]:
-        """Since the last call: moments and memories that are no more, and, to be kept after that, what was touched."""
+        """Return the changes since the last call.
+
+        Returns:
+            Moments and memories that were removed, and those to be stored after that.
+        """
         found = []
         for one in [self._keys[name] for name in self._touched if name in self._keys]:
             if one.lived:
@@ -141,7 +160,7 @@ class ProcessReducerState:
         return dropped, found
 
     def entries(self, start: Start) -> list[ReducerEntry]:
-        """The records of one moment, by keys."""
+        """Return the records of one moment, by key."""
         return [
             ReducerEntry(start, one.key, one.moments[start])
             for one in self._keys.values()
@@ -149,14 +168,14 @@ class ProcessReducerState:
         ]
 
     def restore(self, entries: Iterable[ReducerEntry], closed_ms: int | None) -> None:
-        """What was kept."""
+        """Restore the entries of a checkpoint."""
         self.closed_ms = closed_ms
         for start, key, acc in entries:
             name = identity(key)
             if start is not None:
                 self._add(name, key, start, acc)
                 self._keys[name].changed.discard(start)
-                continue  # what is kept has not changed
+                continue  # a restored moment has not changed
             one = self._keys.setdefault(name, _Key(key))
             one.memory, one.kept = acc, True
             if acc.timers:
@@ -167,7 +186,7 @@ class ProcessReducerState:
         return sum(len(one.moments) for one in self._keys.values())
 
     def check(self) -> None:
-        """Every moment and timer will be looked at."""
+        """Assert that every moment and timer is scheduled to be examined."""
         expected = {(due_ms, name) for due_ms, _, name in self._heap}
         for name, one in self._keys.items():
             assert one.moments or one.memory, "a key that nobody knows of"
@@ -181,7 +200,10 @@ Packing = Callable[[Any], Any]
 
 
 def kept_of(step: str) -> tuple[Packing, Packing]:
-    """How moments and memories become plain data for keyed state, and back. The first raises TypeError."""
+    """Return functions that convert moments and memories to plain data for keyed state, and back.
+
+    The first one raises TypeError for a state that cannot be pickled.
+    """
 
     def pack(found: Any) -> Any:
         if not isinstance(found, KeyMemory):

@@ -1,5 +1,8 @@
-"""Which buckets of a view are written at a checkpoint: those that have changed, and all of them when tasks have come or
-gone, since then keys have moved to other files. Those begun longest ago are settled when a task holds too many."""
+"""Publisher of a view: selects the buckets that are written at a checkpoint.
+
+These are the buckets that have changed. After a rescale they are all buckets, because keys have moved to other files.
+If a task holds too many accumulators, it settles its oldest buckets.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from heronry.streamlet.program import ReduceStep
 
 VIEW_KEYS = "user.streamlet.view.keys"
 DEFAULT_VIEW_KEYS = 500_000  # accumulators of a view's buckets kept in memory, in each task
-FILES = "files"  # in the task's state: (index, of, up to where windows were closed) of whoever has written files
+FILES = "files"  # key in the task's state: (index, of, closed_ms) of each task that has written files
 
 
 class ViewPublisher:
-    """One task's. ``state`` is the task's own, ``table`` the reducer's."""
+    """Publisher of the view of one task. ``state`` is the task's own state, ``table`` the reducer's."""
 
     def __init__(
         self, sink: ViewSink, step: ReduceStep, task: TaskOf, config: Mapping[str, Any],
@@ -30,14 +33,14 @@ class ViewPublisher:
         self._step, self._task, self._state, self._table = step, task, state, table
         self._most = int(config.get(VIEW_KEYS, DEFAULT_VIEW_KEYS))
         self._log, self._unpublished = log, unpublished
-        self._written: set[int] = set()  # for the checkpoint to come
+        self._written: set[int] = set()  # for the next checkpoint
         self._before: list[tuple[int, int, int | None]] = [w for w in state.get(FILES, ()) if w[1] != task.of]
         if FILES not in state:
             self.files.begin()
 
     @staticmethod
     def unite(state: MutableMapping[Any, Any], states: list[dict[Any, Any]]) -> None:
-        """Every task knows who has written files."""
+        """Give every task the list of tasks that have written files."""
         found = sorted({tuple(writer) for other in states for writer in other.get(FILES, ())}, key=repr)
         if found:
             state[FILES] = found
@@ -56,7 +59,7 @@ class ViewPublisher:
             self._unpublished.incr()
 
     def publish_changed(self, changed: list[ReducerEntry], watermark_ms: int | None) -> None:
-        """What the checkpoint is to show."""
+        """Write the buckets that the checkpoint is to show."""
         table, before = self._table, self._before
         starts = {entry.start for entry in changed if entry.start is not None}
         for start in sorted(starts.union(table.starts() if before else ())):
@@ -73,7 +76,7 @@ class ViewPublisher:
         self.files.reached(watermark_ms)
 
     def _settle(self) -> None:
-        """Keep memory bounded."""
+        """Settle the oldest buckets, to keep memory bounded."""
         if self._step.windowing is not None:
             return
         starts = sorted(self._table.starts())

@@ -1,10 +1,11 @@
-"""The reducer: rows of every chain, added up by key; and the record-wise steps behind it, fused.
+"""Bolt of a reducer: adds up the rows of all chains by key, and runs the fused record-wise steps downstream of it.
 
-Accumulators are added up in a table of the task (state.py); what has changed goes into ``self.keyed`` at each
-checkpoint, packed, an entry for each key (with windows a dict by their starts), so it moves when keys move. How far
-event time had come, and which windows are closed, is the task's own; after a rescale a window is closed if any task had
-closed it, since that one has shown its result. Results leave as they are due, and running ones that are not yet shown
-leave before the checkpoint: what is kept has nothing on its way.
+Accumulators are kept in a table of the task (state.py). At each checkpoint, changed accumulators are packed into
+``self.keyed``, so they move when keys move. There is an entry for each key; with windows it is a dict by window start.
+
+The progress of event time, and which windows are closed, are state of the task itself. After a rescale a window is
+closed if any task had closed it, since that task has emitted its result. Results are emitted when they are due. Running
+results that were not yet shown are emitted before the checkpoint, so a checkpoint never omits a pending result.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from heronry.streamlet.process import MomentResult
 from heronry.streamlet.program import LATE, Program, ReduceStep, Ref, SinkStep
 
 UPDATE_SECONDS = 1.0
-BLOCK_RECORDS = 4096  # of results
-WATERMARK, CLOSED, ENDED, TARGETS = "watermark", "closed", "ended", "targets"  # in the task's state
+BLOCK_RECORDS = 4096  # size of a block of results
+WATERMARK, CLOSED, ENDED, TARGETS = "watermark", "closed", "ended", "targets"  # keys in the task's state
 
 
 class ReduceBolt(StageBolt):
-    """One task of a reducer."""
+    """Task of a reducer."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Find the stage, and what the keys of this task have come to."""
+        """Set up the stage, and restore the accumulators of the keys of this task."""
         program, stages, stage = self.begin_stage(config, context)
         step = program.by_name[stage.name]
         assert isinstance(step, ReduceStep)
@@ -79,7 +80,7 @@ class ReduceBolt(StageBolt):
         self.final = bool(self.state.get(ENDED))
 
     def union_state(self, states: list[dict[Any, Any]]) -> None:
-        """What any task has closed is closed."""
+        """Merge the state of all tasks: a window that any of them has closed is closed."""
         super().union_state(states)
         closed = [state[CLOSED] for state in states if state.get(CLOSED) is not None]
         if closed:
@@ -89,7 +90,7 @@ class ReduceBolt(StageBolt):
     # Input.
 
     def process_batch(self, tuples: TupleBatch) -> None:
-        """Rows of chains, or marks."""
+        """Process rows of chains, or marks."""
         self._close_overdue()
         if tuples.stream == MARKS:
             for tup in tuples:
@@ -104,7 +105,7 @@ class ReduceBolt(StageBolt):
             self._emit([ReducerEntry(start, key, acc) for key, start, acc in (rows[place] for place in late)], LATE)
 
     def _add(self, tuples: TupleBatch) -> list[int]:
-        """Add every row; returns the places of those that are late. A row that cannot be added is put aside."""
+        """Add all rows, and return the indices of late ones. A row that cannot be added is put aside."""
         rows, late, begin, failures = tuples.rows, [], 0, 0
         while begin < len(rows):
             try:
@@ -146,14 +147,14 @@ class ReduceBolt(StageBolt):
         self._emit(entries)
 
     def _close_overdue(self) -> None:
-        """After a rescale: windows of keys that came from a task that was not as far as another one."""
+        """Close windows whose keys came, in a rescale, from a task that had made less progress than another."""
         if self._overdue:
             self._overdue = False
             for start, entries in self._state.due():
                 self._closed(start, entries)
 
     def _tell(self, mark: Mark) -> None:
-        """How far event time is."""
+        """Send the progress of event time downstream."""
         windowing, closed_ms = self.step.windowing, self._state.closed_ms
         if windowing is not None and closed_ms is not None and closed_ms != self._told_ms:
             self._told_ms = closed_ms
@@ -169,7 +170,7 @@ class ReduceBolt(StageBolt):
         self.outlet.tell()
 
     def _finish(self) -> None:
-        """Nothing will ever come: final results, once; the end is told again after a restore."""
+        """Emit the final results once, since all input has ended. The end itself is sent again after a restore."""
         if not self._windowed and not self.state.get(ENDED):
             if self.step.updates:
                 self._update()
@@ -183,7 +184,7 @@ class ReduceBolt(StageBolt):
     # Results.
 
     def process_tick(self, tup: Tuple) -> None:
-        """Show running results when it is time."""
+        """Emit running results when they are due."""
         super().process_tick(tup)
         self._close_overdue()
         if self.clock() - self._shown_at >= UPDATE_SECONDS:
@@ -197,13 +198,13 @@ class ReduceBolt(StageBolt):
             self._emit(self._state.take_shown())
 
     def _emit(self, entries: list[ReducerEntry], output: int = 0) -> None:
-        """Through the steps behind the reducer, into sinks, to other processes."""
+        """Pass entries through the steps downstream of the reducer, to sinks and other components."""
         if not self._shows and not output:
             return
         channel, ref = (self.task, self.task), Ref(self.step.name, output)
 
         def run(block: Block) -> None:
-            self.outlet.arrived(channel, None)  # marks tell the time
+            self.outlet.arrived(channel, None)  # only marks state the time
             self.outlet.deliver(self.chain.run(ref, block), channel, self.task)
 
         for begin in range(0, len(entries), BLOCK_RECORDS):
@@ -236,13 +237,13 @@ class ReduceBolt(StageBolt):
     # State.
 
     def keep_state(self) -> None:
-        """What is due is shown, what has changed is in ``self.keyed``."""
+        """Emit results that are due, and store what has changed in ``self.keyed``."""
         self._close_overdue()
         self._update()
         dropped, changed = self._state.take_changed()
         if self._view is not None:
             self._view.publish_changed(changed, self._watermark.value)
-            more, _ = self._state.take_changed()  # buckets that were settled
+            more, _ = self._state.take_changed()  # settled buckets
             dropped += more
         self._keep(dropped, changed)
         self.state[WATERMARK], self.state[CLOSED] = self._watermark.saved(), self._state.closed_ms
@@ -275,6 +276,6 @@ class ReduceBolt(StageBolt):
 
 
 def _is_read(program: Program, step: ReduceStep) -> bool:
-    """True if anything but a view reads the results."""
+    """Return True if anything but a view reads the results."""
     readers = program.readers(step.name, 0)
     return any(not (isinstance(r, SinkStep) and isinstance(r.sink, ViewSink)) for r in readers)

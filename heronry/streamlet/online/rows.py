@@ -1,4 +1,4 @@
-"""Rows of a server on their way from its spout to the bolts, which make records of them."""
+"""Serialization of a server's rows, which its spout sends to the bolts that decode them into records."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from heronry.streamlet.servers import ServerSource
 
 
 def packed(rows: Sequence[Row]) -> bytes:
-    """As a block carries them."""
+    """Return the rows as the data of a block."""
     return pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
 
 
 class RowDecoder:
-    """What ``packed`` made to records."""
+    """Decoder of rows that ``packed`` has serialized."""
 
     def __init__(self, source: ServerSource) -> None:
         self._source = source
 
     def decode(self, _: str, piece: FilePiece) -> Records:
-        """The rows of a piece, which are numbered within their split."""
+        """Return the records of a piece. They are numbered within their split."""
         records = self._source.records(pickle.loads(piece.data))
         return Records(records, range(piece.first, piece.first + len(records)))
 
 
 def decoder_of(source: Source[Any]) -> Decoder | RowDecoder | None:
-    """What makes records of a source's blocks; None for a sequence, whose blocks are numbers."""
+    """Return the decoder of a source's blocks. None for a sequence, whose blocks are numbers."""
     if isinstance(source, ServerSource):
         return RowDecoder(source)
     return Decoder(source) if isinstance(source, FileSource) else None

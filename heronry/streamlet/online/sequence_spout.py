@@ -1,4 +1,4 @@
-"""The source of a sequence: blocks of numbers, dealt out among splits. What numbers stand for is made downstream."""
+"""Spout of a sequence: blocks of numbers, distributed over splits. Records are made from the numbers downstream."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.online.source_spout import SourceSpout
 
 BLOCK = 1024
-BLOCKS_PER_SECOND = 50  # with a rate, blocks are so small that about as many are due each second
-SPLITS = 240  # for ever, or positions would mean other blocks; more tasks than that have nothing to read
+BLOCKS_PER_SECOND = 50  # with a rate, the size of blocks is chosen so that about this many are due each second
+SPLITS = 240  # must never change, because positions depend on it; additional tasks have nothing to read
 
 
 class SequenceSpout(SourceSpout):
-    """Split s has the blocks s, s + 240, …; its position is its next block. A task emits the first of what it has,
-    so numbers are in order within a task."""
+    """Task of a sequence source.
+
+    Split s has the blocks s, s + 240, …, and its position is its next block. A task always emits its first remaining
+    block, so numbers are in order within a task.
+    """
 
     def splits(self) -> list[tuple[str, int]]:
-        """Dealt out among the tasks by number."""
+        """Return the splits with their numbers. Splits are assigned to tasks by number."""
         return [(str(split), split) for split in range(SPLITS)]
 
     def open(self) -> None:
-        """Go on behind what was emitted."""
+        """Continue after the blocks that were emitted."""
         source = self.step.source
         assert isinstance(source, SequenceSource)
         self._source = source
@@ -35,7 +38,7 @@ class SequenceSpout(SourceSpout):
         self.activate()
 
     def activate(self) -> None:
-        """The rate counts from here: what was not emitted while the topology was paused is not made up for."""
+        """Restart the rate limit. Blocks that were not emitted while the topology was paused are not caught up."""
         self._emitted = 0
         self._started_at = self.clock()
 
@@ -45,7 +48,7 @@ class SequenceSpout(SourceSpout):
         return range(first, stop if self._source.stop is None else min(stop, self._source.stop))
 
     def next_block(self) -> tuple[str, Any, tuple[Any, ...]] | None:
-        """The next block, if it is due."""
+        """Return the next block, if it is due."""
         if self.at_end():
             return None
         if self._rate is not None and self._emitted >= (self.clock() - self._started_at) * self._rate:
@@ -57,5 +60,5 @@ class SequenceSpout(SourceSpout):
         return split, following, ("", numbers.start, len(numbers), b"", b"")
 
     def at_end(self) -> bool:
-        """True behind the last number."""
+        """Return True after the last number."""
         return not self._due or not self._range(self._due[0][0])

@@ -1,7 +1,9 @@
-"""The source of a server: its splits in turn, a block for each read, positions as the connector's reader has them.
+"""Spout for sources on servers.
 
-A source that does not grow is read to where each split ended when a task first began it; that end is part of its
-position, so it stays the same after a restore, and a split that was read to it is not asked for again.
+The spout reads its splits in turn. Each read becomes one block, and positions are those of the connector's reader.
+
+A bounded source reads each split up to the end that the split had when a task first began to read it. That end is part
+of the position, so it is unchanged after a restore. A split that was read to its end is not queried again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from heronry.streamlet.servers import ServerSource
 
 
 class Position(NamedTuple):
-    """Where the next read begins, the number of its first record, where it ends; ``whole``: there is none."""
+    """Read position of one split.
+
+    Attributes:
+        begin: Where the next read begins, in the reader's own form.
+        number: Number of the next record within its split.
+        end: Where reading ends. None for a source that grows.
+        whole: True if the split is read to its end.
+    """
 
     begin: Any = None
     number: int = 0
@@ -25,16 +34,24 @@ class Position(NamedTuple):
 
 
 class ServerSpout(SourceSpout):
-    """One task of a server's source."""
+    """Task of a source on a server."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Raises ConnectError."""
-        self._name = f"heronry {step_name(context)} {context.get_task_id()}"  # what the server sees
+        """Set up the task and connect.
+
+        Raises:
+            ConnectError: The connection failed.
+        """
+        self._name = f"heronry {step_name(context)} {context.get_task_id()}"  # the client name that the server sees
         super().initialize(config, context)
         self._confirming = Confirming(self._reader, config)
 
     def open(self) -> None:
-        """Connect. Raises ConnectError."""
+        """Connect to the server.
+
+        Raises:
+            ConnectError: The connection failed.
+        """
         source = self.step.source
         assert isinstance(source, ServerSource)
         self._source = source
@@ -45,11 +62,14 @@ class ServerSpout(SourceSpout):
         self._owned = self.owned_splits()
 
     def splits(self) -> list[tuple[str, int]]:
-        """Dealt out among the tasks by number."""
+        """Return the splits with their numbers. Splits are assigned to tasks by number."""
         return [(name, number) for number, name in enumerate(self._reader.splits())]
 
     def next_block(self) -> tuple[str, Any, tuple[Any, ...]] | None:
-        """What the next split has that has anything; nothing until it is time to ask again."""
+        """Return the next block of the next split that has records.
+
+        If no split has any, return None until the poll interval has passed.
+        """
         if self.clock() < self._ask_at:
             return None
         for step in range(len(self._owned)):
@@ -63,7 +83,7 @@ class ServerSpout(SourceSpout):
         return None
 
     def _read(self, split: str) -> tuple[Position, tuple[Any, ...]] | None:
-        """The next block of a split, and the position behind it."""
+        """Return the next block of a split, and the position after it. None without new records."""
         place = self._position(split)
         if place.whole:
             return None
@@ -86,24 +106,28 @@ class ServerSpout(SourceSpout):
         return Position() if found is None else Position(*found)
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """A source that grows: it will have the positions of now."""
+        """Register the current positions as those of this checkpoint. Applies to sources that grow."""
         if self._source.grows:
             positions = ((split, self._position(split).begin) for split in self.keyed)
             self._confirming.saved(checkpoint_id, {split: begin for split, begin in positions if begin is not None})
 
     def post_save(self, checkpoint_id: str) -> None:
-        """It is complete. Raises ConnectError."""
+        """Confirm the positions of a completed checkpoint.
+
+        Raises:
+            ConnectError: The server could not be reached, or rejected the confirmation.
+        """
         self._confirming.complete(checkpoint_id)
 
     def holds(self) -> bool:
-        """Of a source that ends: while several splits are not read to their ends."""
+        """Return True while a bounded source has more than one split that is not read to its end."""
         return not self._source.grows and sum(not self._position(split).whole for split in self._owned) > 1
 
     def at_end(self) -> bool:
-        """True when each split that does not grow is read to its end."""
+        """Return True if the source is bounded and each split is read to its end."""
         return not self._source.grows and all(self._position(split).whole for split in self._owned)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if hasattr(self, "_reader"):
             self._reader.close()

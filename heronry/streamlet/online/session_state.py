@@ -1,11 +1,11 @@
-"""What a reducer of sessions knows: the open ones of each key, in order of time. As ``state.py`` for windows. Pure.
+"""State of a reducer of sessions: the open sessions of each key, in order of time. See ``state.py`` for windows. Pure.
 
-A session is open until the watermark has passed its end. Its start may still become earlier, and two of them may become
-one; what is kept for a checkpoint stands under its start, so the old start is *dropped* then. A row is late if the
-session it would be part of has ended before all that is closed: it may still join an open one.
+A session is open until the watermark has passed its end. Its start may still become earlier, and two sessions may
+merge. A checkpoint stores a session under its start, so the old start is *dropped* then. A row is late if the session
+that it would be part of ended before everything closed so far. It may still join an open session.
 
-``_due`` holds for each key a time before which none of its sessions ends, and a heap the same in order: a session that
-grows is looked at again when its old end has come, and not each time it grows.
+``_due`` holds for each key a time before which none of its sessions ends, and a heap holds the same times in order. A
+session that grows is examined when its old end has come, rather than each time it grows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from heronry.streamlet.sessions import Session, ended, put, touching
 
 
 class SessionReducerState:
-    """``gap_ms`` and ``wait_ms`` are the window's. Entries have (last, accumulator) as their accumulator."""
+    """State of a reducer of sessions.
+
+    ``gap_ms`` and ``wait_ms`` are those of the window. The accumulator of an entry is (last, accumulator).
+    """
 
     def __init__(self, monoid: Monoid[Any, Any], gap_ms: int, wait_ms: int) -> None:
         self._add = monoid.add
@@ -31,13 +34,20 @@ class SessionReducerState:
         self._keys: dict[Hashable, Any] = {}
         self._due: dict[Hashable, int] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
-        self._pushed = 0  # orders what is due at one time
+        self._pushed = 0  # orders keys that are due at the same time
         self._changed: dict[Hashable, set[int]] = {}
         self._dropped: list[tuple[Start, Any]] = []
         self.closed_ms: int | None = None  # sessions that end at or before this are closed
 
     def add(self, start: int, key: Any, acc: tuple[int, Any]) -> bool:
-        """Add a session; False if it is closed. Raises UnsupportedKey, and what the monoid raises."""
+        """Add a session. Errors of the monoid are raised unchanged.
+
+        Returns:
+            False if the session is closed.
+
+        Raises:
+            UnsupportedKey: The key cannot be encoded.
+        """
         last, inner = acc
         name = identity(key)
         found = self._sessions.get(name, [])
@@ -58,9 +68,13 @@ class SessionReducerState:
         return True
 
     def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
-        """Add rows from ``begin`` on: (key, start, (last, accumulator)). Returns the late ones' places.
+        """Add rows from index ``begin`` on: (key, start, (last, accumulator)).
 
-        Raises RowFailed for one that cannot be added; those before it are.
+        Returns:
+            Indices of the late rows.
+
+        Raises:
+            RowFailed: A row cannot be added. The rows before it are added.
         """
         late: list[int] = []
         for place in range(begin, len(rows)):
@@ -73,8 +87,11 @@ class SessionReducerState:
         return late
 
     def close(self, watermark_ms: int) -> list[tuple[int, list[ReducerEntry]]]:
-        """Close every session whose end and lateness the watermark has passed; all of them together, beside the start
-        of the first."""
+        """Close every session whose end and lateness the watermark has passed.
+
+        Returns:
+            All of them as one pair, with the start of the first one. Empty if there are none.
+        """
         closed_ms = watermark_ms - self._wait_ms
         if self.closed_ms is not None and closed_ms <= self.closed_ms:
             return []
@@ -82,7 +99,7 @@ class SessionReducerState:
         return self.due()
 
     def due(self) -> list[tuple[int, list[ReducerEntry]]]:
-        """Let go of sessions that are closed and still here."""
+        """Drop sessions that are closed and still here. Return their entries."""
         entries: list[ReducerEntry] = []
         while self.closed_ms is not None and self._heap and self._heap[0][0] <= self.closed_ms:
             end, _, name = heapq.heappop(self._heap)
@@ -93,7 +110,7 @@ class SessionReducerState:
         return [(min(int(entry.start or 0) for entry in entries), entries)] if entries else []
 
     def _let_go(self, name: Hashable, closed_ms: int) -> list[ReducerEntry]:
-        """The sessions of a key that are closed."""
+        """Drop the closed sessions of a key. Return their entries."""
         found, key = self._sessions[name], self._keys[name]
         number = ended(found, closed_ms - self._gap_ms)
         entries = [_entry(key, session) for session in found[:number]]
@@ -108,7 +125,7 @@ class SessionReducerState:
         return entries
 
     def _expect(self, name: Hashable) -> None:
-        """Look at the key when its first session ends, or before."""
+        """Schedule the key to be examined when its first session ends, or earlier."""
         end = self._sessions[name][0].last + self._gap_ms
         if name not in self._due or end < self._due[name]:
             self._due[name] = end
@@ -116,11 +133,15 @@ class SessionReducerState:
             heapq.heappush(self._heap, (end, self._pushed, name))
 
     def take_shown(self) -> list[ReducerEntry]:
-        """Of sessions nothing is shown before they are closed."""
+        """Return nothing: sessions have no running results."""
         return []
 
     def take_changed(self) -> tuple[list[tuple[Start, Any]], list[ReducerEntry]]:
-        """Since the last call: starts and keys that are no more, and, to be kept after that, what was touched."""
+        """Return the changes since the last call.
+
+        Returns:
+            Starts and keys that were removed, and the entries to be stored after that.
+        """
         found = [
             _entry(self._keys[name], session)
             for name, starts in self._changed.items()
@@ -131,7 +152,7 @@ class SessionReducerState:
         return dropped, found
 
     def entries(self, start: Start) -> list[ReducerEntry]:
-        """All that begin there."""
+        """Return the entries of all sessions with this start."""
         return [
             _entry(self._keys[name], session)
             for name, found in self._sessions.items()
@@ -140,7 +161,7 @@ class SessionReducerState:
         ]
 
     def restore(self, entries: Iterable[ReducerEntry], closed_ms: int | None) -> None:
-        """What was kept."""
+        """Restore the entries of a checkpoint."""
         self.closed_ms = closed_ms
         for start, key, (last, acc) in entries:
             name = identity(key)
@@ -154,7 +175,11 @@ class SessionReducerState:
         return sum(map(len, self._sessions.values()))
 
     def check(self) -> None:
-        """Sessions of a key lie in order and farther apart than the gap, and each will be looked at when it ends."""
+        """Assert the invariants.
+
+        Sessions of a key are in order and farther apart than the gap, and each is scheduled to be examined when it
+        ends.
+        """
         assert self._sessions.keys() == self._keys.keys() == self._due.keys()
         for name, found in self._sessions.items():
             assert found, "a key without sessions"
@@ -173,7 +198,7 @@ Packing = Callable[[Any], Any]
 
 
 def packing(step: ReduceStep) -> tuple[Packing, Packing]:
-    """How accumulators of a reducer become plain data for its keyed state, and back."""
+    """Return functions that convert accumulators of a reducer to plain data for keyed state, and back."""
     pack, unpack = step.monoid.pack, step.monoid.unpack
     if not step.merges:
         return pack, unpack

@@ -1,4 +1,4 @@
-"""Settings of programs online: what they are called, and what there was once, with the cure."""
+"""Settings of programs that run online, and removed settings with their replacements."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ IDLE_SECONDS = 5.0
 FUTURE = "user.streamlet.future.secs"  # how far ahead of the clock an event time may be
 FUTURE_SECONDS = 86_400.0
 MOST_FUTURE_SECONDS = 1e12
-FOLDER = "user.streamlet.folder"  # of the user's choice, which outlives the topology
-BEGUN = "user.streamlet.begun"  # ms since 1970: when it was submitted; names of files begin with it
+FOLDER = "user.streamlet.folder"  # chosen by the user; outlives the topology
+BEGUN = "user.streamlet.begun"  # time of submission, ms since 1970 UTC; part of file names
 
 MODES = (Config.EFFECTIVELY_ONCE, Config.ATMOST_ONCE)
 GONE = {
@@ -33,23 +33,26 @@ GONE = {
 
 
 def own_folder(config: Mapping[str, Any]) -> Path:
-    """For what is collected and put aside: the user's, else ``streamlet`` in the topology's own (where a task runs)."""
+    """Return the folder for collected records and for records put aside.
+
+    This is the user's folder, otherwise ``streamlet`` in the topology's folder (where a task runs).
+    """
     return Path(config.get(FOLDER) or Path.cwd() / "streamlet")
 
 
 def keeps_state(config: Mapping[str, Any]) -> bool:
-    """False where state is in memory only, and sinks show what they have without checkpoints."""
+    """Return False if state is only in memory, and sinks publish without checkpoints."""
     return bool(setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.EFFECTIVELY_ONCE)
 
 
 def latest_time(config: Mapping[str, Any]) -> Callable[[], int]:
-    """Return what gives the latest event time (ms since 1970 UTC) that a record may have now."""
+    """Return a function that returns the latest valid event time at the moment of the call, in ms since 1970 UTC."""
     ahead_ms = float(config.get(FUTURE, FUTURE_SECONDS)) * 1000
     return lambda: int(time.time() * 1000 + ahead_ms)
 
 
 def problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """What a program cannot be run with, a sentence each."""
+    """Yield a sentence for each setting that the program cannot run with."""
     ahead = config.get(FUTURE, FUTURE_SECONDS)
     if isinstance(ahead, bool) or not isinstance(ahead, int | float) or not 0 <= ahead <= MOST_FUTURE_SECONDS:
         yield f"config {FUTURE!r} is {ahead!r}; it is how many seconds ahead of the clock an event time may be"

@@ -1,4 +1,4 @@
-"""The sinks of a stage in one task: which writer each has, and what of a block it takes."""
+"""Sinks of a stage in one task: the writer of each sink, and the stream that it takes from a block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heronry.streamlet.server_sinks import ServerSink
 
 
 class SinkSet:
-    """The sinks of one stage in one task."""
+    """Sinks of one stage in one task."""
 
     def __init__(self, program: Program, steps: tuple[str, ...], task: TaskOf) -> None:
         self._readers: list[tuple[Ref, Writer]] = []
@@ -28,7 +28,11 @@ class SinkSet:
         self.writers = [writer for _, writer in self._readers]
 
     def add(self, streams: Streams) -> None:
-        """Give each sink its stream. Raises StepFailed; then no sink has taken anything."""
+        """Give each sink its stream.
+
+        Raises:
+            StepFailed: A record cannot be written. No sink has taken anything then.
+        """
         blocks = [(writer, streams.get(ref)) for ref, writer in self._readers]
         encoded = [(writer, writer.encode(block)) for writer, block in blocks if block is not None and block.records]
         for writer, ready in encoded:

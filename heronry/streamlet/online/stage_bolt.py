@@ -1,9 +1,10 @@
-"""What chains and reducers share: the program, the sinks and records put aside of a stage, and their two phases.
+"""Base of chains and reducers: the program, the sinks and failed records of a stage, and their two-phase commit.
 
-Everything that the writers of a task have at a checkpoint stands under one token, the checkpoint's name for this task.
-What the bolt itself knows goes into ``self.state`` just before (``pre_save``); so does which writers had something, for
-a commit must find that, or that it was committed before. Where no checkpoints are taken the bolt
-prepares and commits by itself, each two seconds and at its end: that is as often as records are shown otherwise.
+All output of the writers of a task at a checkpoint is prepared under one token, the checkpoint's name for this task.
+The bolt writes its own state into ``self.state`` just before (``pre_save``). The state also records which writers had
+output, because a commit must find that output, or find that it was committed before. Without checkpoints, the bolt
+prepares and commits independently, every two seconds and at its end. That is as often as records become visible
+otherwise.
 """
 
 from __future__ import annotations
@@ -27,23 +28,30 @@ from heronry.streamlet.online.writers import Phased, StagedWriter, TaskOf
 from heronry.streamlet.program import Program
 
 SHOW_SECONDS = 2.0
-FINAL = "final"  # in the task's state: of how many tasks, when the end was told to readers
-PREPARED = "prepared"  # in the task's state: token → the topology's life, places of the writers that had something
-OWN = (FINAL, PUT, PREPARED)  # no task has these from another one
+FINAL = "final"  # in the task's state: the number of tasks when readers were told of the end
+PREPARED = "prepared"  # in the task's state: token → the topology's life, indices of the writers that had output
+OWN = (FINAL, PUT, PREPARED)  # a task never inherits these from another one
 
 
 class StageBolt(TwoPhaseSink):
-    """Derive and write ``keep_state``; call ``begin_stage`` first in ``initialize``."""
+    """Base class of the bolts of a program.
+
+    A subclass implements ``keep_state`` and calls ``begin_stage`` first in ``initialize``.
+    """
 
     auto_anchor = False
     auto_ack = True
     exception_policy = "fail"
     commits_alone: ClassVar[bool] = True
     clock = staticmethod(time.monotonic)
-    _prepared_by_others: Mapping[str, tuple[int, list[int]]] = {}  # of tasks that went, perhaps
+    _prepared_by_others: Mapping[str, tuple[int, list[int]]] = {}  # may include tasks that were removed
 
     def begin_stage(self, config: dict[str, Any], context: Any) -> tuple[Program, StageGraph, ProgramStage]:
-        """Find the program and this stage of it."""
+        """Load the program and set up the stage of this component.
+
+        Returns:
+            The program, its stages, and the stage of this component.
+        """
         program = load_submitted_program(config)
         stages = plan_stages(program)
         stage = stages.stage(config[STAGE])
@@ -58,7 +66,7 @@ class StageBolt(TwoPhaseSink):
         self.letters = FailedRecordWriter(self, config, stage.name, self.place, self.state, count)
         self.chain = StepChain(program, stage.steps, self.log)
         self.writers: list[Phased] = [*self.sinks.writers, self.letters]
-        self.final = False  # nothing more will come
+        self.final = False  # True if all input has ended
         self._prepared_at = self.clock()
         self._number = 0
         if self.state.get(FINAL) != of:
@@ -67,27 +75,31 @@ class StageBolt(TwoPhaseSink):
                     writer.begin()
         if self._alone:
             for token in [token for token in self.prepared() if token.split("-")[2] == str(self.task)]:
-                self.abort(token)  # its task died with it
+                self.abort(token)  # left by a task that died
         return program, stages, stage
 
     def union_state(self, states: list[dict[Any, Any]]) -> None:
-        """A task that is new knows what the others knew."""
+        """Take over the state of the other tasks, if this task is new."""
         self._prepared_by_others = {token: had for state in states for token, had in state.get(PREPARED, {}).items()}
         if not self.state and states:
             self.state.update({name: value for name, value in states[0].items() if name not in OWN})
 
     def keep_state(self) -> None:
-        """Have everything that is to be kept in ``self.state`` and ``self.keyed``; it may still emit."""
+        """Write everything to be checkpointed into ``self.state`` and ``self.keyed``. It may still emit."""
         raise NotImplementedError
 
-    # Two phases.
+    # Two-phase commit.
 
     def pre_save(self, _: str) -> None:
-        """The last word before a checkpoint."""
+        """Write the state just before a checkpoint."""
         self.keep_state()
 
     def prepare(self, checkpoint: Checkpoint) -> str | None:
-        """All that the writers have."""
+        """Prepare the output of all writers.
+
+        Returns:
+            The token, or None if no writer had output.
+        """
         final = self.final and self.state.get(FINAL) != self.place.of
         some = [writer.prepare(checkpoint, final) for writer in self.writers]
         if final:
@@ -100,10 +112,14 @@ class StageBolt(TwoPhaseSink):
         return checkpoint.name
 
     def commit(self, checkpoint: int, token: str) -> None:
-        """Readers see it. Raises OutputIsGone if what was prepared is not there."""
+        """Make the output of `token` visible to readers.
+
+        Raises:
+            OutputIsGone: Output was prepared, and is neither there nor marked as committed.
+        """
         mine = self.state.get(PREPARED, {})
         life, had = mine.get(token) or self._prepared_by_others.get(token) or (None, [])
-        known = life == self.place.life  # or it is another topology's that this one goes on from, or of no checkpoint
+        known = life == self.place.life  # else it is of a topology that this one continues, or not of a checkpoint
         for place, writer in enumerate(self.writers):
             if known and place in had and isinstance(writer, StagedWriter | ServerWriter):
                 writer.commit(token, certain=True)
@@ -112,19 +128,19 @@ class StageBolt(TwoPhaseSink):
         mine.pop(token, None)
 
     def abort(self, token: str) -> None:
-        """They never will."""
+        """Discard the prepared output of `token`."""
         self.state.get(PREPARED, {}).pop(token, None)
         for writer in self.writers:
             writer.abort(token)
 
     def prepared(self) -> list[str]:
-        """Of all writers."""
+        """Return the prepared tokens of all writers."""
         return sorted({token for writer in self.writers for token in writer.prepared()})
 
-    # Alone.
+    # Without checkpoints.
 
     def process_tick(self, tup: Tuple) -> None:
-        """Where there are no checkpoints: prepare and commit when it is time."""
+        """Prepare and commit at intervals, if the topology takes no checkpoints."""
         if self._alone and self.clock() - self._prepared_at >= SHOW_SECONDS:
             self._show()
 
@@ -137,7 +153,10 @@ class StageBolt(TwoPhaseSink):
             self.commit(self._number, token)
 
     def close(self) -> None:
-        """A clean stop: what no checkpoint holds comes again, or, where there are none, is shown now."""
+        """Stop cleanly.
+
+        Output that no checkpoint holds is replayed. Without checkpoints, it is committed now.
+        """
         writers: list[Phased] = getattr(self, "writers", [])
         if writers and self._alone:
             self._show()

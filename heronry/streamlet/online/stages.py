@@ -1,13 +1,18 @@
-"""Which steps run together online: a program cut into stages, one component each. Pure.
+"""Planner of the stages of a program: which steps run together online, in one component. Pure.
 
-Theory of operation. A *stage* is a spout (one source step), a chain (record-wise steps, fused) or a reducer (one reduce
-step, and the record-wise steps behind it, fused). Each segment of the program (cut.py) is one, and that of a source
-two: a source is never fused with what follows, so reading and passing on blocks has a process of its own (figures:
-docs/explanation/streamlet.md). Besides the reducers, a segment begins at a step that asks for another parallelism than
-its input has, and at a union of several segments.
+A *stage* is one of three kinds:
+
+- a spout (one source step);
+- a chain (fused record-wise steps);
+- a reducer (one reduce step, fused with the record-wise steps downstream of it).
+
+Each segment of the program (cut.py) becomes one stage; the segment of a source becomes two. A source is never fused
+with the steps that follow it, so reading and forwarding blocks has a process of its own (figures:
+docs/explanation/streamlet.md). Besides reducers, a segment begins at a step whose parallelism differs from that of its
+input, and at a union of several segments.
 
 The map side of a reducer runs in the stage of its input: rows are combined there per key before they are shuffled.
-Submitting process and instances compute the same stages from the same program, so nothing but names travels.
+The submitting process and the instances compute the same stages from the same program, so only names are transmitted.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from heronry.streamlet.program import (
 
 
 class StageKind(StrEnum):
-    """What the component is."""
+    """Kind of component that a stage becomes."""
 
     SOURCE = "source"
     CHAIN = "chain"
@@ -38,8 +43,13 @@ class StageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramStage:
-    """One component. ``steps`` in order; ``exchanges`` go to chains, as blocks; ``combines``: reducers whose map side
-    runs here."""
+    """Stage of a program, which becomes one component.
+
+    Attributes:
+        steps: Names of its steps, in order.
+        exchanges: Outputs that go to chains, as blocks.
+        combines: Reducers whose map side runs in this stage.
+    """
 
     name: str
     kind: StageKind
@@ -47,27 +57,31 @@ class ProgramStage:
     steps: tuple[str, ...]
     exchanges: tuple[Exchange, ...] = ()
     combines: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()  # stages it reads
+    inputs: tuple[str, ...] = ()  # names of the stages it reads
 
 
 @dataclass(frozen=True)
 class StageGraph:
-    """All of a program, inputs first."""
+    """All stages of a program. Each stage comes after its inputs."""
 
     program: Program
     stages: tuple[ProgramStage, ...]
 
     def stage(self, name: str) -> ProgramStage:
-        """By component name. Raises KeyError."""
+        """Return the stage of a component name.
+
+        Raises:
+            KeyError: The name is unknown.
+        """
         for stage in self.stages:
             if stage.name == name:
                 return stage
         raise KeyError(name)
 
     def origins(self, name: str) -> dict[str, list[str]]:
-        """For each stage that this one reads: the stages whose tasks give its blocks their origin.
+        """Return, for each stage that this one reads, the stages whose tasks are the origins of its blocks.
 
-        Sources are origins, and reducers; a chain passes the origins of its input on.
+        Sources and reducers are origins. A chain forwards the origins of its input.
         """
         found: dict[str, list[str]] = {}
         for stage in self.stages:  # inputs come first
@@ -77,12 +91,16 @@ class StageGraph:
 
 
 def plan_stages(program: Program) -> StageGraph:
-    """The stages of a program. Raises TopologyError for what cannot run online."""
+    """Return the stages of a program.
+
+    Raises:
+        TopologyError: The program cannot run online.
+    """
     tasks = _Tasks(program)
     segments = split_into_segments(program, tasks.begins)
     order = {step.name: place for place, step in enumerate(program.steps)}
     stages = [stage for segment in segments.values() for stage in _stages_of(program, segment, tasks[segment.entry])]
-    stages.sort(key=lambda s: min(order[name] for name in (*s.steps, *s.combines)))  # a map side of its own comes first
+    stages.sort(key=lambda s: min(order[name] for name in (*s.steps, *s.combines)))  # a separate map side comes first
     wired = []
     for stage in stages:
         inputs = [
@@ -95,15 +113,19 @@ def plan_stages(program: Program) -> StageGraph:
 
 
 class _Tasks(dict[str, int]):
-    """The parallelism of each segment, by its entry."""
+    """Parallelism of each segment, by the name of its entry step."""
 
     def __init__(self, program: Program) -> None:
         self._sources = {step.name for step in program.sources()}
 
     def begins(self, step: Step, entries: list[str]) -> bool:
-        """Where the online engine cuts. Raises TopologyError."""
+        """Return True if the online engine begins a segment at this step.
+
+        Raises:
+            TopologyError: A view would run in another stage than its reducer.
+        """
         width = step.parallelism or max((self[entry] for entry in entries), default=1)
-        # A source is a stage of its own, so a union of it and of what comes of it is of several stages too.
+        # A source is a separate stage, so a union of a source and a stream derived from it also spans several stages.
         read = {ref.step for ref in step.inputs}
         several = len(entries) > 1 or (len(read) > 1 and not read.isdisjoint(self._sources))
         apart = several or any(width != self[entry] for entry in entries)
@@ -125,7 +147,7 @@ def _stages_of(program: Program, segment: Segment, tasks: int) -> list[ProgramSt
     if not isinstance(entry, SourceStep):
         kind = StageKind.REDUCER if isinstance(entry, ReduceStep) else StageKind.CHAIN
         return [ProgramStage(entry.name, kind, tasks, segment.steps, exchanges, combines)]
-    # The stage of a source, and the chain right behind it, named by its first step.
+    # The stage of the source, and the chain directly downstream of it, named by its first step.
     own, fused = Ref(entry.name), segment.steps[1:]
     first = next((step.name for step in program.steps if step.name in fused or step.name in combines), None)
     if first is None:
@@ -140,7 +162,7 @@ def _stages_of(program: Program, segment: Segment, tasks: int) -> list[ProgramSt
 
 
 def needs_times(program: Program, step: Step) -> bool:
-    """True if something behind this step (or the step itself) asks for a record's event time from its source."""
+    """Return True if this step, or one downstream of it, needs the event times that the source provides."""
 
     def asks(end: Step) -> bool:
         if isinstance(end, ReduceStep):
@@ -153,12 +175,15 @@ def needs_times(program: Program, step: Step) -> bool:
 
 
 def needs_ids(program: Program, step: Step) -> bool:
-    """True if an archive stands behind this step, or is it."""
+    """Return True if this step is an archive, or one is downstream of it."""
     return any(isinstance(end, SinkStep) and isinstance(end.sink, ArchiveSink) for end in _reached(program, step))
 
 
 def _reached(program: Program, step: Step) -> list[Step]:
-    """Return the step and all that its records come to, up to the next reducers; each once."""
+    """Return the step and all steps that its records reach, each once.
+
+    Reducers are included. The steps downstream of them are not.
+    """
     names, found = {step.name}, [step]
     for later in program.steps:  # inputs come first
         before = {ref.step for ref in later.inputs} & names
@@ -169,7 +194,7 @@ def _reached(program: Program, step: Step) -> list[Step]:
 
 
 def view_of(program: Program, step: ReduceStep) -> ViewSink | None:
-    """The first view the reducer is published as."""
+    """Return the first view that the reducer is published as, or None."""
     for reader in program.readers(step.name, 0):
         if isinstance(reader, SinkStep) and isinstance(reader.sink, ViewSink):
             return reader.sink

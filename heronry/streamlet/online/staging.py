@@ -1,16 +1,15 @@
-"""Files of one step in one task, seen by readers when their checkpoint is complete. The way of ``connect/spool.py``,
-for any number of files in a token.
+"""Staging of files of one step in one task, which become visible to readers when their checkpoint is complete.
 
-::
+The protocol is that of ``connect/spool.py``, for any number of files in a token::
 
-    .STEP-open-INDEX-x/…    as they are written     dies with its task: nothing of it counts
+    .STEP-open-INDEX-x/…    being written           discarded when its task dies
     .STEP-TOKEN/…           prepared                on disk before the checkpoint can be complete
     …                       committed               each moved to the same place below the root
-    .STEP-done-LIFE-TOKEN/  the mark of that        the emptied folder of the task's last token, renamed
+    .STEP-done-LIFE-TOKEN/  commit mark             the emptied folder of the task's last token, renamed
 
-The root must be the same for all tasks of the component: after a fault another one may commit. A commit that comes
-again moves what is left, or finds the mark. Where it finds neither, output that a checkpoint names is lost, or lies on
-another host, and that is an error (``connect/marks.py``).
+The root must be the same for all tasks of the component, because after a fault another task may commit. A repeated
+commit moves the remaining files, or finds the mark. If it finds neither, output that a checkpoint names is lost, or is
+on another host. That is an error (``connect/marks.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ from heronry.connect.marks import MARK, TOKEN, Marks, OutputIsGone
 
 
 class StagingFolder:
-    """Below ``root``, of task ``index`` of ``of`` in this ``life`` of the topology. Everything raises OSError."""
+    """Staged files of one task of a step, below ``root``.
+
+    The task is number ``index`` of ``of``, in this ``life`` of the topology. All methods may raise OSError.
+    """
 
     def __init__(self, root: Path, step: str, index: int, of: int, life: int) -> None:
         self.root = root
@@ -33,7 +35,7 @@ class StagingFolder:
         self._names = Marks(root, step, str(life))
         self._open = root / f".{step}-open-{index}-{secrets.token_hex(8)}"
         self._made: set[Path] = set()
-        middles = list(self._names.middles())  # one look: other tasks go on committing
+        middles = list(self._names.middles())  # listed only once: other tasks continue to commit
         last = self._names.last(middles)
         self._marks = {task: self._hidden(middle) for task, (_, middle) in last.items()}
         for middle in middles:
@@ -43,11 +45,11 @@ class StagingFolder:
             mark = MARK.fullmatch(middle)
             passed = mark is not None and mark[1].isdecimal() and int(mark[1]) <= life
             over = passed and self._hidden(middle) not in self._marks.values()
-            if died or over:  # with its process; with its life, or followed by another mark
+            if died or over:  # its process died; its life is over, or a later mark exists
                 shutil.rmtree(self._hidden(middle), ignore_errors=True)
 
     def file(self, place: str | Path) -> Path:
-        """Where to write what will be at this place below the root."""
+        """Return the path to write the file that will be at this place below the root."""
         path = self._open / place
         if path.parent not in self._made:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +57,11 @@ class StagingFolder:
         return path
 
     def prepare(self, token: str) -> bool:
-        """What has been written is on disk under the token; False if that is nothing."""
+        """Persist the written files under the token.
+
+        Returns:
+            False if no files were written.
+        """
         if not self._made:
             return False
         for place, _, names in os.walk(self._open):
@@ -69,8 +75,17 @@ class StagingFolder:
         return True
 
     def commit(self, token: str, certain: bool = False) -> None:
-        """Move it into place; marks for readers, whose names begin with ``_``, last. ``certain``: something was
-        prepared under this token, in this life. Raises OutputIsGone if that is not here, and never was committed."""
+        """Move the files of a token into place.
+
+        Marks for readers, whose names begin with ``_``, are moved last.
+
+        Args:
+            token: Token of the checkpoint.
+            certain: True if files are known to have been prepared under this token, in this life.
+
+        Raises:
+            OutputIsGone: Files are certain to have been prepared, and are neither here nor marked as committed.
+        """
         hidden = self._hidden(token)
         if not hidden.is_dir():
             if certain:
@@ -88,7 +103,7 @@ class StagingFolder:
             shutil.rmtree(hidden, ignore_errors=True)
 
     def _mark(self, hidden: Path, token: str) -> None:
-        """Its folder, which holds no file any more, becomes the mark; one a task is enough."""
+        """Turn the token's folder, now without files, into the mark. One mark per task is sufficient."""
         task = int(token.split("-")[2])
         mark = self._names.path(token)
         os.rename(hidden, mark)
@@ -110,20 +125,20 @@ class StagingFolder:
             )
 
     def abort(self, token: str) -> None:
-        """It was never seen."""
+        """Discard the files prepared under a token."""
         shutil.rmtree(self._hidden(token), ignore_errors=True)
 
     def prepared(self) -> list[str]:
-        """Tokens that wait, of all tasks of the step."""
+        """Return the tokens that are prepared and not committed, of all tasks of the step."""
         return [middle for middle in self._names.middles() if TOKEN.fullmatch(middle)]
 
     def close(self) -> None:
-        """What was not prepared is not kept."""
+        """Discard files that were not prepared."""
         shutil.rmtree(self._open, ignore_errors=True)
         self._made.clear()
 
     def place_of(self, token: str) -> Path:
-        """The folder of what is prepared under it."""
+        """Return the folder of the files prepared under a token."""
         return self._hidden(token)
 
     def _hidden(self, middle: str) -> Path:

@@ -1,11 +1,12 @@
-"""What a reducer knows: accumulators by window (or bucket) and key. Pure.
+"""State of a reducer: accumulators by window (or bucket) and key. Pure.
 
-Keys are held by identity: a value of a simple type is its own, any other its canonical encoding (bytes, which no simple
-key is), beside which the key itself is kept for results. ``changed`` gathers what was touched since it was last taken.
+Keys are held by identity. A value of a simple type is its own identity. Any other key is identified by its canonical
+encoding (bytes, a type that simple keys do not have), and the key itself is kept beside it for results. ``changed``
+collects what was touched since it was last taken.
 
-Buckets of a view (a reducer without windows) never close. ``totals``: the sum over all buckets is kept beside them, for
-running results. What has changed is told twice: to those who show running results (``take_shown``), and to who keeps it
-for a checkpoint (``take_changed``).
+Buckets of a view (a reducer without windows) never close. With ``totals``, the sum over all buckets is kept beside
+them, for running results. Changes are reported twice: for running results (``take_shown``), and for a checkpoint
+(``take_changed``).
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ from heronry.streamlet.compare import canonical
 from heronry.streamlet.monoid import Monoid
 
 SIMPLE = frozenset({str, int, bool, type(None)})
-Start = int | None  # None: no windows
+Start = int | None  # None: without windows
 _MISSING: Any = object()
 
 
 class RowFailed(Exception):
-    """The row at ``place`` cannot be added; ``__cause__`` says why. ``late``: places before it that were."""
+    """Error for a row that cannot be added.
+
+    ``__cause__`` is the reason.
+
+    Attributes:
+        place: Index of the row.
+        late: Indices of the late rows before it.
+    """
 
     def __init__(self, place: int, late: list[int]) -> None:
         super().__init__(f"row {place}")
@@ -32,7 +40,7 @@ class RowFailed(Exception):
 
 
 class ReducerEntry(NamedTuple):
-    """One accumulator."""
+    """Accumulator with its window and key."""
 
     start: Start
     key: Any
@@ -40,7 +48,11 @@ class ReducerEntry(NamedTuple):
 
 
 def identity(key: Any) -> Hashable:
-    """Equal for keys with equal canonical encodings, and only for those. Raises UnsupportedKey."""
+    """Return the identity of a key. Two keys have equal identities if and only if their canonical encodings are equal.
+
+    Raises:
+        UnsupportedKey: The key cannot be encoded.
+    """
     if key.__class__ in SIMPLE or (key.__class__ is float and key == key):
         found: Hashable = key
         return found
@@ -48,7 +60,10 @@ def identity(key: Any) -> Hashable:
 
 
 class WindowReducerState:
-    """``length_ms`` and ``wait_ms`` are the window's; without windows nothing is ever closed."""
+    """State of a reducer with or without windows.
+
+    ``length_ms`` and ``wait_ms`` are those of the window. Without windows nothing is ever closed.
+    """
 
     def __init__(
         self,
@@ -63,13 +78,20 @@ class WindowReducerState:
         self._wait_ms = wait_ms
         self._accs: dict[Start, dict[Hashable, Any]] = {}
         self._keys: dict[Hashable, Any] = {}
-        self._changed: dict[Start, set[Hashable]] = {}  # since it was shown
-        self._unsaved: dict[Start, set[Hashable]] = {}  # shown, and not kept yet
+        self._changed: dict[Start, set[Hashable]] = {}  # not yet taken as running results
+        self._unsaved: dict[Start, set[Hashable]] = {}  # taken as running results, and not yet checkpointed
         self._dropped: list[tuple[Start, Any]] = []
         self.closed_ms: int | None = None  # windows that end at or before this are closed
 
     def add(self, start: Start, key: Any, acc: Any) -> bool:
-        """Add an accumulator; False if its window is closed. Raises UnsupportedKey, and what the monoid raises."""
+        """Add an accumulator. Errors of the monoid are raised unchanged.
+
+        Returns:
+            False if its window is closed.
+
+        Raises:
+            UnsupportedKey: The key cannot be encoded.
+        """
         if self.closed_ms is not None and start is not None and start + (self._length_ms or 0) <= self.closed_ms:
             return False
         name = key if key.__class__ in SIMPLE else self._named(key)
@@ -86,12 +108,15 @@ class WindowReducerState:
         return True
 
     def _begin(self, start: Start) -> dict[Hashable, Any]:
-        """Room for a window or bucket."""
+        """Return the accumulators of a window or bucket, which is created if absent."""
         self._changed.setdefault(start, set())
         return self._accs.setdefault(start, {})
 
     def _total(self, name: Hashable, acc: Any) -> Any:
-        """The key's sum over all buckets, with this one. (``add`` may keep and change its first argument only.)"""
+        """Return the key's sum over all buckets, including this one.
+
+        The monoid's ``add`` may keep and change only its first argument.
+        """
         sums = self._accs.get(None)
         if sums is None:
             sums = self._begin(None)
@@ -99,9 +124,13 @@ class WindowReducerState:
         return self._add(self._zero() if before is _MISSING else before, acc)
 
     def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
-        """Add rows from ``begin`` on: (key, accumulator) or (key, start, accumulator). Returns the late ones' places.
+        """Add rows from index ``begin`` on: (key, accumulator) or (key, start, accumulator).
 
-        Raises RowFailed for one that cannot be added; those before it are.
+        Returns:
+            Indices of the late rows.
+
+        Raises:
+            RowFailed: A row cannot be added. The rows before it are added.
         """
         if not rows:
             return []
@@ -114,10 +143,10 @@ class WindowReducerState:
                     if not self.add(start, key, acc):
                         late.append(place)
                 return late
-            # The loop a task of a word count lives in.
+            # The hot loop of a word count.
             accs = self._begin(None)
             get, touch, add = accs.get, self._changed[None].add, self._add
-            for place, (key, acc) in enumerate(islice(rows, begin, None), begin):  # noqa: B007  # told when one fails
+            for place, (key, acc) in enumerate(islice(rows, begin, None), begin):  # noqa: B007  # used if a row fails
                 name = key if key.__class__ in SIMPLE else self._named(key)
                 before = get(name, _MISSING)
                 accs[name] = acc if before is _MISSING else add(before, acc)
@@ -133,11 +162,11 @@ class WindowReducerState:
         return name
 
     def key_of(self, name: Hashable) -> Any:
-        """The key behind an identity."""
+        """Return the key of an identity."""
         return self._keys[name] if name.__class__ is bytes else name
 
     def close(self, watermark_ms: int) -> list[tuple[int, list[ReducerEntry]]]:
-        """Close every window whose end and lateness the watermark has reached; their entries, in order."""
+        """Close every window whose end and lateness the watermark has reached. Return their entries, in order."""
         if self._length_ms is None:
             return []
         closed_ms = watermark_ms - self._wait_ms
@@ -147,14 +176,14 @@ class WindowReducerState:
         return self.due()
 
     def due(self) -> list[tuple[int, list[ReducerEntry]]]:
-        """Let go of windows that are closed and still here: of a restore, another task had closed them."""
+        """Drop windows that are closed and still here. After a restore, another task may have closed them."""
         length_ms, closed_ms = self._length_ms, self.closed_ms
         if length_ms is None or closed_ms is None:
             return []
         return [(start, self.drop(start)) for start in sorted(self.starts()) if start + length_ms <= closed_ms]
 
     def drop(self, start: int) -> list[ReducerEntry]:
-        """Let go of a window or bucket; what it was, in order of keys."""
+        """Drop a window or bucket. Return its entries, in order of keys."""
         accs = self._accs.pop(start)
         self._changed.pop(start, None)
         self._unsaved.pop(start, None)
@@ -164,14 +193,14 @@ class WindowReducerState:
         return sorted(entries, key=by_key)
 
     def _forget(self, names: Iterable[Hashable]) -> None:
-        """Let go of keys that no open window holds, or a stream of ever new keys would fill the memory."""
+        """Drop keys that no open window holds. Otherwise a stream of ever new keys would fill the memory."""
         if self._keys:
             for name in names:
                 if name in self._keys and not any(name in accs for accs in self._accs.values()):
                     del self._keys[name]
 
     def take_shown(self) -> list[ReducerEntry]:
-        """What was touched since the last call, outside of windows and buckets."""
+        """Return the entries touched since the last call, outside of windows and buckets."""
         for start, names in self._changed.items():
             if names:
                 self._unsaved.setdefault(start, set()).update(names)
@@ -182,7 +211,11 @@ class WindowReducerState:
         return found
 
     def take_changed(self) -> tuple[list[tuple[Start, Any]], list[ReducerEntry]]:
-        """Since the last call: windows and keys that were let go of, and, to be kept after that, what was touched."""
+        """Return the changes since the last call.
+
+        Returns:
+            Windows and keys that were dropped, and the entries to be stored after that.
+        """
         self.take_shown()
         found = []
         for start, names in self._unsaved.items():
@@ -193,15 +226,15 @@ class WindowReducerState:
         return dropped, found
 
     def entries(self, start: Start) -> list[ReducerEntry]:
-        """All of one window or bucket."""
+        """Return all entries of one window or bucket."""
         return [ReducerEntry(start, self.key_of(name), acc) for name, acc in self._accs.get(start, {}).items()]
 
     def starts(self) -> list[int]:
-        """Of the windows or buckets that are open, oldest begun first."""
+        """Return the starts of the open windows or buckets, in the order in which they were created."""
         return [start for start in self._accs if start is not None]
 
     def restore(self, entries: Iterable[ReducerEntry], closed_ms: int | None) -> None:
-        """What was kept."""
+        """Restore the entries of a checkpoint."""
         self.closed_ms = closed_ms
         for start, key, acc in entries:
             self._begin(start)[self._named(key)] = acc
@@ -210,11 +243,11 @@ class WindowReducerState:
         return sum(map(len, self._accs.values()))
 
     def check(self) -> None:
-        """What has changed is there, and no closed window is open."""
+        """Assert that everything marked as changed exists."""
         for start, names in [*self._changed.items(), *self._unsaved.items()]:
             assert names <= self._accs.get(start, {}).keys(), "what was let go of has changed"
 
 
 def by_key(entry: ReducerEntry) -> bytes:
-    """In what order a window's results are shown."""
+    """Return the sort key for the results of a window."""
     return canonical(entry.key)

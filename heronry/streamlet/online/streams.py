@@ -1,10 +1,13 @@
-"""The streams between the components of a compiled program.
+"""Streams between the components of a compiled program.
 
-``blocks`` (source to chain: a piece of a file or of a sequence), ``hop-STEP-OUTPUT`` (an exchange, to a chain: a block
-of records, pickled by the sender, so that one that cannot be sent is found while it can still be put aside),
-``rows-REDUCER`` (to a reducer: one row for each key of a block, grouped by key) and ``marks`` (to everybody behind: how
-far event time has come). Data that is late for a window and that somebody reads is ``hop-REDUCER-1`` or stays in the
-reducer's own stage.
+- ``blocks``: source to chain. Each tuple is a piece of a file or of a sequence.
+- ``hop-STEP-OUTPUT``: an exchange, to a chain. Each tuple is a block of records. The sender pickles them, so that a
+  record that cannot be sent is detected while it can still be put aside.
+- ``rows-REDUCER``: to a reducer. One row for each key of a block, grouped by key.
+- ``marks``: to every downstream component. The progress of event time.
+
+Records that are late for a window, if a step reads them, are sent on ``hop-REDUCER-1`` or stay in the reducer's own
+stage.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ MARK_FIELDS = ("kind", "origin", "time", "target")
 
 
 def exchange_stream(ref: Ref) -> str:
-    """The stream that carries an output to chains."""
-    return f"hop-{ref.step}-{ref.output}"  # the name metrics know
+    """Return the name of the stream that carries an output to chains."""
+    return f"hop-{ref.step}-{ref.output}"  # metrics use this name
 
 
 def rows_stream(reducer: str) -> str:
-    """The stream that carries rows to a reducer."""
+    """Return the name of the stream that carries rows to a reducer."""
     return f"rows-{reducer}"

@@ -1,8 +1,10 @@
-"""The online side of a view: packed accumulators by bucket, a file for each bucket and task, replaced when a checkpoint
-is complete; and how far each task is (``heronry.pipeline.views.settled_ms``).
+"""Files of a view, written online: packed accumulators by bucket.
 
-A bucket that its task lets go of, to keep memory bounded, is *settled*: its file gets a name that nobody writes again,
-``INDEX-LIFE-CHECKPOINT``. What comes for it later begins anew beside it; readers add up.
+There is one file for each bucket and task, which is replaced when a checkpoint is complete. A further file states the
+progress of each task (``heronry.pipeline.views.settled_ms``).
+
+A bucket that its task drops, to keep memory bounded, is *settled*: its file is renamed to ``INDEX-LIFE-CHECKPOINT``,
+which is never written again. Records that arrive for it later go to a new file beside it. Readers add up the files.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ SUFFIX = ".msgpack"
 
 
 class ViewBucketFiles(StagedWriter):
-    """One task's. Closed windows stay: it is the reader, or the batch that owns their time, who drops them."""
+    """Writer of the view files of one task.
+
+    Closed windows stay: they are removed by the reader, or by the batch that owns their time range.
+    """
 
     def __init__(self, sink: ViewSink, step: ReduceStep, task: TaskOf) -> None:
         super().__init__(step.name, Path(sink.path), task)
@@ -44,13 +49,17 @@ class ViewBucketFiles(StagedWriter):
         }
 
     def begin(self) -> None:
-        """How far the task is is not known, whatever an earlier topology has said."""
+        """Mark the progress of the task as unknown, whatever an earlier topology has stated."""
         progress = self.root / PROGRESS / f"{self._task.number}.json"
         progress.parent.mkdir(parents=True, exist_ok=True)
         replace_file(progress, json.dumps({"watermark_ms": None, "of": self._task.of}))
 
     def write(self, bucket: int, entries: list[ReducerEntry], index: int | None = None) -> None:
-        """Replace one bucket. Raises TypeError for keys or accumulators that are no plain data."""
+        """Replace the file of one bucket.
+
+        Raises:
+            TypeError: A key or accumulator is not plain data.
+        """
         plain = self._step.monoid.pack
         rows: list[Any] = [[entry.key, entry.start, plain(entry.acc)] for entry in entries]
         data = pack({**self._head, "written_ms": int(time.time() * 1000), "rows": rows})
@@ -58,18 +67,21 @@ class ViewBucketFiles(StagedWriter):
         self._staging.file(f"{ONLINE}/{bucket}/{file}{SUFFIX}").write_bytes(data)
 
     def settle(self, bucket: int) -> None:
-        """The file that is there stays as it is. Not for one that this checkpoint replaces."""
+        """Keep the current file of the bucket as it is. The bucket must not be one that this checkpoint replaces."""
         self._settled.append(bucket)
 
     def reached(self, watermark_ms: int | None) -> None:
-        """Say how far event time is, all sources seen: what is before is in the buckets. None: not known (yet)."""
+        """State the progress of event time over all sources.
+
+        Earlier records are in the buckets. None means that the progress is not known (yet).
+        """
         if watermark_ms != self._told:
             text = json.dumps({"watermark_ms": watermark_ms, "of": self._task.of})
             self._staging.file(f"{PROGRESS}/{self._task.number}.json").write_text(text)
             self._told = watermark_ms
 
     def open_buckets(self, index: int, closed_ms: int | None) -> list[int]:
-        """Those that a task of this index has written and may write again."""
+        """Return the buckets that a task of this index has written and may write again."""
         found = [int(path.parent.name) for path in self.root.glob(f"{ONLINE}/*/{index}{SUFFIX}")]
         return [start for start in found if closed_ms is None or start + self._length_ms > closed_ms]
 
@@ -80,11 +92,19 @@ class ViewBucketFiles(StagedWriter):
         self._settled.clear()
 
     def prepare(self, checkpoint: Checkpoint, final: bool) -> bool:
-        """The buckets that were written. Raises OSError."""
+        """Prepare the buckets that were written.
+
+        Raises:
+            OSError: A file could not be written.
+        """
         return super().prepare(checkpoint, False)
 
     def commit(self, token: str, certain: bool = False) -> None:
-        """Settled buckets first; a second time nothing is left to do. Raises OutputIsGone."""
+        """Make the buckets visible, settled ones first. Idempotent.
+
+        Raises:
+            OutputIsGone: Files are certain to have been prepared, and are lost.
+        """
         staged = self._staging.place_of(token)
         for mark in sorted(staged.glob(f"{SETTLED}/*")):
             index, name = json.loads(mark.read_bytes())
@@ -97,7 +117,7 @@ class ViewBucketFiles(StagedWriter):
         super().commit(token, certain)
 
     def _forget_earlier(self, folder: Path, index: str) -> None:
-        """What an earlier topology has settled was counted from the same records."""
+        """Remove files that an earlier topology has settled. They were counted from the same records."""
         for old in folder.glob(f"{index}-*{SUFFIX}"):
             if old.name.split("-")[1] != f"{self._task.life:013d}":
                 old.unlink(missing_ok=True)

@@ -1,15 +1,16 @@
-"""Watermarks: how far event time has come, told from what has come over each channel. Pure.
+"""Watermarks: the progress of event time, computed from what was received over each channel. Pure.
 
 A *channel* is one way on which records of one origin (a source task, or a reducer's) reach this task: (sending task,
-origin). Order is kept on a channel, so the greatest time seen on it tells how far it is. The watermark is the least
-over all channels that are neither idle nor final; it never falls. While any channel has told nothing there is none.
+origin). Order is kept on a channel, so the greatest time seen on it is its progress. The watermark is the minimum over
+all channels that are neither idle nor final. It never decreases. While any of these channels has no time yet, the
+watermark does not advance.
 
-Kept across a restore are the times and the watermark, which are those of the very records that the checkpoint holds.
-That a channel is idle or final is not kept: its sender says so again, and may by then read what others read before. It
-is kept only that all are final: then nobody has anything left to read.
+A checkpoint keeps the times and the watermark, which are those of the very records that the checkpoint holds. It does
+not keep that a channel is idle or final. The sender states this again, and may by then read splits that others read
+before. Only the fact that all channels are final is kept: then no task has anything left to read.
 
 A channel may be *held*: its source reads splits one after the other, and the next one may begin with older records.
-Then what comes over it tells no time. What it tells after its release is of the last split alone.
+Then its records state no time. After its release, its records are of the last split alone.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ FOREVER = 1 << 62  # the watermark when every channel is final
 
 
 class Mark(IntEnum):
-    """What a mark says of its origin: time has come so far; nothing comes for now; nothing will ever come; what comes
-    tells no time, for other splits are still to be read; from here on it does."""
+    """Statement of a mark about its origin.
+
+    - TIME: event time has reached this value.
+    - IDLE: no records are available now.
+    - FINAL: no more records will come.
+    - HOLD: records state no time, because other splits are still to be read.
+    - RELEASE: from here on records state the time.
+    """
 
     TIME = 0
     IDLE = 1
@@ -33,7 +40,7 @@ class Mark(IntEnum):
 
 
 class Watermark:
-    """The channels are known beforehand."""
+    """Watermark over a fixed set of channels."""
 
     def __init__(self, channels: Iterable[Hashable]) -> None:
         self._times: dict[Hashable, int | None] = dict.fromkeys(channels)
@@ -43,7 +50,7 @@ class Watermark:
         self.value: int | None = None
 
     def seen(self, channel: Hashable, time_ms: int) -> None:
-        """Records up to this time came over the channel."""
+        """Note that records up to this time were received over the channel."""
         if channel in self._held:
             return
         before = self._times.get(channel)
@@ -52,18 +59,18 @@ class Watermark:
         self._idle.discard(channel)
 
     def busy(self, channel: Hashable) -> None:
-        """Something came over the channel, whatever its time."""
+        """Note that something was received over the channel, regardless of its time."""
         self._idle.discard(channel)
 
     def mark(self, channel: Hashable, mark: Mark, time_ms: int = 0) -> None:
-        """What the sender says."""
+        """Apply a mark of the sender."""
         if mark is Mark.TIME:
             self.seen(channel, time_ms)
         elif mark is Mark.IDLE:
             self._idle.add(channel)
         elif mark is Mark.HOLD:
             self._held.add(channel)
-            self._times[channel] = None  # what it told was of another split
+            self._times[channel] = None  # its time was that of another split
         elif mark is Mark.RELEASE:
             self._held.discard(channel)
         else:
@@ -71,7 +78,7 @@ class Watermark:
             self._held.discard(channel)
 
     def advance(self) -> int | None:
-        """The watermark now; None while there is none."""
+        """Return the current watermark. None if there is none yet."""
         live = [c for c in self._times if c not in self._final]
         if not live:
             self.value = FOREVER
@@ -84,31 +91,31 @@ class Watermark:
 
     @property
     def is_final(self) -> bool:
-        """Nothing will ever come."""
+        """True if no more records will come."""
         return len(self._final) >= len(self._times)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing comes for now, or ever."""
+        """True if no records come for now, or ever."""
         return all(c in self._idle or c in self._final for c in self._times)
 
     def is_held(self, channels: Iterable[Hashable]) -> bool:
-        """Return True if one of these channels tells no time for now."""
+        """Return True if the records of one of these channels currently state no time."""
         return any(c in self._held for c in channels)
 
     def origin_is(self, mark: Mark, channels: Iterable[Hashable]) -> bool:
-        """True if all of these channels are idle (or final), or all final."""
+        """Return True if all of these channels are idle (or final); for ``FINAL``, if all are final."""
         if mark is Mark.FINAL:
             return all(c in self._final for c in channels)
         return all(c in self._idle or c in self._final for c in channels)
 
     def saved(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         times = [(channel, time_ms) for channel, time_ms in self._times.items() if time_ms is not None]
         return {"value": self.value, "times": times, "final": self.is_final, "held": list(self._held)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from there; channels that there are no longer are forgotten."""
+        """Restore the state of a checkpoint. Channels that no longer exist are dropped."""
         self.value = saved["value"]
         self._times.update({channel: time_ms for channel, time_ms in saved["times"] if channel in self._times})
         self._held.update(channel for channel in saved.get("held", ()) if channel in self._times)
@@ -116,6 +123,6 @@ class Watermark:
             self._final.update(self._times)
 
     def check(self) -> None:
-        """The watermark is not beyond a channel that is heard of and not final, unless that one fell behind later."""
+        """Assert that final channels are known, and that the value is ``FOREVER`` only if all channels are final."""
         assert self._final <= self._times.keys(), "a final channel nobody knows"
         assert self.value != FOREVER or self.is_final, "the end of time came too soon"

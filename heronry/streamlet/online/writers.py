@@ -1,9 +1,10 @@
-"""Writers of sinks, in two phases: what is taken is prepared under the token of a checkpoint, and seen once that is
-complete (staging.py).
+"""Writers of sinks, with two-phase commit.
 
-A record that cannot be written is refused when it is encoded, before anything of its block is emitted or taken, so that
-it alone is put aside. Names of files sort by the start of the topology, checkpoint and task, so of running results the
-last one read is the newest, also when a key has moved to another task.
+Records are prepared under the token of a checkpoint, and become visible when that checkpoint is complete (staging.py).
+
+A record that cannot be written is rejected when it is encoded, before anything of its block is emitted or taken, so
+that only this record is put aside. File names sort by the start of the topology, checkpoint and task. Among running
+results the last one read is therefore the newest, even if a key has moved to another task.
 """
 
 from __future__ import annotations
@@ -22,9 +23,15 @@ from heronry.streamlet.online.staging import StagingFolder
 
 
 class TaskOf(NamedTuple):
-    """Whose output it is: task ``number`` of ``of``, counted from 0, of a topology begun at ``life`` (ms since 1970
-    UTC). ``folder`` is the topology's, for what has no place of its own. ``seat``: for servers, its step the name of
-    the topology."""
+    """Identity of the task that writes an output.
+
+    Attributes:
+        number: Index of the task, from 0.
+        of: Number of tasks of the component.
+        life: When the topology was started, in ms since 1970 UTC.
+        folder: The topology's folder, for output without a path of its own.
+        seat: Identity for servers. Its step is the name of the topology.
+    """
 
     number: int
     of: int
@@ -33,42 +40,56 @@ class TaskOf(NamedTuple):
     seat: Seat = Seat("", 0, "")
 
     def name(self, step: str, checkpoint: Checkpoint) -> str:
-        """Of a file of this checkpoint, without its suffix."""
+        """Return the name of a file of this checkpoint, without its suffix."""
         return f"{step}-{self.life:013d}-{checkpoint.number:09d}-{self.number}"
 
 
 class Phased(Protocol):
-    """What is shown with checkpoints. ``commit`` and ``abort`` may come again, and for tokens of other tasks."""
+    """Interface of a participant in two-phase commit.
+
+    ``commit`` and ``abort`` may be called repeatedly, and with tokens of other tasks.
+    """
 
     def prepare(self, checkpoint: Checkpoint, final: bool) -> bool:
-        """Make what was taken safe and invisible, under ``checkpoint.name``; ``final``: nothing more will come. False
-        if there is nothing."""
+        """Persist the taken records under ``checkpoint.name``, still invisible to readers.
+
+        Args:
+            checkpoint: The checkpoint.
+            final: True if all input has ended.
+
+        Returns:
+            False if there was nothing to prepare.
+        """
 
     def commit(self, token: str) -> None:
-        """Make it visible."""
+        """Make the output of `token` visible."""
 
     def abort(self, token: str) -> None:
-        """Throw it away."""
+        """Discard the output of `token`."""
 
     def prepared(self) -> Iterable[str]:
-        """Tokens that wait."""
+        """Return the tokens that are prepared and not committed."""
 
     def close(self) -> None:
-        """Let go of what was not prepared."""
+        """Discard everything that was not prepared."""
 
 
 class Writer(Phased, Protocol):
-    """One sink step in one task."""
+    """Interface of the writer of one sink step in one task."""
 
     def encode(self, block: Block) -> Any:
-        """What ``take`` wants of these records. Raises StepFailed for one that cannot be written."""
+        """Return these records in the form that ``take`` expects.
+
+        Raises:
+            StepFailed: A record cannot be written.
+        """
 
     def take(self, encoded: Any) -> None:
-        """Take what was encoded."""
+        """Accept encoded records."""
 
 
 class StagedWriter:
-    """What writers of files share. Derive and write ``_flush``."""
+    """Base class of writers of files. A subclass implements ``_flush``."""
 
     def __init__(self, step: str, root: Path, task: TaskOf) -> None:
         self._name = step
@@ -77,22 +98,36 @@ class StagedWriter:
         self._staging = StagingFolder(root, step, task.number, task.of, task.life)
 
     def prepare(self, checkpoint: Checkpoint, final: bool) -> bool:
-        """All files of this checkpoint; ``_final-STEP-TASK-of-N``, an empty one, at the end. Raises OSError."""
+        """Prepare all files of this checkpoint.
+
+        At the end of input this includes an empty file ``_final-STEP-TASK-of-N``.
+
+        Raises:
+            OSError: A file could not be written.
+        """
         self._flush(self._task.name(self._name, checkpoint))
         if final:
             self._finish()
         return self._staging.prepare(checkpoint.name)
 
     def commit(self, token: str, certain: bool = False) -> None:
-        """Readers see them. ``certain``: some were prepared; raises OutputIsGone if they are lost."""
+        """Make the files of `token` visible to readers.
+
+        Args:
+            token: Token of the checkpoint.
+            certain: True if files are known to have been prepared.
+
+        Raises:
+            OutputIsGone: Files are certain to have been prepared, and are lost.
+        """
         self._staging.commit(token, certain)
 
     def abort(self, token: str) -> None:
-        """They never will."""
+        """Discard the files of `token`."""
         self._staging.abort(token)
 
     def prepared(self) -> list[str]:
-        """Tokens that wait."""
+        """Return the tokens that are prepared and not committed."""
         return self._staging.prepared()
 
     def _flush(self, name: str) -> None:
@@ -106,18 +141,21 @@ class StagedWriter:
         return f"_final-{self._name}-{self._task.number}-of-{self._task.of}"
 
     def begin(self) -> None:
-        """The end has not come: marks say so that an earlier topology has left, or one of another number of tasks."""
+        """Remove outdated final marks, because the end is still to come.
+
+        These are marks left by an earlier topology, or by one with another number of tasks.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
         for left in (self.root / self._mark, *_marks_of_others(self.root, self._name, self._task.of)):
             left.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of what was not prepared."""
+        """Discard everything that was not prepared."""
         self._staging.close()
 
 
 def _marks_of_others(folder: Path, step: str, of: int) -> list[Path]:
-    """Final marks of tasks of another number: they would count as ours."""
+    """Return final marks of the step with another number of tasks, which would be taken for ours."""
     begin, end = f"_final-{step}-", f"-of-{of}"
     found = [mark for mark in folder.glob("_final-*-of-*") if mark.name.startswith(begin)]
     numbers = {mark: mark.name.removeprefix(begin).rpartition("-of-")[0] for mark in found}
@@ -125,7 +163,7 @@ def _marks_of_others(folder: Path, step: str, of: int) -> list[Path]:
 
 
 class LinesWriter(StagedWriter):
-    """Whole lines, as they come. ``head``: what each file begins with."""
+    """Writer of whole lines, as they arrive. Each file begins with ``head``."""
 
     suffix = ""
     head = b""
@@ -136,7 +174,11 @@ class LinesWriter(StagedWriter):
         self._path = Path()
 
     def take(self, data: bytes) -> None:
-        """Write them. Raises OSError, and has written nothing then."""
+        """Write the lines.
+
+        Raises:
+            OSError: The write failed. Nothing was written then.
+        """
         if self._file is None:
             self._path = self._staging.file("lines")
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
@@ -154,13 +196,13 @@ class LinesWriter(StagedWriter):
             os.close(file)
 
     def close(self) -> None:
-        """Let go of what was not prepared."""
+        """Close the file and discard everything that was not prepared."""
         self._let_go()
         super().close()
 
 
 class TextWriter(LinesWriter):
-    """Records as lines of a format."""
+    """Writer of records as lines of a text format."""
 
     def __init__(self, step: str, root: Path, task: TaskOf, lines: Lines) -> None:
         super().__init__(step, root, task)
@@ -168,5 +210,9 @@ class TextWriter(LinesWriter):
         self.suffix, self.head = lines.suffix, lines.head
 
     def encode(self, block: Block) -> bytes:
-        """Lines. Raises StepFailed."""
+        """Return the records as lines.
+
+        Raises:
+            StepFailed: A record cannot be written.
+        """
         return self._lines.encode(block.records)

@@ -106,6 +106,7 @@ class ComponentAssembler:
         self.inputs_lost = False  # some inputs were not understood: do not complain that there are none
 
     def component(self) -> ComponentSpec:
+        """Return the specification of the component; errors are collected in ``problems``."""
         kind = self._kind()
         config = self._config()
         inputs = tuple(self._inputs())

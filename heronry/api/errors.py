@@ -49,8 +49,15 @@ class PackageError(InvalidTopology, ValueError):
 
 
 def topology_not_found(name: str, cluster: str, known: Iterable[str], variables: Mapping[str, str]) -> NotFound:
-    """There is no topology of this name in the cluster; the nearest name is proposed, or the one that the program in
-    the variable of this name runs as (``variables``: topology to variable)."""
+    """Return the error for an unknown topology, with the nearest name as a proposal.
+
+    Args:
+        name: The unknown name.
+        cluster: The cluster that was searched.
+        known: Names of its topologies.
+        variables: Topology to the variable of the program that it runs. If ``name`` is such a variable, the message
+            names the topologies instead.
+    """
     runs = sorted(topology for topology, variable in variables.items() if variable == name)
     hint = f"; the program in the variable {name!r} runs as {listing(runs)}" if runs else did_you_mean(name, known)
     return NotFound(f"there is no topology {name!r} in {cluster}{hint}", f"See `heron list {cluster}`.")

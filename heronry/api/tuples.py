@@ -111,7 +111,7 @@ class Tuple(msgspec.Struct, gc=False, eq=False):
 
     @property
     def is_tick(self) -> bool:
-        """Whether this is a tick tuple (``process_tick``)."""
+        """True for a tick tuple (``process_tick``)."""
         return bool(self.batch.stream == TICK_STREAM)
 
     def as_dict(self) -> dict[str, Any]:

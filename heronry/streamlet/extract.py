@@ -36,6 +36,7 @@ class Whole:
     plain = True
 
     def __call__(self, record: Any) -> Any:
+        """Return the record."""
         return record
 
 
@@ -50,6 +51,7 @@ class Field:
     plain = True
 
     def __call__(self, record: Any) -> Any:
+        """Return the field of the record."""
         name = self.name
         if name.__class__ is int:
             return record[name]
@@ -81,6 +83,7 @@ class Function:
     plain = False
 
     def __call__(self, record: Any) -> Any:
+        """Return the function's value for the record."""
         return self.function(record)
 
 

@@ -63,6 +63,7 @@ class SideMarker:
     time: EventTime | None
 
     def __call__(self, record: Any) -> Sided:
+        """Return the record with its side, key and event time."""
         time = self.time
         time_ms = None if time is None else to_ms(time.extractor(record), time.unit)
         return Sided(self.number, self.key(record), time_ms, record)
@@ -106,6 +107,7 @@ class JoinPairs:
     how: str
 
     def __call__(self, row: Windowed[Any, Any]) -> Iterator[Joined[Any, Any, Any]]:
+        """Yield the pairs of one key and window."""
         place, (lefts, rights) = row[:3], row.value
         if not rights and self.how in ("left", "outer"):
             rights = [None]

@@ -194,7 +194,7 @@ def _exactly(a: Any, b: Any) -> Any:
 
 
 def _number(acc: Any) -> Any:
-    """Of one truth value the sum is a number, as it is of two."""
+    """Return the sum as a number, also where the only value was a truth value."""
     return int(acc) if acc is True or acc is False else acc
 
 
@@ -245,8 +245,11 @@ def count() -> Monoid[Any, int]:
 
 
 def sum_() -> Monoid[Any, Any]:
-    """Sum values. Exact for int and Decimal. Sums of float depend on the order of addition in their last digits, or in
-    more digits where large values cancel. True counts as 1."""
+    """Sum values; True counts as 1.
+
+    Sums of int and Decimal are exact. Sums of float depend on the order of addition in their last digits, or in more
+    digits where large values cancel.
+    """
     return Monoid("sum", _nothing, _plus, _number, builtin="sum")
 
 
@@ -275,7 +278,7 @@ class _TopK:
     by: str | int | None
 
     def rank(self, value: Any) -> tuple[bool, Any]:
-        """What the value is ranked by; NaN is greater than every number."""
+        """Return the rank of a value; NaN is greater than every number."""
         found = value
         if self.by is not None:
             found = value[self.by] if isinstance(self.by, int) or isinstance(value, dict) else getattr(value, self.by)

@@ -101,6 +101,7 @@ class RecordingCollector(Collector):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int] | None:
+        """Record an emit."""
         row = () if values is None else tuple(values)
         if self._of_spout:
             emitted = Emitted(row, stream, anchor, (), direct_task)
@@ -111,7 +112,9 @@ class RecordingCollector(Collector):
         return [] if need_task_ids else None
 
     def ack(self, tup: Tuple) -> None:
+        """Record an ack."""
         self._recorder.acked.append(tup)
 
     def fail(self, tup: Tuple, reason: Any = None) -> None:
+        """Record a fail with its reason."""
         self._recorder.failed.append((tup, reason))

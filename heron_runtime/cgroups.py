@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 def places(mountinfo: str, own: str) -> list[tuple[str, Path]]:
     """Return the folders below which control groups may be created, the preferred one first.
 
-    A folder is that of this process's own group, or the nearest ancestor outside Heronry's groups.
+    A folder is that of this process's own group. If that is one of Heronry's groups or below one, it is the folder
+    above Heronry's group.
 
     Args:
         mountinfo: Content of ``/proc/self/mountinfo``.

@@ -49,5 +49,5 @@ class Backoff:
         return self.policy.delay_ms(self.young_deaths)
 
     def forget(self) -> None:
-        """Forget past deaths: the user restarts it and may have fixed the cause."""
+        """Forget past deaths after a restart by the user, who may have fixed the cause."""
         self.young_deaths = 0

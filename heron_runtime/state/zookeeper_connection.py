@@ -214,7 +214,7 @@ _kazoo_log.setLevel(logging.ERROR)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Handler of kazoo with a shorter connect timeout, so that one dead server does not end the session.
 
-    It uses a TLS context of ours, since kazoo's reads authorities from files only and accepts any name.
+    It uses its own TLS context, since kazoo's reads authorities from files only and accepts any name.
     """
 
     def __init__(self, connect_secs: float, tls: ssl.SSLContext | None) -> None:

@@ -80,7 +80,7 @@ def add_reports(reports: Iterable[ProcessMetrics]) -> ProcessMetrics | None:
     """Fold reports into one of incarnation 0. Gauges cannot be added and are left out.
 
     Returns:
-        The folded report, or None if there are no reports.
+        The folded report, or None if `reports` is empty.
     """
     ordered = sorted(reports, key=lambda r: (r.started, r.incarnation))
     if not ordered:

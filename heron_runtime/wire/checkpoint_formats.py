@@ -99,7 +99,7 @@ def decode_manifest(data: bytes) -> Manifest:
         raise MalformedMessage("it is damaged: its checksum is another one")
     try:
         found = msgspec.json.decode(body, type=_Manifest)
-    except (*UNREADABLE, RecursionError) as error:  # a checksum proves what was written, not who wrote it
+    except (*UNREADABLE, RecursionError) as error:  # a checksum proves integrity, not the identity of the writer
         raise MalformedMessage(f"it is not a manifest: {error}") from None
     if any(len(table) > KEY_GROUPS for table in found.tables.values()):
         raise MalformedMessage(f"it is not a manifest: a table has more than {KEY_GROUPS} key groups")
@@ -191,7 +191,7 @@ def read_blocks(part: StatePart, read: Read) -> list[Block]:
         raise DamagedPart(f"{whose(part)} is damaged in its head, or another file of the same name")
     try:
         head = msgspec.json.decode(data, type=_Head)
-    except (*UNREADABLE, RecursionError) as error:  # a checksum proves what was written, not who wrote it
+    except (*UNREADABLE, RecursionError) as error:  # a checksum proves integrity, not the identity of the writer
         raise DamagedPart(f"{whose(part)} has a head that cannot be read: {error}") from None
     if head.format != PART_FORMAT:
         raise DamagedPart(f"{whose(part)} has format {head.format}; this version of Heronry reads {PART_FORMAT}")

@@ -86,7 +86,7 @@ class TaskWeights:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Command to a spout to emit nothing while ``paused``. Acks and fails continue."""
+    """Command to a spout to emit nothing while ``paused``. Acks and fails continue. ``causes`` are the reasons."""
 
     paused: bool
     causes: tuple[Cause, ...] = ()

@@ -1,14 +1,16 @@
 """Linux control group for each container of the `local` cluster, where one can be created.
 
-A process stays in the group it was born in, with all its descendants, whatever they do to their parents, sessions,
-descriptors and environment. The group of a container thus holds all that the container has left, and all of it ends at
-once. A scheduler outlives its starter and therefore first leaves any such group.
+A process and all its descendants stay in the group in which the process was created. Changing the parent, session,
+descriptors or environment does not move them. The group therefore holds every process that a container has left behind,
+and all of them can be killed at once. A scheduler outlives the process that started it, so it first leaves any such
+group.
 
-A group is created below that of this process: in version 2 (even without controllers, beside version 1), or else in the
-freezer of version 1. Its folder is called `heronry-TOPOLOGY-CONTAINER`. A file in the runtime folder of the topology
-names it, so that any process which ends the container finds it.
+A group is created below the group of this process: in version 2 (even without controllers, next to version 1), or else
+in the freezer of version 1. Its folder is called `heronry-TOPOLOGY-CONTAINER`. A file in the runtime folder of the
+topology holds its path, so that any process that ends the container can find it.
 
-If the system permits no group, other means end left processes (`heron_runtime.orphans`, `remnants` of the schedulers).
+If the system does not permit groups, other means end leftover processes (`heron_runtime.orphans`, and `remnants` of the
+schedulers).
 """
 
 from __future__ import annotations
@@ -37,10 +39,17 @@ log = logging.getLogger(__name__)
 
 
 def places(mountinfo: str, own: str) -> list[tuple[str, Path]]:
-    """Where groups of ours may be: kind and folder, the better one first. Pure.
+    """Return the folders below which control groups may be created, the preferred one first.
 
-    ``mountinfo`` and ``own`` are what ``/proc/self/mountinfo`` and ``/proc/self/cgroup`` say. A folder is that of our
-    own group, or the one above if that is one of Heronry's.
+    A folder is that of this process's own group. If that is one of Heronry's groups or below one, it is the folder
+    above Heronry's group.
+
+    Args:
+        mountinfo: Content of ``/proc/self/mountinfo``.
+        own: Content of ``/proc/self/cgroup``.
+
+    Returns:
+        Pairs of kind (``VERSION_2`` or ``FREEZER``) and folder.
     """
     mounted = {}
     for line in mountinfo.splitlines():
@@ -69,7 +78,7 @@ def places(mountinfo: str, own: str) -> list[tuple[str, Path]]:
 
 
 def place() -> Path | None:
-    """The folder in which we may make groups, None if there is none."""
+    """Return the folder in which this process may create groups, or None."""
     return next(iter(_usable()), None)
 
 
@@ -86,7 +95,10 @@ def _may_use(folder: Path) -> bool:
 
 
 def enter(launch: Launch, container: int) -> None:
-    """Go into the group of this container, which is made if need be. For heron_container, before it has a child."""
+    """Move this process into the group of a container and create the group if needed.
+
+    `heron_container` calls this before it starts a child process. A failure is logged, not raised.
+    """
     above = place()
     if above is None:
         return
@@ -104,7 +116,7 @@ def enter(launch: Launch, container: int) -> None:
 
 
 def leave() -> None:
-    """Go out of the group of a container, if we are in one: we are to outlive it."""
+    """Move this process out of the group of a container, if it is in one, so that it outlives the container."""
     try:
         if PREFIX in Path("/proc/self/cgroup").read_text():
             for above in _usable():
@@ -114,7 +126,7 @@ def leave() -> None:
 
 
 def groups_of(launch: Launch) -> dict[int, ControlGroup]:
-    """Container to group, of those that were ever made for this submission."""
+    """Return the groups that were created for this submission, by container. Groups may be gone already."""
     found = {}
     for path in entries(Path(launch.runtime_dir)):
         match = re.fullmatch(r"container(\d+)\.cgroup", path.name)
@@ -125,7 +137,7 @@ def groups_of(launch: Launch) -> dict[int, ControlGroup]:
 
 
 def group_of(launch: Launch, container: int) -> ControlGroup | None:
-    """The group of one container; None if it has none."""
+    """Return the group of one container, or None if none was recorded."""
     try:
         folder = Path(_record(launch, container).read_text())
     except (OSError, ValueError):
@@ -145,7 +157,7 @@ class ControlGroup:
     folder: Path
 
     def members(self) -> list[int]:
-        """The processes in it and in those below."""
+        """Return the ids of the processes in this group and in the groups below it."""
         found = []
         for folder in self._folders():
             with contextlib.suppress(OSError):
@@ -153,8 +165,13 @@ class ControlGroup:
         return found
 
     def end(self, timeout_seconds: float = END_SECONDS) -> bool:
-        """Kill all that is in it, so that none of it escapes by a fork, and remove it. We ourselves go out of it first.
-        False if something does not end within the time."""
+        """Kill all members, so that none escapes by a fork, and remove the group.
+
+        This process leaves the group first.
+
+        Returns:
+            False if a member does not end within the timeout or the group cannot be removed.
+        """
         deadline = time.monotonic() + timeout_seconds
         while members := self.members():
             if os.getpid() in members:
@@ -167,7 +184,7 @@ class ControlGroup:
         return self.remove()
 
     def remove(self) -> bool:
-        """True if it is gone, which one with processes in it does not go."""
+        """Remove the group and those below it. Return True if it is gone; a group with processes stays."""
         try:
             for folder in self._folders():
                 folder.rmdir()
@@ -195,7 +212,7 @@ class ControlGroup:
                 _write(switch, go)
 
     def _folders(self) -> Iterator[Path]:
-        """It and all below it, the lowest first."""
+        """Yield the folder of this group and all folders below it, the lowest first."""
         for place, _, _ in os.walk(self.folder, topdown=False):
             yield Path(place)
 

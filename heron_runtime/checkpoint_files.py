@@ -1,9 +1,9 @@
 """Storage of checkpoints: one folder of a topology that the master and all instances share.
 
 `parts/` has a file for each task and checkpoint, `manifests/` one for each checkpoint that is or may become complete. A
-file appears whole under its name once its bytes are on disk. Names of parts contain their writer, so no file is written
-while another process reads it. The contents of a checkpoint are in `heron_runtime/model/checkpoints.py`; the state
-store names the checkpoint that counts.
+file appears whole under its name once its bytes are on disk. Names of parts contain their writer, so a file is never
+written while another process reads it. `heron_runtime/model/checkpoints.py` defines the contents of a checkpoint. The
+state store names the checkpoint that is in effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHECKPOINTS = "checkpoints"  # below a topology's home
 
 
 class CheckpointFolder:
-    """Files of checkpoints below ``folder``. Whatever the disk refuses raises OSError."""
+    """Files of checkpoints below ``folder``. Failures of the disk raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,16 +33,16 @@ class CheckpointFolder:
         self._manifests = folder / "manifests"
 
     def part_file(self, name: str) -> Path:
-        """Where a part is."""
+        """Return the path of a part."""
         return self._parts / name
 
     def write_part(self, name: str, pieces: Iterable[bytes], mode: int = 0o640) -> None:
-        """Put these bytes under this name, once they are on disk."""
+        """Write a part. The file appears under its name once its bytes are on disk."""
         self._write(self._parts / name, pieces, mode)
 
     @contextlib.contextmanager
     def open_part(self, name: str) -> Iterator[Callable[[int, int], bytes]]:
-        """``read(offset, size)`` of a part's file: fewer bytes at its end."""
+        """Open a part and yield ``read(offset, size)``, which returns fewer bytes at the end of the file."""
         descriptor = _open_file(self._parts / name)
         try:
             yield lambda offset, size: _read_all(descriptor, offset, size)
@@ -50,11 +50,11 @@ class CheckpointFolder:
             os.close(descriptor)
 
     def write_manifest(self, manifest: Manifest, mode: int = 0o640) -> None:
-        """Put it where ``read_manifest`` finds it."""
+        """Write a manifest to the file that ``read_manifest`` reads."""
         self._write(self._manifests / _manifest_name(manifest.checkpoint), [encode_manifest(manifest)], mode)
 
     def read_manifest(self, checkpoint: int) -> Manifest:
-        """Raises OSError, MalformedMessage."""
+        """Read the manifest of a checkpoint. Raises OSError, MalformedMessage."""
         descriptor = _open_file(self._manifests / _manifest_name(checkpoint))
         try:
             return manifest_of(checkpoint, _read_all(descriptor, 0, checked_size(os.fstat(descriptor).st_size)))
@@ -62,24 +62,24 @@ class CheckpointFolder:
             os.close(descriptor)
 
     def manifest_time(self, checkpoint: int) -> float:
-        """When it was written, in seconds since 1970. Raises OSError."""
+        """Return the modification time of a manifest, in seconds since 1970. Raises OSError."""
         return (self._manifests / _manifest_name(checkpoint)).stat().st_mtime
 
     def manifests(self) -> list[int]:
-        """The numbers of all checkpoints that have one, in order."""
+        """Return the numbers of all checkpoints that have a manifest, in ascending order."""
         names = [path.name for path in entries(self._manifests) if path.suffix == ".json"]
         return sorted(int(Path(name).stem) for name in names if Path(name).stem.isdecimal())
 
     def parts(self) -> list[str]:
-        """The names of all parts, unfinished ones included."""
+        """Return the names of all parts, including unfinished ones."""
         return sorted(path.name for path in entries(self._parts))
 
     def remove_manifest(self, checkpoint: int) -> None:
-        """Remove it, if it is there."""
+        """Remove the manifest of a checkpoint, if it exists."""
         (self._manifests / _manifest_name(checkpoint)).unlink(missing_ok=True)
 
     def remove_parts(self, names: Iterable[str]) -> None:
-        """Remove those that are there."""
+        """Remove these parts, and ignore missing ones."""
         for name in names:
             (self._parts / name).unlink(missing_ok=True)
 
@@ -89,8 +89,15 @@ class CheckpointFolder:
 
 
 def checkpoint_folder(url: str | None, home: str) -> CheckpointFolder:
-    """Return that of a topology: the setting ``topology.stateful.checkpoint.storage``, or a folder of its home. Raises
-    ValueError for a URL of another kind."""
+    """Return the checkpoint folder of a topology.
+
+    Args:
+        url: The setting ``topology.stateful.checkpoint.storage``, or None for a folder in the topology's home.
+        home: The topology's home folder.
+
+    Raises:
+        ValueError: The URL is not ``file:///path``.
+    """
     if url is None:
         return CheckpointFolder(Path(home, CHECKPOINTS))
     parts = urlsplit(url)
@@ -109,7 +116,7 @@ def checked_size(size: int) -> int:
 
 
 def manifest_of(checkpoint: int, data: bytes) -> Manifest:
-    """Decode the manifest of this checkpoint. Raises MalformedMessage, also for that of another one."""
+    """Decode the manifest of this checkpoint. Raises MalformedMessage, also for the manifest of another checkpoint."""
     manifest = decode_manifest(data)
     if manifest.checkpoint != checkpoint:
         raise MalformedMessage(f"it is the manifest of checkpoint {manifest.checkpoint}")
@@ -117,8 +124,10 @@ def manifest_of(checkpoint: int, data: bytes) -> Manifest:
 
 
 def _open_file(path: Path) -> int:
-    """Open a regular file for reading. User code may write to the folder, so links and pipes are refused. Raises
-    OSError."""
+    """Open a regular file for reading. Raises OSError.
+
+    User code may write to the folder, so links and pipes are refused.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor

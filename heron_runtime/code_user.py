@@ -4,9 +4,9 @@ Another user without capabilities cannot read files of mode 0400, and cannot sig
 Heronry, so secret, key and credential of the topology are out of reach of user code. Heronry must be allowed to change
 users: it is root, or has CAP_SETUID, CAP_SETGID and CAP_KILL (`heron_runtime.linux`).
 
-Shared files belong to Heronry and to the group of that user: folders on the way of instances, their heartbeat files,
-the socket of the stream manager, and folders that user code may write to. These have the sticky bit, so that user code
-cannot remove or rename files of Heronry.
+Shared files belong to Heronry and to the group of that user: folders on the paths that instances use, their heartbeat
+files, the socket of the stream manager, and folders that user code may write to. The last have the sticky bit, so that
+user code cannot remove or rename files of Heronry.
 """
 
 from __future__ import annotations
@@ -59,8 +59,11 @@ class CodeUser:
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
     def share(self, path: str | Path, mode: int) -> None:
-        """Give what is ours to this user's group as well, with this mode. Raises OSError, also for a symbolic link:
-        user code may have put one there."""
+        """Change the group of a file or folder to this user's group, and set its mode.
+
+        Raises:
+            OSError: The change is refused, or `path` is a symbolic link, which user code may have put there.
+        """
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if stat.S_ISLNK(os.fstat(descriptor).st_mode):
@@ -72,8 +75,11 @@ class CodeUser:
             os.close(descriptor)
 
     def share_own_folder(self, folder: Path, mode: int) -> bool:
-        """Share a folder of ours. False, without a change, for what is missing, a link, a file, or another user's.
-        Raises OSError."""
+        """Share a folder that this process's user owns. Raises OSError.
+
+        Returns:
+            False, without a change, if `folder` is missing, not a folder, or owned by another user.
+        """
         try:
             status = folder.lstat()
         except FileNotFoundError:
@@ -84,19 +90,21 @@ class CodeUser:
         return True
 
     def let_through(self, folder: Path) -> None:
-        """Let this user search a folder of ours that other users share. Raises OSError."""
+        """Let this user search a folder that other users share, if this process's user owns it. Raises OSError."""
         found = folder.stat()
         if found.st_uid == os.geteuid() and not (found.st_gid == self.gid and found.st_mode & 0o010):
             os.chmod(folder, stat.S_IMODE(found.st_mode) | 0o011)
 
     def open_runtime_dir(self, folder: Path) -> None:
-        """The way to sockets and heartbeats. Raises OSError."""
+        """Give this user access to the runtime folder, which holds sockets and heartbeats. Raises OSError."""
         self.let_through(folder.parent)
         self.share(folder, PASSED_THROUGH)
 
     def open_checkpoints(self, folder: Path) -> None:
-        """The default storage of checkpoints in a topology's home: this user writes parts, we write manifests, and each
-        reads what the other has written. Raises OSError."""
+        """Create and share the default storage of checkpoints in a topology's home. Raises OSError.
+
+        This user writes parts and Heronry writes manifests. Each reads the files of the other.
+        """
         for path, mode in (
             (folder, PASSED_THROUGH), (folder / "parts", WRITTEN_TO), (folder / "manifests", READ_BY_GROUP)
         ):  # fmt: skip
@@ -104,7 +112,7 @@ class CodeUser:
             self.share(path, mode)
 
     def may_read_all(self, folder: Path) -> None:
-        """Let this user read a tree of ours, wherever it may pass into it. Links are not followed. Raises OSError."""
+        """Let all users read a folder and everything below it. Links are not followed. Raises OSError."""
         os.chmod(folder, stat.S_IMODE(folder.stat().st_mode) | 0o055)
         for place, folders, files in os.walk(folder):
             for name, wanted in (*((name, 0o055) for name in folders), *((name, 0o044) for name in files)):
@@ -114,7 +122,7 @@ class CodeUser:
 
 
 def code_user(settings: Mapping[str, Any]) -> CodeUser | None:
-    """Return the user that runs user code; None: the user of this process. Raises UsageError."""
+    """Return the user that runs user code, or None if it is the user of this process. Raises UsageError."""
     name = setting(settings, Keys.HERON_USER_CODE_USER)
     return CodeUser.named(name) if name else None
 

@@ -1,12 +1,13 @@
-"""Extension points: what is built in by name, and what installed distributions may add.
+"""Extension points: tables of built-in names, and entry points for installed distributions.
 
 Theory of operation. An extension point is a table from names to ``module:attribute`` and an entry point group of Python
-packaging. A built-in name costs one import. Only another name looks through the installed distributions, which costs
-milliseconds; so a name is looked up once, when a topology is submitted or a process starts, and never on the way of a
-tuple. The tables hold texts and import nothing, so they can stand below the rooms they name.
+packaging. A built-in name costs one import. Any other name requires a search of the installed distributions, which
+takes milliseconds. A name is therefore looked up once, when a topology is submitted or a process starts, and never
+while a tuple is processed. The tables hold strings and import nothing, so this module can be a layer below the packages
+that the strings name.
 
-A distribution is found where it is installed, and not everything runs in the same place: ``where`` tells users which
-place counts. ``docs/how-to/extending.md`` is the guide.
+A distribution is found only where it is installed, and processes run in different places. ``where`` tells users which
+place is relevant. ``docs/how-to/extending.md`` is the guide.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ GUIDE = "docs/how-to/extending.md"
 
 
 class ExtensionError(Failure):
-    """A name that is unknown, offered by two distributions, or cannot be loaded."""
+    """Extension name that is unknown, offered by several distributions, or cannot be loaded."""
 
     def line(self) -> str:
-        """Message and cure in one, for a log or a list of faults."""
+        """Return message and cure as one line, for a log or a list of faults."""
         return f"{self.message} ({self.cure.rstrip('.')})"
 
 
 @dataclass(frozen=True)
 class ExtensionPoint:
-    """One kind of thing that can be plugged in. ``what`` is its word in messages."""
+    """Kind of extension that can be plugged in. ``what`` is its name in messages."""
 
     what: str
     group: str
@@ -42,17 +43,22 @@ class ExtensionPoint:
     built_in: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> str:
-        """The ``module:attribute`` that goes by this name; nothing of it is imported. Raises ExtensionError."""
+        """Return the ``module:attribute`` of a name without importing it. Raises ExtensionError."""
         return self.built_in.get(name) or self._plugged_in(name).value
 
     def load(self, name: str) -> Any:
-        """Return the extension of this name. Raises ExtensionError, or the error of importing a built-in one."""
+        """Import and return the extension of this name.
+
+        Raises:
+            ExtensionError: The name is unknown or ambiguous, or the plug-in cannot be imported.
+            Exception: A built-in extension cannot be imported.
+        """
         if name in self.built_in:
             return pkgutil.resolve_name(self.built_in[name])
         point = self._plugged_in(name)
         try:
             return point.load()
-        except Exception as error:  # whatever the plug-in's module raises when it is imported
+        except Exception as error:  # the plug-in's module may raise anything when it is imported
             raise ExtensionError(
                 f"the {self.what} {name!r} of {_distribution(point)} cannot be loaded from {point.value}: "
                 f"{type(error).__name__}: {error}",
@@ -60,7 +66,7 @@ class ExtensionPoint:
             ) from error
 
     def names(self) -> list[str]:
-        """Every name there is here, sorted."""
+        """Return all names that are available in this process, sorted."""
         return sorted({*self.built_in, *(point.name for point in self._offers())})
 
     def _offers(self) -> list[EntryPoint]:

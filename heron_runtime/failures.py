@@ -77,28 +77,31 @@ class Interrupted(Failure):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` with the known word most like it (case aside), or nothing when none is near."""
+    """Return ``"; did you mean 'x'?"`` with the most similar known word (ignoring case), or "" if none is close."""
     by_folded = {name.casefold(): name for name in known}
     found = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return f"; did you mean {by_folded[found[0]]!r}?" if found else ""
 
 
 def listing(names: Iterable[str], limit: int = 12) -> str:
-    """``'a', 'b', 'c'``, cut after ``limit`` names; ``none`` for no names."""
+    """Return ``'a', 'b', 'c'``, truncated after ``limit`` names, or ``none`` if `names` is empty."""
     quoted = [repr(name) for name in names]
     more = f" and {len(quoted) - limit} more" if len(quoted) > limit else ""
     return (", ".join(quoted[:limit]) + more) or "none"
 
 
 def one_line(text: str, most: int = 500) -> str:
-    """Foreign text as a part of a sentence of ours: ``most`` characters, and no line or control character but as an
-    escape, so that it cannot pass for a line of its own."""
+    """Return foreign text in a form that fits into one line of a message.
+
+    The text is truncated to ``most`` characters. Line breaks and control characters are escaped, so that the text
+    cannot forge a line of its own.
+    """
     cut = text if len(text) <= most else text[:most] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 def screenful(text: str) -> str:
-    """The end of foreign text: SCREEN_LINES lines of SCREEN_COLUMNS characters at most."""
+    """Return the end of foreign text: at most SCREEN_LINES lines of at most SCREEN_COLUMNS characters."""
     tail = text[-2 * SCREEN_LINES * SCREEN_COLUMNS :]
     lines = tail.splitlines(keepends=True)
     if len(tail) == len(text) and len(lines) <= SCREEN_LINES and max(map(len, lines), default=0) <= SCREEN_COLUMNS:
@@ -108,7 +111,7 @@ def screenful(text: str) -> str:
 
 
 def users_traceback(error: BaseException, is_own: Callable[[str], bool]) -> str:
-    """The traceback, of this error and of those that led to it, without the frames of files that are ours."""
+    """Format the traceback of an error and of its causes without the frames for whose files `is_own` is true."""
     whole = traceback.TracebackException.from_exception(error)
     part: traceback.TracebackException | None = whole
     for _ in range(20):
@@ -120,7 +123,10 @@ def users_traceback(error: BaseException, is_own: Callable[[str], bool]) -> str:
 
 
 def to_failure(error: BaseException) -> Failure | None:
-    """Return `error` as a Failure, or None if its kind is unknown. Knows failures, gRPC and the operating system."""
+    """Return `error` as a Failure, or None if its kind is unknown.
+
+    Translates errors of gRPC and of the operating system. A Failure is returned unchanged.
+    """
     if isinstance(error, Failure):
         return error
     if "grpc" in sys.modules and (failure := _from_rpc(error)) is not None:

@@ -1,6 +1,6 @@
-"""Stores of files behind fsspec: classes, options and opening, for packages of the api server and for URLs of programs.
+"""File stores accessed through fsspec, for packages of the API server and for URLs in programs.
 
-fsspec and the library of a store are optional; the error for a missing one names it.
+fsspec and the library of a store are optional. The error for a missing library names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SILENCE = {"keepalive_interval": 15, "keepalive_count_max": 3, "connect_timeout"
 
 
 class LibraryMissing(Exception):
-    """The text says what is missing; ``known``: something implements the scheme, and can be installed."""
+    """Missing library of a store. ``known`` is True if an installable library implements the scheme."""
 
     def __init__(self, text: str, known: bool = True) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class LibraryMissing(Exception):
 
 
 def store_class(scheme: str) -> type[Any]:
-    """The store's class. Raises LibraryMissing."""
+    """Return the fsspec class of a URL scheme. Raises LibraryMissing."""
     try:
         import fsspec
     except ImportError:
@@ -43,16 +43,16 @@ def store_class(scheme: str) -> type[Any]:
     except ValueError:
         raise LibraryMissing(f"fsspec knows no {scheme}://", known=False) from None
     if scheme in SFTP and not found.__module__.startswith("sshfs"):
-        # fsspec's own believes every host, whatever its key.
+        # fsspec's own implementation accepts every host key.
         raise LibraryMissing(f"what {scheme}:// needs is missing: sshfs")
     return found
 
 
 class OpenStore:
-    """A file system of fsspec's (``files``), and the path in it that a URL means (``root``).
+    """Open fsspec file system (``files``) and the path of a URL in it (``root``).
 
-    Libraries of stores that speak asynchronously get an event loop and thread of this store's own, for fsspec's would
-    live as long as the process; ``close`` ends both, and connections with them.
+    An asynchronous file system gets an event loop and a thread of its own, since those of fsspec live as long as the
+    process. ``close`` ends both, and their connections.
     """
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ class OpenStore:
             raise
 
     def close(self) -> None:
-        """Release the store. Close all files that were opened from it before. Idempotent."""
+        """Release the store. Idempotent. The caller must close all files of the store first."""
         self.files = None
         loop, self._loop = self._loop, None
         if loop is None:
@@ -93,13 +93,13 @@ class OpenStore:
 
 
 def _made(url: str, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop | None) -> tuple[Any, str]:
-    """fsspec's file system and path; what of it is asynchronous runs in this loop."""
+    """Return the fsspec file system and path of a URL. An asynchronous file system runs in `loop`."""
     from fsspec import asyn
     from fsspec.core import url_to_fs
 
     with _one_at_a_time:
         before = asyn.loop[0]
-        asyn.loop[0] = loop or before  # not each library hands on the argument ``loop``
+        asyn.loop[0] = loop or before  # not every library passes on the argument ``loop``
         try:
             files, path = url_to_fs(url, **options, skip_instance_cache=True)
         finally:
@@ -108,7 +108,7 @@ def _made(url: str, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop 
 
 
 async def _end() -> None:
-    """End remaining tasks and connections of a library, whose objects the traceback of an error may hold."""
+    """End remaining tasks and connections of a library. The traceback of an error may keep its objects alive."""
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in tasks:
         task.cancel()
@@ -121,7 +121,15 @@ async def _end() -> None:
 
 
 def options_in(file: Path, what: str) -> dict[str, Any]:
-    """The options of a store, by fsspec's names. ``what``: how the file was named, for the cure. Raises UsageError."""
+    """Read the fsspec options of a store from a JSON file.
+
+    Args:
+        file: The file to read.
+        what: The option or setting that named the file, for the hint of an error.
+
+    Raises:
+        UsageError: The file cannot be read or is not a JSON object.
+    """
     try:
         found = json.loads(file.read_bytes())
     except OSError as error:

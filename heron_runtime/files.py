@@ -1,4 +1,4 @@
-"""Files that appear whole: the one way in which state, settings and secrets are written."""
+"""Atomic writes of files, used for state, settings and secrets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def replace_file(path: Path, data: bytes | str | Iterable[bytes], mode: int = 0o
 
 
 def sync_folder(folder: Path) -> None:
-    """Renames in it are on disk. Raises OSError."""
+    """Flush the entries of a folder, such as renames, to disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -51,12 +51,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def append_whole(descriptor: int, data: bytes) -> None:
-    """Append all of ``data`` to an open file, or nothing: what a disk took before it was full is taken back, so that no
-    line is torn. For files with one writer. Raises OSError."""
+    """Append all of ``data`` to an open file, or nothing. Raises OSError.
+
+    If the disk becomes full, the partial write is truncated, so that lines stay whole. Only for files with one writer.
+    """
     size = os.fstat(descriptor).st_size
     try:
         written = os.write(descriptor, data)
-        while written < len(data):  # a disk that takes a part says at the next call why not more
+        while written < len(data):  # after a partial write, the next call raises the reason
             written += os.write(descriptor, data[written:])
     except OSError:
         os.ftruncate(descriptor, size)

@@ -36,7 +36,7 @@ def read_about(folder: Path) -> TopologySummary | None:
 
 
 def places(root: Path) -> Iterator[SubmissionPath]:
-    """Every submission that has a history below ``root``, in order of their names."""
+    """Yield every submission that has a history below ``root``, in order of names."""
     found = [root]
     for _ in range(5):
         found = [below for folder in found for below in entries(folder) if not below.name.startswith(".")]
@@ -46,18 +46,18 @@ def places(root: Path) -> Iterator[SubmissionPath]:
 
 
 def dates(folder: Path) -> list[str]:
-    """The days that a folder of rows or events has, in order."""
+    """Return the dates of the day folders in a folder of rows or events, in order."""
     return [day.name.removeprefix(_DAY) for day in entries(folder) if day.name.startswith(_DAY)]
 
 
 def files(folder: Path, date: str) -> list[Path]:
-    """The Parquet files of a day that hold its rows, each once; whole ones only."""
+    """Return the complete Parquet files that together hold each row of a day once."""
     names = [file.name for file in _whole(folder, date)]
     return [folder / day_folder(date) / name for name in covering(names)]
 
 
 def superseded(folder: Path, date: str) -> list[Path]:
-    """The files of a day whose rows stand in a compacted one, left by a compaction that died."""
+    """Return the files of a day whose rows are in a compacted file, left over from an interrupted compaction."""
     kept = set(files(folder, date))
     return [file for file in _whole(folder, date) if file not in kept]
 
@@ -68,12 +68,12 @@ def _whole(folder: Path, date: str) -> list[Path]:
 
 
 def files_between(folder: Path, from_ms: int, to_ms: int) -> list[Path]:
-    """The files of a folder of days that may hold something of this span of time."""
+    """Return the files in a folder of days that may hold rows of this time span (milliseconds since 1970)."""
     return [file for date in _between(dates(folder), from_ms, to_ms) for file in files(folder, date)]
 
 
 def _between(days: list[str], from_ms: int, to_ms: int) -> list[str]:
-    # A file may be a day later than its rows. Later dates than a date can hold have no files.
+    # A file may be a day later than its rows. Dates beyond FAR_MS have no files.
     first, last = date_of(min(from_ms, FAR_MS)), date_of(min(to_ms, FAR_MS) + DAY_MS)
     return [date for date in days if first <= date <= last]
 
@@ -87,8 +87,20 @@ def taken(folder: Path, date: str) -> frozenset[str]:
 
 
 def files_of(folder: Path, level: str, from_ms: int, to_ms: int) -> list[Path]:
-    """The files that hold all rows of a submission for a span of time: those of the level, and the raw ones that it
-    does not hold yet. ``folder`` is the submission's. Raises OSError, ValueError for a damaged manifest."""
+    """Return the files that hold all rows of a submission for a time span.
+
+    These are the files of the level, and the raw files that the level does not include yet.
+
+    Args:
+        folder: The submission's folder.
+        level: ``RAW`` or the name of a rolled-up level.
+        from_ms: Start of the span, in milliseconds since 1970.
+        to_ms: End of the span, in milliseconds since 1970.
+
+    Raises:
+        OSError: A file or folder cannot be read.
+        ValueError: A manifest is damaged.
+    """
     raw, rolled = folder / METRICS / RAW, folder / METRICS / level
     days = _between(sorted({*dates(raw), *dates(rolled)}), from_ms, to_ms)
     if level == RAW:

@@ -20,17 +20,20 @@ _AMBIENT_RAISE, _AMBIENT_CLEAR_ALL = 2, 4
 _CAPABILITY_VERSION = 0x20080522
 _CAP_KILL, _CAP_SETGID, _CAP_SETUID = 5, 6, 7
 
-# What it takes to run children as another user, and to signal them then. As a set of bits, like the kernel's.
+# Capabilities that are needed to run children as another user and to signal them. A set of bits, as in the kernel.
 CHANGE_USER = 1 << _CAP_KILL | 1 << _CAP_SETGID | 1 << _CAP_SETUID
 
 
 def end_with_parent() -> None:
-    """Be killed (SIGKILL) when the thread that made us ends. A change of the user undoes it; it is asked for again."""
+    """Ask the kernel to send SIGKILL to this process when the thread that created it ends.
+
+    A change of the user resets this, so it has to be called again afterwards.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def become_subreaper() -> None:
-    """Become the parent of every descendant whose own parent ends, whatever it did to its session and descriptors."""
+    """Become the parent of every descendant whose parent ends, regardless of its session and descriptors."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -44,19 +47,26 @@ def set_hidden(hidden: bool = True) -> None:
 
 
 def forbid_new_privileges() -> None:
-    """Neither we nor any descendant gains rights by executing a program (``sudo``, setuid, capabilities of files)."""
+    """Prevent this process and its descendants from gaining privileges by executing a program.
+
+    This disables ``sudo``, setuid and the capabilities of files.
+    """
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def capabilities() -> int:
-    """Those that are in effect, as a set of bits."""
+    """Return the effective capabilities of this process, as a set of bits."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
 
 
 def hold_capabilities(held: int, handed_on: int = 0) -> None:
-    """Have these and no others, of what this thread has; what it executes has ``handed_on`` of them. (What user 0
-    executes has all in any case.) Raises OSError."""
+    """Restrict the capabilities of this thread. Raises OSError.
+
+    Args:
+        held: Capabilities to hold, as a set of bits. The thread must have them.
+        handed_on: Those of `held` that executed programs inherit. (Programs that user 0 executes have all anyway.)
+    """
     _prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     low, high = held & 0xFFFFFFFF, held >> 32
@@ -69,9 +79,13 @@ def hold_capabilities(held: int, handed_on: int = 0) -> None:
 
 
 def change_user(uid: int, gid: int, groups: tuple[int, ...], held: int = 0) -> None:
-    """Be this user from now on, without a way back, with ``held`` of the capabilities we have, also in what we execute.
+    """Change the user of this process irrevocably. Raises OSError.
 
-    Raises OSError.
+    Args:
+        uid: User id.
+        gid: Group id.
+        groups: Supplementary group ids.
+        held: Capabilities that this process keeps and that executed programs inherit, as a set of bits.
     """
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
@@ -91,7 +105,7 @@ def files_as(uid: int, gid: int) -> Iterator[None]:
     before = (
         kernel.setfsuid(-1),
         kernel.setfsgid(-1),
-    )  # an impossible number changes nothing and answers the present one
+    )  # an invalid id changes nothing and returns the current one
     try:
         kernel.setfsgid(gid)
         kernel.setfsuid(uid)

@@ -1,13 +1,13 @@
-"""Heartbeats in shared memory: a small file for each process of a container, which that process maps.
+"""Heartbeats in shared memory: one small file for each process of a container, mapped by that process.
 
-A process writes a growing number once a second; `heron_container` reads the files each tick. This costs neither
-messages nor wake-ups, and continues while sockets are stuck. A beat also carries the *phase* of the process, so that
-the container can tell "works" from "exists", and a short text for users about a long operation. Beat and phase are one
-aligned 64-bit store each, so no lock is needed; a text that changes while it is read may be mixed once.
+A process writes an increasing number once a second, and `heron_container` reads the files at each tick. This requires
+neither messages nor wake-ups, and continues while sockets are stuck. A beat also carries the *phase* of the process, so
+that the container can tell "works" from "exists", and a short text for users about a long operation. Beat and phase are
+one aligned 64-bit store each, so a lock is not needed. A text that changes while it is read may be mixed once.
 
-If user code has a user of its own, that user may write only to the files of instances. The container creates a file for
-each life of a process and reads it without mapping it (truncating a mapped file ends the process that maps it). Invalid
-contents count as silence.
+If user code has a user of its own, that user may write only to the files of instances. The container creates a new file
+each time it starts a process. It reads the file without mapping it, since truncating a mapped file kills the process
+that maps it. Invalid contents count as a missing heartbeat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 SLOT_BYTES = 256
 _BEAT = struct.Struct("=QQ")
 _LENGTH = struct.Struct("=B")
-_DOING = _BEAT.size + _LENGTH.size  # where the words begin
+_DOING = _BEAT.size + _LENGTH.size  # offset of the text
 DOING_BYTES = SLOT_BYTES - _DOING
 
 
@@ -38,16 +38,16 @@ _PHASES = frozenset(ProcessPhase)
 
 
 class HeartbeatReader:
-    """The container's view: makes the files in ``folder``, which is its own, and reads them."""
+    """Container's side of the heartbeats: creates and reads the files in ``folder``, which it owns."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._open: dict[int, int] = {}  # slot to descriptor
-        shutil.rmtree(folder, ignore_errors=True)  # an earlier life's
+        shutil.rmtree(folder, ignore_errors=True)  # left by an earlier process of this container
         folder.mkdir(mode=0o700)
 
     def make(self, slot: int) -> Path:
-        """Create the file for a new process of this slot; the previous one is unused. Raises OSError."""
+        """Create the file for a new process of this slot, in place of the previous file. Raises OSError."""
         self._let_go(slot)
         path = self.folder / str(slot)
         path.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ class HeartbeatReader:
         return path
 
     def read(self, slot: int) -> tuple[int, ProcessPhase]:
-        """Return beat number and phase of a slot; 0 if its file is missing."""
+        """Return beat number and phase of a slot, or 0 and NONE if its file is missing or too short."""
         data = self._read(slot)
         if len(data) < SLOT_BYTES:
             return 0, ProcessPhase.NONE
@@ -88,7 +88,7 @@ class HeartbeatReader:
 
 
 class HeartbeatWriter:
-    """A process's own file. Raises OSError when it is not there."""
+    """Heartbeat file of this process. The constructor raises OSError if the file is missing."""
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -99,7 +99,7 @@ class HeartbeatWriter:
         self._number = 0
 
     def beat(self, phase: ProcessPhase, doing: str = "") -> None:
-        """I am alive, this is my phase, and this is what I have been doing for long."""
+        """Write a heartbeat with the phase of this process and the long operation that it is in, if any."""
         self._number += 1
         words = doing.encode()[:DOING_BYTES]
         _LENGTH.pack_into(self._map, _BEAT.size, len(words))

@@ -1,15 +1,15 @@
-"""Orphans: processes that user code leaves when their parent ends.
+"""Orphans: processes of user code that outlive their parent.
 
-User code may start processes that daemonise: fork twice, begin a session, close every descriptor, change the folder,
-and run another program with an empty environment. They cannot leave their line of descent. A process that called
-`heron_runtime.linux.become_subreaper` becomes their parent when their own parent ends:
+User code may start processes that daemonize: they fork twice, begin a session, close every descriptor, change the
+folder, and run another program with an empty environment. They remain descendants of Heronry's processes. A process
+that called `heron_runtime.linux.become_subreaper` becomes their parent when their own parent ends:
 
 * an instance, for processes that it started: a daemon lives as long as its instance;
 * the zygote, for those of an instance that ended; heron_container after the zygote; heron_scheduler after that.
 
-Each of the last three kills (SIGKILL) adopted processes, which it did not start itself. Schedulers and containers of
-another topology of the same user are exempt: user code that submits a topology means it to stay. (If user code has a
-user of its own, none of its processes is exempt.)
+Each of the last three kills (SIGKILL) the processes it has adopted, which it did not start itself. Schedulers and
+containers of another topology of the same user are exempt, since a topology that user code submits is meant to stay.
+(If user code has a user of its own, all its processes are killed.)
 """
 
 from __future__ import annotations
@@ -24,14 +24,20 @@ from collections.abc import Collection
 import psutil
 
 MOST_ENDED = 64
-LEADER = re.compile(r"heron:.+:(heron_scheduler|heron_container-\d+)")  # titles
+LEADER = re.compile(r"heron:.+:(heron_scheduler|heron_container-\d+)")  # process titles
 POLL_SECONDS = 0.01
 
 
 def end_orphans(known: Collection[int]) -> int:
-    """Kill every child of ours that is not ``known`` and leads no topology, and reap it if it has ended; how many.
+    """Kill the orphans that this process has adopted, and reap those that have ended.
 
-    What one of them has started comes to us when it has ended: there may be more until the answer is 0.
+    This process adopts the children of an orphan when the orphan has ended, so call this until it returns 0.
+
+    Args:
+        known: Ids of the children that this process started itself, which are spared.
+
+    Returns:
+        The number of orphans.
     """
     found = [child.pid for child in psutil.Process().children() if child.pid not in known and not _leads(child)]
     for pid in found:
@@ -50,7 +56,7 @@ def _leads(child: psutil.Process) -> bool:
 
 
 def end_all_orphans(known: Collection[int], timeout_seconds: float) -> bool:
-    """The same until there is none; False when some do not even end by that within the time."""
+    """Call `end_orphans` until no orphan is left. Return False if some are left after the timeout."""
     deadline = time.monotonic() + timeout_seconds
     while end_orphans(known):
         if time.monotonic() > deadline:
@@ -62,8 +68,8 @@ def end_all_orphans(known: Collection[int], timeout_seconds: float) -> bool:
 def reap_ended_orphans(most: int = MOST_ENDED) -> None:
     """Reap ended children beyond `most`, oldest first.
 
-    For a process that adopts orphans beside children of its own, which it waits for elsewhere and cannot tell apart.
-    Costs one system call if no child has ended.
+    For a process that adopts orphans and has children of its own, which it waits for elsewhere and cannot tell apart
+    from orphans. Costs one system call if no child has ended.
     """
     try:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:

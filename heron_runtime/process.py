@@ -1,8 +1,9 @@
 """Setup shared by all processes of a topology: arguments, title, logging, heartbeat, lifeline, signals.
 
-A process is started as ``python -m <room> --launch FILE --container N --slot K --lifeline FD``. The *lifeline* is the
-read end of a pipe whose write end only the parent holds: end of file means the parent is gone, and the process exits
-at once, so ``kill -9`` of a parent leaves no orphan. Logs go to stderr, which the parent owns and writes to files.
+A process is started as ``python -m <package> --launch FILE --container N --slot K --lifeline FD``. The *lifeline* is
+the read end of a pipe whose write end only the parent holds. End of file means that the parent has ended. The process
+then exits at once, so that ``kill -9`` of a parent does not leave orphans. Logs go to stderr, which the parent owns and
+writes to files.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from heron_runtime.process_stats import LoopLag
 
 EXIT_PARENT_GONE = 120
 EXIT_REPLACED = 121
-EXIT_OTHER_SETTINGS = 122  # of an instance: the next one begins with those of the plan
+EXIT_OTHER_SETTINGS = 122  # exit code of an instance; the next one starts with the settings of the plan
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ProcessArguments:
-    """The arguments every process has. ``slot`` and ``lifeline`` are -1 where there is none."""
+    """Arguments common to all processes. ``slot`` and ``lifeline`` are -1 if the process does not have one."""
 
     launch: Launch
     launch_file: Path
@@ -50,7 +51,15 @@ class ProcessArguments:
 def parse_arguments(
     kind: str, parser: argparse.ArgumentParser | None = None
 ) -> tuple[ProcessArguments, argparse.Namespace]:
-    """Read the command line of a process of this kind (the room's name)."""
+    """Parse the command line of a process.
+
+    Args:
+        kind: Name of the process's package.
+        parser: Parser with further arguments of this kind of process.
+
+    Returns:
+        The common arguments, and all parsed options.
+    """
     parser = parser or argparse.ArgumentParser(prog=f"python -m {kind}")
     parser.add_argument("--launch", required=True, type=Path, help="the topology's launch.json")
     parser.add_argument("--container", type=int, default=0, help="number of the container")
@@ -62,10 +71,10 @@ def parse_arguments(
 
 
 class OneLine(logging.Formatter):
-    """One line per record: control characters of untrusted text are escaped (no forged log lines)."""
+    """Log formatter that indents further lines of a record, so that untrusted text cannot forge log lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line; a traceback follows on lines of its own, indented."""
+        """Format the record. Further lines of its text and the lines of a traceback are indented."""
         text = record.getMessage().replace("\r", "\\r").replace("\n", "\n    ")
         line = f"{self.formatTime(record)} {record.levelname:<7} {record.name}: {text}"
         if record.exc_info:
@@ -74,9 +83,12 @@ class OneLine(logging.Formatter):
 
 
 def set_up_process(title: str, level: str = "INFO", *, hidden: bool = True) -> None:
-    """Title for ``ps``, logging to stderr, tracebacks on fatal signals and on SIGUSR1.
+    """Set the title for ``ps``, log to stderr, and print tracebacks on fatal signals and on SIGUSR1.
 
-    ``hidden``: other processes of this user cannot look into it (``heron_runtime.linux.set_hidden``).
+    Args:
+        title: Title of the process.
+        level: Lowest level of the records that are logged.
+        hidden: Hide this process's memory from other processes of its user (``heron_runtime.linux.set_hidden``).
     """
     set_hidden(hidden)
     setproctitle.setproctitle(title)
@@ -99,9 +111,9 @@ def also_log_to(descriptor: int) -> None:
 def set_scheduling(policy: str) -> None:
     """Apply `heron.process.scheduling` to this process, if the kernel allows it.
 
-    Under `batch` a wake-up preempts no process: on a free core it still runs at once, on busy ones it waits
-    until the running process sleeps or its slice ends. Meanwhile its input gathers, and a few large packets cost much
-    less than many small ones.
+    Under `batch` a process that wakes up does not preempt another. On a free core it still runs at once. On a busy core
+    it waits until the running process sleeps or its time slice ends. Meanwhile its input accumulates, and a few large
+    packets cost much less than many small ones.
     """
     if policy == "batch" and hasattr(os, "SCHED_BATCH"):  # Linux
         with contextlib.suppress(OSError):  # forbidden in some sandboxes
@@ -109,9 +121,12 @@ def set_scheduling(policy: str) -> None:
 
 
 def take_key(lifeline: int) -> str:
-    """The key of this task, which our parent has put into the lifeline; before anybody else reads there.
+    """Read the key of this task, which the parent has written to the lifeline.
 
-    Raises RuntimeError where it is not.
+    Call this before anything else reads from the lifeline.
+
+    Raises:
+        RuntimeError: The lifeline does not contain a key.
     """
     key = os.read(lifeline, KEY_BYTES) if lifeline >= 0 else b""
     if len(key) != KEY_BYTES:
@@ -120,7 +135,7 @@ def take_key(lifeline: int) -> str:
 
 
 def watch_lifeline(lifeline: int, loop: asyncio.AbstractEventLoop) -> None:
-    """Exit at once when the parent is gone."""
+    """Exit this process at once when its parent has ended."""
     if lifeline < 0:
         return
     os.set_blocking(lifeline, False)
@@ -142,8 +157,14 @@ async def beat_forever(
     lag: LoopLag | None = None,
     doing: Callable[[], str] = str,
 ) -> None:
-    """Write the heartbeat each interval; a process without a slot does nothing. ``lag`` is told how late the beats
-    come; without beats it gets a timer of its own. ``doing`` is what to say of the process besides its phase."""
+    """Write the heartbeat at each interval. A process without a slot does not write heartbeats.
+
+    Args:
+        arguments: Arguments of the process.
+        phase: Returns the current phase.
+        lag: Measures how late the heartbeats are. Without heartbeats it is started with a timer of its own.
+        doing: Returns the long operation that the process is in, or "".
+    """
     if arguments.slot < 0:
         if lag is not None:
             lag.start()
@@ -155,7 +176,7 @@ async def beat_forever(
     while True:
         now = phase()
         beat.beat(now, doing())
-        # A change of phase is told sooner, since `submit --wait` waits for it.
+        # A change of phase is reported sooner, since `submit --wait` waits for it.
         pause = interval if now is ProcessPhase.RUNNING and now is last else min(interval, 0.05)
         lag.expect(pause)
         await asyncio.sleep(pause)
@@ -178,17 +199,17 @@ class ServiceProcess(Protocol):
 
     @property
     def phase(self) -> ProcessPhase:
-        """For the heartbeat."""
+        """Phase that the heartbeat reports."""
 
     async def start(self) -> None:
-        """Begin; returns when it serves."""
+        """Start the service. Return when it is ready."""
 
     async def stop(self) -> None:
-        """End."""
+        """Stop the service."""
 
 
 async def run_until_stopped(service: ServiceProcess, arguments: ProcessArguments) -> None:
-    """Serve until the service is stopped, by itself or by a signal. Raises what its ``start`` raises."""
+    """Run the service until it stops itself or a signal stops it. Errors of its ``start`` are raised."""
     loop = asyncio.get_running_loop()
     watch_lifeline(arguments.lifeline, loop)
     stop_on_signals(loop, service.stopped.set)
@@ -210,7 +231,7 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
     Like `asyncio.run`, but on any thread.
 
     Raises:
-        Exception: `main` raised it.
+        Exception: Any exception that `main` raises.
     """
     import uvloop  # here, since most processes that import this module run no loop
 

@@ -1,9 +1,10 @@
-"""Measurements of a process of itself: CPU, memory, descriptors, garbage collection, the lag of its event loop.
+"""Statistics of this process: CPU, memory, descriptors, garbage collection, and lag of the event loop.
 
-``ProcessStats`` belongs to no thread. Collections are timed by two calls of ours around each, in whichever thread the
-interpreter collects; with the thresholds of the data plane's processes that is a few times a second at most.
-``LoopLag`` belongs to one asyncio loop: a timer a second, and how late it came is how long everything else waited. A
-process that has such a timer already lends it: a wake-up more is what an idle process costs.
+``ProcessStats`` may be used from any thread. Two callbacks time each garbage collection, in the thread in which the
+interpreter collects. With the thresholds of the data plane's processes this happens at most a few times a second.
+``LoopLag`` belongs to one asyncio loop. It sets a timer each second; the delay of the timer is the time for which
+everything else has waited. A process that already has such a timer reports it to ``LoopLag`` instead, since each
+additional wake-up adds to the cost of an idle process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LAG_PROBE_SECONDS = 1.0
 
 
 class GarbageClock:
-    """The time the garbage collector has taken in this process since ``start``, in milliseconds."""
+    """Total time of garbage collections in this process since ``start``, in milliseconds."""
 
     def __init__(self) -> None:
         self.total_ms = 0.0
@@ -30,13 +31,13 @@ class GarbageClock:
         self._started = False
 
     def start(self) -> None:
-        """Begin to measure. Idempotent."""
+        """Start to measure. Idempotent."""
         if not self._started:
             self._started = True
             gc.callbacks.append(self._collected)
 
     def stop(self) -> None:
-        """Measure no more. Idempotent."""
+        """Stop measuring. Idempotent."""
         if self._started:
             self._started = False
             gc.callbacks.remove(self._collected)
@@ -49,7 +50,7 @@ class GarbageClock:
             self.total_ms += 1000 * (now - self._began)
 
 
-GARBAGE = GarbageClock()  # there is one collector in a process
+GARBAGE = GarbageClock()  # a process has one collector
 
 
 class Usage(NamedTuple):
@@ -63,7 +64,7 @@ class Usage(NamedTuple):
 
 
 def own_usage() -> Usage:
-    """Read the figures of this process. On Linux from one file, at a quarter of the cost of psutil."""
+    """Read the figures of this process, on Linux from `/proc` at a quarter of the cost of psutil."""
     try:
         stat = os.open(STAT, os.O_RDONLY)
     except OSError:
@@ -72,9 +73,9 @@ def own_usage() -> Usage:
         text = os.read(stat, 4096)
     finally:
         os.close(stat)
-    fields = text[text.rindex(b")") + 2 :].split()  # the name before may hold anything
+    fields = text[text.rindex(b")") + 2 :].split()  # the process name before it may contain any character
     ticks, page_bytes = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    descriptors = len(os.listdir("/proc/self/fd")) - 1  # one is that of the look itself
+    descriptors = len(os.listdir("/proc/self/fd")) - 1  # without the descriptor of this listing
     return Usage(
         int(fields[11]) / ticks, int(fields[12]) / ticks, int(fields[21]) * page_bytes, int(fields[17]), descriptors
     )
@@ -89,14 +90,14 @@ def _portable_usage() -> Usage:
 
 
 class ProcessStats:
-    """Figures of this process. `instance`: it runs user code and uses Heron's names for Python instances."""
+    """Counters and gauges of this process. `instance`: use Heron's metric names for Python instances."""
 
     def __init__(self, *, instance: bool) -> None:
         self._instance = instance
         GARBAGE.start()
 
     def read(self, uptime: float) -> tuple[dict[str, float], dict[str, float]]:
-        """(counters, gauges) as of now; ``uptime`` in seconds."""
+        """Return the current counters and gauges. ``uptime`` is in seconds."""
         usage = own_usage()
         if self._instance:
             counters = {"__py-user-cpu-time-secs": usage.user_seconds, "__py-sys-cpu-time-secs": usage.system_seconds}
@@ -139,23 +140,23 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin; to be called on the loop. Idempotent."""
+        """Start the timer. Call this on the loop. Idempotent."""
         if self._timer is None:
             self._set()
 
     def stop(self) -> None:
-        """End. Idempotent."""
+        """Stop the timer. Idempotent."""
         self._due = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def expect(self, seconds: float) -> None:
-        """A timer was set that is due in so many seconds."""
+        """Record that the caller has set a timer that is due in this many seconds."""
         self._due = asyncio.get_running_loop().time() + seconds
 
     def came(self) -> None:
-        """It has come."""
+        """Record that the timer has fired."""
         self._worst_ms, self._due = max(self._worst_ms, self._late_ms()), None
 
     def take_ms(self) -> float:

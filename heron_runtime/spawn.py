@@ -19,18 +19,22 @@ from pathlib import Path
 
 import heron_runtime
 
-MARK = "HERONRY_CONTAINER"  # in the environment of all below a heron_container: whose they are
+MARK = "HERONRY_CONTAINER"  # environment variable of all descendants of a heron_container; it identifies the container
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """``python -P -m module arguments`` with the interpreter that runs now."""
+    """Return the command ``python -P -m module arguments`` for the current interpreter."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def child_environment(extra: Mapping[str, str] | None = None, first_on_path: str = "") -> dict[str, str]:
-    """The environment of a child: ours, unbuffered output, and what it needs to find Heronry.
+    """Return the environment of a child process.
 
-    ``first_on_path`` is a folder whose modules win over everything that is installed.
+    It is the environment of this process with unbuffered output and with a PYTHONPATH on which Heronry is found.
+
+    Args:
+        extra: Variables to add or replace.
+        first_on_path: Folder whose modules take precedence over all installed ones.
     """
     environment = dict(os.environ)
     environment["PYTHONUNBUFFERED"] = "1"
@@ -49,8 +53,14 @@ _warm: dict[str, subprocess.Popen[bytes]] = {}  # started by ``warm_up`` and not
 
 
 def warm_up(module: str, imports: Iterable[str]) -> None:
-    """Start a process that imports these and waits until ``start_session`` wants this module. It ends with us, unless
-    it was wanted; where it cannot be started, ``start_session`` will say why."""
+    """Start a process that imports modules and waits until ``start_session`` uses it.
+
+    An unused process ends with this process. An error is ignored here, since ``start_session`` will report it.
+
+    Args:
+        module: Module that the process will run.
+        imports: Modules to import in advance.
+    """
     with contextlib.suppress(OSError):
         _warm[module] = subprocess.Popen(
             python_command("heron_runtime.warm", module, *imports),
@@ -63,9 +73,10 @@ def warm_up(module: str, imports: Iterable[str]) -> None:
 
 
 def start_session(module: str, arguments: Sequence[str], folder: str, output: Path) -> subprocess.Popen[bytes]:
-    """Start ``python -m module arguments`` in a session of its own, so that it outlives us. Raises OSError.
+    """Start ``python -m module arguments`` in a session of its own, so that it outlives this process. Raises OSError.
 
-    What it prints is appended to ``output``. A process that was warmed up for this module becomes it.
+    Its output is appended to the file ``output``. A process that `warm_up` started for this module is used if it is
+    available.
     """
     warm = _warm.pop(module, None)
     if warm is not None and warm.stdin is not None:
@@ -82,21 +93,25 @@ def start_session(module: str, arguments: Sequence[str], folder: str, output: Pa
 
 
 def _of_no_container() -> dict[str, str]:
-    """The environment of who begins a session: user code or container 0 may have us start it, and it outlives them."""
+    """Return the child environment without `MARK`.
+
+    User code or container 0 may cause the start of a session, but the session does not belong to the container and
+    outlives it.
+    """
     environment = child_environment()
     environment.pop(MARK, None)
     return environment
 
 
 def source_root() -> str:
-    """The folder that holds Heronry's packages, or "" when that is site-packages."""
+    """Return the folder that contains Heronry's packages, or "" if it is site-packages."""
     root = Path(heron_runtime.__file__ or "").resolve().parents[1]
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     return "" if root in installed else str(root)
 
 
 def raise_descriptor_limit() -> None:
-    """Take as many file descriptors as the system allows, up to 65 536."""
+    """Raise the limit of open file descriptors as far as the system allows, up to 65 536."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft < wanted:
@@ -104,6 +119,6 @@ def raise_descriptor_limit() -> None:
 
 
 def own_group() -> None:
-    """Be the leader of a process group, so that whatever we leave behind can be ended together."""
+    """Become the leader of a process group, so that all leftover processes can be ended together."""
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)

@@ -10,11 +10,11 @@ from heron_runtime.failures import Failure
 
 
 def home_of_user() -> Path:
-    """``HERONRY_HOME``, by default in the user's data folder; absolute."""
+    """Return the absolute path in ``HERONRY_HOME``, by default a folder in the user's data folder."""
     given = os.environ.get("HERONRY_HOME")
     if given:
         return Path(given).expanduser().absolute()
-    import platformdirs  # here, since who has said where needs no search
+    import platformdirs  # here, since it is not needed if HERONRY_HOME is set
 
     return Path(platformdirs.user_data_dir("heronry")).absolute()
 
@@ -24,11 +24,11 @@ MAX_CHARACTERS = 1024 * 1024  # a megabyte of YAML takes a second to read
 
 
 def read_config(home: Path) -> dict[str, dict[str, Any]]:
-    """Return the settings of each cluster; none if the file does not exist.
+    """Return the settings of each cluster, empty if the file does not exist.
 
     Raises:
-        Failure: the file is too large, is not YAML, or has another shape.
-        OSError: it cannot be read.
+        Failure: The file is too large, is not YAML, or has an unexpected structure.
+        OSError: The file cannot be read.
     """
     path = home / NAME
     try:

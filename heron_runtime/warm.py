@@ -1,10 +1,10 @@
-"""``python -m heron_runtime.warm MODULE IMPORT…``: a process that is started before it is known what for.
+"""``python -m heron_runtime.warm MODULE IMPORT…``: process that is started before its arguments are known.
 
-It imports what the module will need, then waits for one line of JSON on its standard input: ``{arguments, folder,
-output}``. From then on it is ``python -m MODULE arguments…`` in that folder, with its output in that file and no input.
-End of file means that it is not needed. ``heron_runtime.spawn`` has the other end.
+It imports the modules that MODULE will need, then waits for one line of JSON on its standard input: ``{arguments,
+folder, output}``. It then runs as ``python -m MODULE arguments…`` in that folder, with its output in that file and
+without input. It exits at end of file, which means that it is not needed. ``heron_runtime.spawn`` is the other end.
 
-Garbage collection is off during the imports, and later collections skip the imported objects, which all stay.
+Garbage collection is off during the imports. Later collections skip the imported objects, since they all stay alive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 20
 
 
 def _order() -> bytes:
-    """The line, or b"" at the end of file."""
+    """Read the line of JSON. Return b"" at end of file."""
     read = b""
     while not read.endswith(b"\n"):
         more = os.read(0, MOST_BYTES)
@@ -31,7 +31,7 @@ def _order() -> bytes:
 
 
 def main() -> None:
-    """Import, wait, and be what is asked for."""
+    """Import the modules, wait for the line of JSON, and run the requested module."""
     _, module, *imports = sys.argv
     gc.disable()
     for name in imports:

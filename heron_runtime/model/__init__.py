@@ -1,1 +1,1 @@
-"""Frozen values that every process shares: ids, definitions, plans, causes. No protobuf, no I/O, no clock."""
+"""Frozen values shared by all processes: ids, definitions, plans, causes. No protobuf, no I/O, no clock."""

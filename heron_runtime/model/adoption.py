@@ -1,10 +1,10 @@
-"""A topology that begins with a checkpoint of another one: what of it has a place, and what it is called there.
+"""Adoption of a checkpoint by another topology: the state that can be restored, and its names in the new topology.
 
-Pure. Components are matched by name. A component that was a spout must be one still, and keys must consist of as many
-fields as before; state for which that does not hold has no place. Task ids of the new topology are its own: the tasks
-of a component take over from those it had in order, and those that have no successor get a number that no task has, so
-that their state of their own is merged as after an update. Numbers of checkpoints, turns and generations go on, for
-which key group is read from which file follows from the turn, and tokens of lower generations are swept.
+Pure. Components are matched by name. A spout must still be a spout, and keys must consist of as many fields as before;
+otherwise the state cannot be restored. Task ids of the new topology are independent of the old ones: the tasks of a
+component take over from its former tasks in order. A former task without a successor gets an unused number, so that its
+own state is merged as after an update. Numbers of checkpoints, turns and generations continue, since the turn defines
+from which file a key group is read, and tokens of lower generations are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heron_runtime.model.topology import TopologyDefinition
 
 
 class Kept(NamedTuple):
-    """Contents of a component in a checkpoint: state of tasks, keyed state, tokens that may be uncommitted."""
+    """Contents of a component in a checkpoint: own state of tasks, keyed state, tokens that may be uncommitted."""
 
     own: bool = False
     keyed: bool = False
@@ -28,7 +28,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoPlaceFor:
-    """State of a component that the new topology has no place for. ``keyed``: only that by key."""
+    """State of a component that the new topology cannot restore. ``keyed``: only its keyed state is affected."""
 
     component: str
     why: str
@@ -36,7 +36,13 @@ class NoPlaceFor:
 
 
 def kept_in(manifest: Manifest, own: Collection[str], keyed: Collection[str]) -> dict[str, Kept]:
-    """By component. ``own`` and ``keyed``: the names of parts whose files have blocks of that kind."""
+    """Return the contents of each component in a checkpoint.
+
+    Args:
+        manifest: Manifest of the checkpoint.
+        own: Names of the parts whose files contain the own state of a task.
+        keyed: Names of the parts whose files contain keyed state.
+    """
     found = {}
     for component in sorted({part.component for part in manifest.parts}):
         parts = [part for part in manifest.parts if part.component == component]
@@ -50,7 +56,7 @@ def kept_in(manifest: Manifest, own: Collection[str], keyed: Collection[str]) ->
 
 
 def without_place(manifest: Manifest, kept: Mapping[str, Kept], definition: TopologyDefinition) -> list[NoPlaceFor]:
-    """State that would be lost."""
+    """Return the state that the topology of `definition` cannot restore and would lose."""
     specs = {spec.name: spec for spec in definition.components}
     found = []
     for component, what in kept.items():
@@ -73,8 +79,17 @@ def without_place(manifest: Manifest, kept: Mapping[str, Kept], definition: Topo
 def adopt(
     manifest: Manifest, topology_id: str, tasks: Mapping[str, Sequence[int]], dropped: Iterable[NoPlaceFor] = ()
 ) -> tuple[Manifest, dict[str, StatePart]]:
-    """The manifest for the new topology, whose components have these ``tasks``; and by the name that each file it needs
-    has there, the part as it was."""
+    """Return the manifest of a checkpoint for the new topology, and the files that it needs.
+
+    Args:
+        manifest: Manifest of the checkpoint in the old topology.
+        topology_id: Id of the new topology.
+        tasks: Task ids of each component of the new topology.
+        dropped: State that the new topology does not restore.
+
+    Returns:
+        The new manifest, and a mapping from the new name of each needed file to its part in the old checkpoint.
+    """
     dropped = list(dropped)
     gone = {found.component for found in dropped if not found.keyed} | {
         part.component for part in manifest.parts if part.component not in tasks
@@ -105,7 +120,7 @@ def adopt(
 
 
 def _numbers(manifest: Manifest, tasks: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], int]:
-    """By component and task id, the id in the new topology; two tasks never get the same."""
+    """Map component and task id to the task id in the new topology. All ids in the result are different."""
     found: dict[tuple[str, int], int] = {}
     spare = MAX_TASK + 1
     now = {(part.component, part.task) for part in manifest.parts}

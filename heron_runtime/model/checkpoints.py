@@ -1,11 +1,12 @@
-"""Checkpoints as values: what a task has written, the manifest of a checkpoint, from which files keys are read.
+"""Checkpoints as values: parts written by tasks, manifests, and the files from which key groups are read.
 
-Theory of operation. A task of a keyed component writes for each checkpoint one file, its *part*: for every key group it
-owns the keys that have changed since the last complete checkpoint it has heard of and, for one group in eight, all of
-them. Which eighth follows from the checkpoint's *turn*, the number of checkpoints that were complete when it began; so
-among any eight consecutive complete checkpoints each group is written in full once, by any owner. The *layers* of a
-component are the parts that its state is made of, oldest first; to read a group is to take its last full block and what
-later layers say of it. Groups may change their owner between two checkpoints (rescaling): the rule knows groups only.
+Theory of operation. For each checkpoint, a task of a keyed component writes one file, its *part*. It contains, for
+every key group that the task owns, the keys that have changed since the last complete checkpoint known to the task. For
+one group in eight it contains all keys instead. The checkpoint's *turn*, the number of checkpoints that were complete
+when it began, selects the groups that are written in full. Among any eight consecutive complete checkpoints, each group
+is thus written in full once, regardless of its owner. The *layers* of a component are the parts that make up its state,
+oldest first. The state of a group is its last full block with the changes in later layers applied. The owner of a group
+may change between two checkpoints (rescaling), since the rule depends on groups only.
 
 A set of key groups is an integer: bit g is group g.
 """
@@ -22,7 +23,7 @@ from heron_runtime.model.plan import NO_CHECKPOINT, NO_PLAN, PlanVersion
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import ComponentSpec, GroupingKind
 
-FULL_EVERY = 8  # complete checkpoints; no file older than so many is ever needed
+FULL_EVERY = 8  # number of complete checkpoints; older files are never needed
 ALL_GROUPS = (1 << KEY_GROUPS) - 1
 _EVERY_EIGHTH = sum(1 << group for group in range(0, KEY_GROUPS, FULL_EVERY))
 
@@ -33,7 +34,7 @@ def keeps_state(config: Mapping[str, Any]) -> bool:
 
 
 def groups_of(table: Sequence[int], task: int) -> int:
-    """The set of groups that a key-group table gives to a task."""
+    """Return the set of groups that a key-group table assigns to a task."""
     return sum(1 << group for group, owner in enumerate(table) if owner == task)
 
 
@@ -52,10 +53,11 @@ class CommitToken:
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """One task's file of one checkpoint, and what proves that it is whole.
+    """File of one task for one checkpoint, with its size and checksum.
 
-    ``groups``: those the task owned. ``checksum`` is that of the file's head, which holds those of its blocks. Its name
-    contains who wrote it, so a process of an older generation never writes where another one reads (S7).
+    ``groups`` are the key groups that the task owned. ``checksum`` is that of the file's head, which contains the
+    checksums of its blocks. The file name identifies the writer, so a process of an older generation never writes to a
+    file that another process reads (S7).
     """
 
     component: str
@@ -76,7 +78,7 @@ class StatePart:
 
 
 def part_name(generation: int, checkpoint: int, task: int, incarnation: int) -> str:
-    """The file name of a part."""
+    """Return the file name of a part."""
     return f"{generation}-{checkpoint}-{task}-{incarnation:x}.part"
 
 
@@ -103,8 +105,10 @@ def shape_of(spec: ComponentSpec) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A complete checkpoint, or one that may become it. ``parts`` has one for every task of the plan; ``shapes`` says
-    of each component what ``shape_of`` does."""
+    """Manifest of a checkpoint that is complete or may become complete.
+
+    ``parts`` has one part for every task of the plan. ``shapes`` holds the result of ``shape_of`` for each component.
+    """
 
     topology_id: str
     checkpoint: int
@@ -120,7 +124,7 @@ class Manifest:
 
     @property
     def files(self) -> frozenset[str]:
-        """The names of all files it needs."""
+        """Names of all files that the checkpoint needs."""
         needed = {part.name for part in self.parts}
         return frozenset(needed.union(part.name for layers in self.layers.values() for part in layers))
 
@@ -139,12 +143,12 @@ class Manifest:
 
     @property
     def tokens(self) -> frozenset[str]:
-        """The names of all tokens of all tasks."""
+        """Names of all tokens of all tasks."""
         return frozenset(token.name for part in self.parts for token in part.tokens)
 
 
 def initial_manifest(topology_id: str) -> Manifest:
-    """The state of a topology that has taken no checkpoint."""
+    """Return the manifest of a topology that has not taken a checkpoint."""
     return Manifest(topology_id, NO_CHECKPOINT, 0, -1)
 
 
@@ -156,10 +160,19 @@ def next_manifest(
     code_digest: str = "",
     shapes: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """The manifest of a checkpoint that follows ``base``, the last complete one, and consists of these parts.
+    """Return the manifest of a new checkpoint.
 
-    ``tables`` are the key-group tables of keyed components. Raises ValueError when parts do not belong together, or
-    a group has no owner or two.
+    Args:
+        base: Manifest of the last complete checkpoint.
+        parts: Parts of the new checkpoint, one for each task.
+        plan: Version of the plan with which it was taken.
+        tables: Key-group tables of keyed components.
+        code_digest: Digest of the user's package.
+        shapes: Kind of state of each component (``shape_of``).
+
+    Raises:
+        ValueError: The parts do not belong to one checkpoint that follows ``base``, or their key groups differ from
+            the tables.
     """
     found = sorted(parts, key=lambda part: part.task)
     kinds = {(part.checkpoint, part.generation, part.turn) for part in found}
@@ -184,14 +197,14 @@ def next_manifest(
 
 
 def needed_layers(layers: Layers) -> Layers:
-    """Those of the layers that some group is still read from, oldest first."""
+    """Return the layers from which at least one group is still read, oldest first."""
     return tuple(part for part, _ in reading_plan(layers, ALL_GROUPS))
 
 
 def reading_plan(layers: Layers, groups: int) -> list[tuple[StatePart, int]]:
-    """Which groups to read from which part, oldest part first, for the state of ``groups``.
+    """Return the parts to read for the state of ``groups``, oldest first, each with the groups to read from it.
 
-    Blocks are applied in this order; a full block of a group is the first one read of it.
+    Blocks are applied in this order. The first block of a group is a full one.
     """
     found: list[tuple[StatePart, int]] = []
     open_groups = groups
@@ -217,10 +230,10 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCommand:
-    """Complete command of the master in each of its messages; receivers act by comparing numbers.
+    """Complete command of the master in each of its messages. Receivers act by comparing numbers.
 
-    ``under``: the checkpoint that spouts shall begin, with its ``turn``; 0: none, or it has been resumed from. All
-    checkpoints up to ``over`` are over; the last complete one is ``complete``.
+    ``under`` is the checkpoint that spouts shall begin, with its ``turn``. 0 means none, or that tasks have resumed
+    from it. All checkpoints up to ``over`` are finished or cancelled. ``complete`` is the last complete one.
     """
 
     generation: int
@@ -233,10 +246,10 @@ class CheckpointCommand:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """Report about a task with each heartbeat. All numbers are of this generation.
+    """Report about a task with each heartbeat. All numbers belong to this generation.
 
-    ``lost``: why channels cannot be trusted any more; ``failed``: what user code, a load or a commit has failed with;
-    both empty while all is well. ``declined`` has its cause.
+    ``lost`` is the reason why channels are no longer reliable. ``failed`` is the error of user code, a load or a
+    commit. Both are empty without a fault. ``declined_why`` is the cause of ``declined``.
     """
 
     generation: int
@@ -250,4 +263,4 @@ class TaskReport:
     failed: str = ""
 
 
-NO_WISH = CheckpointCommand(0)  # of a topology whose state is not kept
+NO_WISH = CheckpointCommand(0)  # the command in a topology without state

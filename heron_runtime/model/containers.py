@@ -1,12 +1,13 @@
 """Containers and processes of a topology, and the size of its volume: pure functions of packing plan and configuration.
 
 The containers of the packing plan hold tasks: a stream manager, a metrics manager, and one instance per task. Container
-0 holds a topology master and a metrics manager. ``topology.master.replicas`` above 1 asks for standbys of that master:
-each has a container of its own, like container 0, numbered from ``FIRST_STANDBY`` up, so that the end of a container,
-or of its node, never takes two masters where it need not. Nothing else tells the masters' containers apart: any of them
-may lead. A packing plan names no number from ``FIRST_STANDBY`` on (``heron_control.packing`` sees to that).
+0 holds a topology master and a metrics manager. ``topology.master.replicas`` above 1 adds standbys of that master. Each
+has a container of its own, like container 0, numbered from ``FIRST_STANDBY`` up, so that the loss of a container or its
+node does not unnecessarily affect two masters. The masters' containers do not differ otherwise, and any of the masters
+may lead. ``heron_control.packing`` ensures that a packing plan does not use numbers from ``FIRST_STANDBY`` on.
 
-Schedulers start what ``containers_of`` names, in this order: masters come first, for they are choosier about places.
+Schedulers start the containers that ``containers_of`` returns, in this order. Masters are first, since their placement
+is more constrained.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER, instance_id
 from heron_runtime.model.plan import PackingPlan, Resources
 from heron_runtime.model.settings import GiB, Keys, MiB, setting
 
-MASTER_RESOURCES = Resources(cpu=0.5, ram_bytes=256 * MiB)  # of a master, beside Heronry's own share of a container
+MASTER_RESOURCES = Resources(cpu=0.5, ram_bytes=256 * MiB)  # of a master, in addition to Heronry's share of a container
 
 LAST_STANDBY = FIRST_STANDBY + int(Keys.TOPOLOGY_MASTER_REPLICAS.maximum or 1) - 2
 
@@ -72,7 +73,7 @@ def listed(containers: tuple[int, ...]) -> str:
 
 
 DEFAULT_BYTES = 4 * GiB
-BYTES_A_FILE = 16 * 1024  # one inode for so many bytes: what ext4 makes, so that files run out no sooner than bytes
+BYTES_A_FILE = 16 * 1024  # bytes per inode, as in ext4, so that inodes do not run out before bytes
 LEAST_FILES = 10_000
 
 

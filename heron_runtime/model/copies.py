@@ -1,8 +1,8 @@
 """Copies of values that user code may change in place.
 
-A topology copies what `emit` is given, so that a tuple has the values of that moment. A streamlet engine copies a
-record where it is needed again: for a second reader of a stream, for a retry after a failure, and for each match with a
-row of a lookup table. A value that cannot change is not copied.
+A topology copies the values passed to `emit`, so that later changes do not affect the tuple. A streamlet engine copies
+a record if it is needed again: for a second reader of a stream, for a retry after a failure, and for each match with a
+row of a lookup table. Immutable values are not copied.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ IMMUTABLE = frozenset(
 
 
 def copied(record: Any) -> Any:
-    """Return a copy that shares nothing mutable with ``record``. What cannot be copied is returned as it is."""
+    """Return a copy that shares nothing mutable with ``record``. Objects that cannot be copied are shared."""
     try:
         return _copied(record)
-    except RecursionError:  # nested too deep, or in itself
+    except RecursionError:  # nested too deeply, or cyclic
         return _deep_copied(record)
 
 
@@ -39,7 +39,10 @@ def copied_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def copied_rows(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return rows whose values share nothing mutable with those of ``rows``; the same list where none can change."""
+    """Return rows whose values share nothing mutable with those of ``rows``.
+
+    If all values are immutable, the same list is returned.
+    """
     if IMMUTABLE.issuperset(map(type, chain.from_iterable(rows))):
         return rows
     return [copied_row(row) for row in rows]

@@ -26,7 +26,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cause:
-    """One buffer over its mark. `container` announces it; `peer` is the far end of a slow link."""
+    """Buffer over its high water mark. `container` announces it; `peer` is the far end of a slow link."""
 
     kind: CauseKind
     component: str
@@ -71,8 +71,8 @@ class FailReason:
 
 
 SECOND_BYTES = 16 * MiB  # a second of work weighs this much
-UNKNOWN_WEIGHT = SECOND_BYTES // 20  # of a tuple for a task that has not worked yet: start small
-LIGHT_BYTES = 64  # a tuple has at least so many bytes anyway
+UNKNOWN_WEIGHT = SECOND_BYTES // 20  # of a tuple for a task that has not processed any yet, so that few are sent first
+LIGHT_BYTES = 64  # minimal size of a tuple
 
 
 def weight_of(milliseconds: float) -> int:

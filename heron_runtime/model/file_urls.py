@@ -1,7 +1,7 @@
-"""URLs of stores of files, as fsspec names them: what is secret in one, what reads it, what it can do. Pure.
+"""URLs of file stores in fsspec's notation: their secrets, the libraries that read them, and their features. Pure.
 
-A URL may carry credentials, and so may the options beside it. ``shown_url`` is the URL as people may see it, and
-``redacted`` takes out of foreign text whatever is secret.
+A URL and the options that belong to it may contain credentials. ``shown_url`` returns the URL without secrets, and
+``redacted`` removes secrets from foreign text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DISTRIBUTIONS = {
     "sftp": "sshfs", "ssh": "sshfs", "hdfs": "pyarrow", "webhdfs": "requests", "smb": "smbprotocol",
     "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
-_LEAST = 4  # a shorter secret would blacken half of every text
+_LEAST = 4  # characters; hiding a shorter secret would hide much of every text
 
 
 def scheme_of(url: str) -> str:
@@ -33,14 +33,14 @@ def scheme_of(url: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """As people may see it: no user, no password, no query."""
+    """Return a URL in a form that is safe to show, without user, password and query."""
     rest = url.partition("://")[2].partition("?")[0].partition("#")[0]
     where, slash, path = rest.partition("/")
     return f"{scheme_of(url)}://{where.rpartition('@')[2]}{slash}{path if '@' not in path else HIDDEN}"
 
 
 def redacted(text: str, url: str, options: Mapping[str, Any]) -> str:
-    """Foreign text without what is secret in a URL (perhaps there is none) and options."""
+    """Return foreign text without the secrets in a URL (which may be empty) and in options."""
     for secret in sorted(_secrets(url, options), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return mask(text)
@@ -60,7 +60,7 @@ def _secrets(url: str, options: Mapping[str, Any]) -> set[str]:
 
 
 def _leaves(value: Any, *, secret: bool) -> Iterator[str]:
-    """Texts below a key that sounds secret."""
+    """Yield the strings below keys with secret names."""
     if isinstance(value, Mapping):
         for key, below in value.items():
             yield from _leaves(below, secret=secret or is_secret(str(key)))
@@ -72,7 +72,7 @@ def _leaves(value: Any, *, secret: bool) -> Iterator[str]:
 
 
 def source_problem(url: str) -> str:
-    """Why a program may not name this URL, without what is secret in it; empty if it may."""
+    """Return the reason why a program must not use this URL, without its secrets, or "" if it may."""
     scheme = scheme_of(url)
     try:
         parts = urlsplit(url)

@@ -2,30 +2,31 @@
 
 A folder holds one submission of a topology: ``HISTORY/CLUSTER/ROLE/ENV/NAME/ID/``, and in it::
 
-    topology.json                              who it is, its graph and parallelism (``TopologySummary``)
+    topology.json                              identity, graph and parallelism of the topology (``TopologySummary``)
     metrics/10s/date=2026-11-25/c1-17.parquet  rows as a metrics manager wrote them: container 1, its 17th file
-    metrics/1m/date=2026-11-25/…               rolled up, one folder of a day replaced at a time; 10m, 1h, 1d alike
-    metrics/10s/date=2026-11-25/c1-3-17.parquet   what the 3rd to the 17th of that day held, compacted
+    metrics/1m/date=2026-11-25/…               rolled up, one folder of a day replaced at a time; also 10m, 1h, 1d
+    metrics/10s/date=2026-11-25/c1-3-17.parquet   rows of the 3rd to the 17th file of that day, compacted
     events/date=2026-11-25/c1-17.parquet       exceptions of user code, plan changes, pressure, checkpoints, restores
 
-The day of a file is that of its newest row; a row that had to wait for room on a disk may be older. A rolled-up day
-lists in its manifest which raw files it holds, so a level together with the raw files it does not hold is all there is.
+The day of a file is that of its newest row. A row that had to wait for space on a disk may be older. The manifest of a
+rolled-up day lists the raw files that it includes. A level and the raw files that it does not include are therefore
+complete together.
 
-A compacted file says by its name what it is made of: *every* file of its container, kind and day from the first number
-to the last that was there. So the rename that gives it its name replaces all of them at once: readers that see it
-ignore files within its span (``covering``), whether they are removed already or not. Numbers of a
-container only grow, so no file can come into a span later. In manifests it goes by the name of the last file in it
-(``held_as``), since a level holds all of a compacted file or nothing.
+The name of a compacted file defines its contents: *every* file of its container, kind and day from the first number to
+the last that existed. The rename that gives it its name replaces all of them at once: readers that see it ignore the
+files within its span (``covering``), even if they are not removed yet. Numbers of a container only increase, so a span
+cannot gain files later. Manifests list a compacted file under the name of the last file in it (``held_as``), since a
+level includes either all of a compacted file or nothing.
 
-A row says what a *series* (metric of an instance) did within a bucket of time, and two rows of one series and bucket
-add up to one (``MetricRow.add``): sums, counts and bins of sketches add; minimum, maximum and the later last value win.
-This is associative and commutative, so the split of rows over files, the order of files and earlier additions do not
-matter.
+A row aggregates a *series* (metric of an instance) within a bucket of time. Two rows of one series and bucket add up to
+one (``MetricRow.add``): sums, counts and bins of sketches are added, and the minimum, the maximum and the later last
+value are kept. This is associative and commutative, so the split of rows over files, the order of files and earlier
+additions do not affect the result.
 
 **Exact sums.** Adding floats in another order may give another sum. Totals of counters are therefore rounded
 (``exact``) before they are subtracted: below 2^42 to multiples of 2^-10, beyond to whole numbers. All sums of such
-numbers are exact as long as they stay below 2^43 (whole numbers: 2^53), and the growths of a counter sum up to its
-rounded total, whatever lies between.
+numbers are exact as long as they stay below 2^43 (whole numbers: 2^53), and the increments of a counter always sum up
+to its rounded total.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-HISTORY = "history"  # of a home
+HISTORY = "history"  # folder in a home
 METRICS, EVENTS, ABOUT = "metrics", "events", "topology.json"
-AUDIT_FOLDER = ".audit"  # of a history, of all its topologies: days, with a column more than events have
+AUDIT_FOLDER = ".audit"  # folder in a history, for all its topologies: day folders, with one column more than events
 TOPOLOGY = "topology"
-MANIFEST, TAKEN = "_heronry.json", "taken"  # of a rolled-up day, and in it the names of the raw files it holds
+MANIFEST, TAKEN = "_heronry.json", "taken"  # file of a rolled-up day, and its key with the names of included raw files
 RAW = "10s"
 LEVEL_MS: Mapping[str, int] = {"10s": 10_000, "1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}
 ROLLED = tuple(level for level in LEVEL_MS if level != RAW)
@@ -66,10 +67,11 @@ Key = tuple[int, int, str, str, str, str]  # start_ms, container, component, ins
 
 @dataclass(slots=True)
 class MetricRow:
-    """A series within a bucket. ``start_ms``: when the bucket began, milliseconds since 1970 UTC.
+    """Aggregate of a series within a bucket. ``start_ms`` is the start of the bucket, in milliseconds since 1970 UTC.
 
-    A counter has its growth as ``sum``; a gauge the sum of its ``count`` values, the least, greatest and last one; a
-    latency how many values each bin of its sketch counted (``heron_runtime.model.sketch``), their number as ``count``.
+    For a counter, ``sum`` is its growth. For a gauge, ``sum`` is the sum of ``count`` values, and ``low``, ``high`` and
+    ``last`` are the least, greatest and last value. For a latency, ``bins`` are the counts of its sketch
+    (``heron_runtime.model.sketch``) and ``count`` is the number of values.
     """
 
     start_ms: int
@@ -88,11 +90,11 @@ class MetricRow:
 
     @property
     def key(self) -> Key:
-        """Key of rows that are added up."""
+        """Key of the row. Rows with the same key are added up."""
         return (self.start_ms, self.container, self.component, self.instance, self.metric, self.kind)
 
     def add(self, other: MetricRow) -> None:
-        """Take another row of the same key in."""
+        """Add another row with the same key to this one."""
         self.count += other.count
         self.sum += other.sum
         self.low = _best(min, self.low, other.low)
@@ -108,8 +110,11 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """Something that happened: ``kind`` is one of ``KINDS``. ``count``: so many are told as one, of which the last was
-    at ``time_ms``. ``text`` is for people; ``detail`` is the traceback of an exception, JSON for all others."""
+    """Event in the history. ``kind`` is one of ``KINDS``.
+
+    ``count`` events are recorded as one; ``time_ms`` is the time of the last, in milliseconds since 1970. ``text`` is
+    for users. ``detail`` is the traceback of an exception, and JSON for all other kinds.
+    """
 
     time_ms: int
     kind: str
@@ -123,7 +128,7 @@ class HistoryEvent:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionPath:
-    """Whose history a folder is: one submission of a topology."""
+    """Submission of a topology, which identifies its folder in the history."""
 
     cluster: str
     role: str
@@ -133,18 +138,18 @@ class SubmissionPath:
 
     @property
     def path(self) -> str:
-        """Below the history's folder."""
+        """Path below the folder of the history."""
         return "/".join((self.cluster, self.role, self.environ, self.topology, self.id))
 
     @property
     def target(self) -> str:
-        """As commands take it, in front of the name."""
+        """Target in the form that commands take before the name: `cluster/role/environ`."""
         return f"{self.cluster}/{self.role}/{self.environ}"
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentSummary:
-    """A component as the newest plan had it. ``inputs``: (component, stream) of each."""
+    """Component in the newest plan. ``inputs`` holds component and stream of each input."""
 
     name: str
     is_spout: bool
@@ -162,7 +167,7 @@ class TopologySummary:
     parts: tuple[ComponentSummary, ...]
 
     def to_json(self) -> str:
-        """The text of the file."""
+        """Return the content of the file."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
@@ -186,17 +191,17 @@ def exact(total: float) -> float:
 
 
 def bucket(time_ms: int, level: str) -> int:
-    """When the bucket of ``level`` began that holds this instant."""
+    """Return the start of the bucket of ``level`` that contains this time, in milliseconds since 1970."""
     return time_ms - time_ms % LEVEL_MS[level]
 
 
 def date_of(time_ms: int) -> str:
-    """The day (UTC) of an instant, as folders are named: ``2026-11-25``."""
+    """Return the day (UTC) of a time in the form used in folder names: ``2026-11-25``."""
     return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=time_ms)).date().isoformat()
 
 
 def day_folder(date: str) -> str:
-    """The folder of a day."""
+    """Return the folder name of a day."""
     return f"date={date}"
 
 
@@ -211,7 +216,7 @@ def compacted_name(container: int, first: int, last: int) -> str:
 
 
 def span_of(name: str) -> tuple[int, int, int] | None:
-    """Container, first and last number of a file; None for a name of another kind."""
+    """Return container, first and last number of a file, or None for a name of another kind."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -220,13 +225,13 @@ def span_of(name: str) -> tuple[int, int, int] | None:
 
 
 def number_of(name: str, container: int) -> int | None:
-    """The last number in such a name; None for a name of another kind or container."""
+    """Return the last number in a file name, or None for a name of another kind or container."""
     span = span_of(name)
     return span[2] if span is not None and span[0] == container else None
 
 
 def held_as(name: str) -> str:
-    """The name by which a rolled-up day that holds this raw file lists it."""
+    """Return the name under which the manifest of a rolled-up day lists this raw file."""
     span = span_of(name)
     return file_name(span[0], span[2]) if span is not None else name
 
@@ -248,7 +253,10 @@ def covering(names: Iterable[str]) -> list[str]:
 
 
 def roll_up(rows: list[MetricRow], level: str) -> list[MetricRow]:
-    """The rows of a level, of rows of finer ones: what the job on Spark computes, in plain Python. In order of keys."""
+    """Aggregate rows of finer levels to rows of a level, in order of keys.
+
+    This is the plain Python equivalent of the job on Spark.
+    """
     found: dict[Key, MetricRow] = {}
     for row in rows:
         start = bucket(row.start_ms, level)

@@ -1,8 +1,8 @@
-"""Which task owns each of the 1 024 key groups of a component: pure, and the same in every process.
+"""Assignment of the 1 024 key groups of a component to its tasks. Pure, with the same result in every process.
 
-A key keeps its group (``heron_runtime.model.keys``); only the owner of a group changes. When the number of
-tasks changes, the fewest groups move: a task gives up only what it holds above its fair share. (Cutting the groups
-into ranges would move half of them from 3 tasks to 4.)
+The group of a key never changes (``heron_runtime.model.keys``); only the owner of a group does. When the number of
+tasks changes, as few groups as possible move: a task gives up only the groups above its fair share. (With ranges of
+groups, half of them would move from 3 tasks to 4.)
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from heron_runtime.model.ids import KEY_GROUPS
 
 
 def initial_table(tasks: Sequence[int]) -> tuple[int, ...]:
-    """The task of each group, dealt out in turn, so that shares differ by one at most. Raises ValueError."""
+    """Return the task of each group, assigned round robin, so that shares differ by at most one. Raises ValueError."""
     owners = _checked(tasks)
     return tuple(owners[group % len(owners)] for group in range(KEY_GROUPS))
 
 
 def rebalance(old_table: Sequence[int], tasks: Sequence[int]) -> tuple[int, ...]:
-    """A balanced table over ``tasks`` that differs from ``old_table`` in the fewest groups. Raises ValueError."""
+    """Return a balanced table over ``tasks`` that moves as few groups of ``old_table`` as possible.
+
+    Raises:
+        ValueError: ``tasks`` is empty or contains duplicates, or the length of ``old_table`` is wrong.
+    """
     owners = _checked(tasks)
     if len(old_table) != KEY_GROUPS:
         raise ValueError(f"a key-group table has {KEY_GROUPS} entries, not {len(old_table)}")
@@ -36,7 +40,7 @@ def rebalance(old_table: Sequence[int], tasks: Sequence[int]) -> tuple[int, ...]
 
 
 def _shares(held: Counter[int], owners: list[int]) -> dict[int, int]:
-    """Return the number of groups of each task. Tasks that hold most get the larger shares, which saves moves."""
+    """Return the number of groups of each task. Tasks that hold most get the larger shares, which reduces moves."""
     share, larger = divmod(KEY_GROUPS, len(owners))
     by_holding = sorted(owners, key=lambda task: (-held[task], task))
     return {task: share + (rank < larger) for rank, task in enumerate(by_holding)}

@@ -1,8 +1,8 @@
-"""Keys of fields grouping: what counts as the same key, and the key group it belongs to.
+"""Keys of fields grouping: equality of keys, and the key group of a key.
 
-Theory of operation. Two values that are equal in Python must meet in the same task, in every process, on every run and
-after every restart. So a key is never hashed by ``hash()`` (salted for str) nor through its pickle (1, 1.0 and True
-differ), but through a canonical encoding:
+Theory of operation. Two values that are equal in Python must be sent to the same task, in every process, on every run
+and after every restart. A key is therefore never hashed with ``hash()`` (salted for str) or by its pickle (which
+differs for 1, 1.0 and True), but by a canonical encoding:
 
 ===================  =================================================================================
 None                 ``N``
@@ -17,10 +17,10 @@ tuple                ``(``, the number of elements and each, preceded by its len
 frozenset            ``{``, the same with the encodings in order
 ===================  =================================================================================
 
-A class of the user's may offer ``__heronry_key__()``, which returns one of these. Any other type is refused, since two
-equal values of it could not be promised to meet. A key of one field that is a str takes a fast path: its UTF-8 is
-hashed as it stands. The hash is MurmurHash3 (32 bits, fixed seed); a group is its low ten bits. What is written here
-is stored nowhere but decides where keyed state lives: to change it is to break every running topology.
+A user's class may define ``__heronry_key__()``, which returns one of these. Any other type is refused, since its equal
+values might have different encodings. A key of one field that is a str takes a fast path: its UTF-8 is hashed directly.
+The hash is MurmurHash3 (32 bits, fixed seed), and the group is its low ten bits. The encoding is not stored but
+determines the location of keyed state. A change of it would break every running topology.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _CURES = {
 
 
 class UnsupportedKey(TypeError):
-    """This value cannot be a key. ``reason`` says why, ``cure`` what to use instead.
+    """A value cannot be a key. ``reason`` is the reason, ``cure`` the alternative to use.
 
-    The collector, which knows where the value came from, raises ``error.located(...)`` in its place.
+    The collector, which knows the origin of the value, raises ``error.located(...)`` in its place.
     """
 
     def __init__(self, reason: str, cure: str, where: str = "") -> None:
@@ -68,27 +68,28 @@ class UnsupportedKey(TypeError):
         self.cure = cure
 
     def located(self, component: str, stream: str, field: str) -> UnsupportedKey:
-        """The same error, naming the emitting component, its stream and the field."""
+        """Return a copy of the error that names the emitting component, its stream and the field."""
         return UnsupportedKey(self.reason, self.cure, f"component {component!r}, stream {stream!r}, field {field!r}: ")
 
 
 def group_of(value: Any) -> int:
-    """The key group (0 to 1023) of a key of one field. Raises UnsupportedKey."""
+    """Return the key group (0 to 1023) of a key of one field. Raises UnsupportedKey."""
     kind = type(value)
     if kind is str:
-        # mmh3 ends the process on a str that has no UTF-8 (lone surrogates): only what is ASCII goes to it as a str.
+        # mmh3 aborts the process on a str that is not valid UTF-8 (lone surrogates), so only ASCII is passed as str.
         return mmh3.hash(value if value.isascii() else _text(value), HASH_SEED) & _GROUP_MASK
     if kind is int:
         return mmh3.hash(b"n%x" % value, HASH_SEED) & _GROUP_MASK
     encoded = encode(value)
-    # A StrEnum equals its value, and a hook may return a str: both go the way of that str.
+    # A StrEnum equals its value, and a hook may return a str. Both are hashed like that str.
     return mmh3.hash(encoded[1:] if encoded[:1] == b"s" else encoded, HASH_SEED) & _GROUP_MASK
 
 
 def group_of_many(values: tuple[Any, ...]) -> int:
-    """The key group (0 to 1023) of a key of several fields. Raises UnsupportedKey.
+    """Return the key group (0 to 1023) of a key of several fields. Raises UnsupportedKey.
 
-    Each field's hash is the seed of the next one's, so nothing is joined. It need not agree with ``group_of``.
+    The hash of each field is the seed of the next, so fields need not be concatenated. The result for one field may
+    differ from that of ``group_of``.
     """
     seed = HASH_SEED
     for value in values:
@@ -104,12 +105,12 @@ def group_of_many(values: tuple[Any, ...]) -> int:
 
 
 def key_group(values: tuple[Any, ...]) -> int:
-    """The key group of a key of one field or several. Raises UnsupportedKey."""
+    """Return the key group of a key of one or several fields. Raises UnsupportedKey."""
     return group_of(values[0]) if len(values) == 1 else group_of_many(values)
 
 
 def encode(value: Any) -> bytes:
-    """The canonical encoding: equal keys give equal bytes, unequal keys different ones. Raises UnsupportedKey."""
+    """Return the canonical encoding, which is equal only for equal keys. Raises UnsupportedKey."""
     return _encode(value, 0)
 
 
@@ -149,8 +150,9 @@ def _sequence(tag: bytes, elements: list[bytes]) -> bytes:
 
 
 def _datetime(value: dt.datetime) -> bytes:
-    # By integers, since astimezone() overflows near year 1 and 9999. A key with a zone is its instant: of an hour that
-    # comes twice the two are different keys, though Python's == takes them for equal if their tzinfo is one object.
+    # With integers, since astimezone() overflows near years 1 and 9999. An aware datetime is encoded as its instant.
+    # The two times in a repeated hour are therefore different keys, although == treats them as equal if they share
+    # their tzinfo object.
     days = value.toordinal() - _EPOCH
     seconds = days * 86_400 + value.hour * 3_600 + value.minute * 60 + value.second
     microseconds = seconds * 1_000_000 + value.microsecond
@@ -161,7 +163,7 @@ def _datetime(value: dt.datetime) -> bytes:
 
 
 def _number(value: Any) -> bytes:
-    """Every other numeric type, those of numpy included, by its exact value."""
+    """Encode any other numeric type, including those of numpy, by its exact value."""
     kind = type(value)
     if kind.__module__ == "numpy" and hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
         if value.dtype.kind not in "biufc":
@@ -191,7 +193,7 @@ def _number(value: Any) -> bytes:
 
 
 def _float(value: Any) -> bytes:
-    """A float of any kind: Python's, or one of numpy's that is none of Python's."""
+    """Encode a float of Python, or a float of numpy that is not a Python float."""
     if value != value:
         return _NAN
     if value in (math.inf, -math.inf):

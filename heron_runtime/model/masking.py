@@ -1,7 +1,7 @@
 """Masking of secrets in names, texts and configurations that other people may read.
 
-One list of names decides what is secret, for the tracker, for URLs of file stores and for error messages. It prefers
-hiding a harmless value to showing a secret. Every function is linear in the length of its text. Pure.
+One list of secret names is used by the tracker, for URLs of file stores and for error messages. When in doubt, a value
+is hidden. Every function is linear in the length of its text. Pure.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ class MetricKind(StrEnum):
 
 
 class MetricKey(Enum):
-    """Key after the base name, and the label it becomes.
+    """Key after the base name, and its label in Prometheus.
 
-    NONE nothing; STREAM ``/stream`` and SOURCE ``/component/stream`` become the label ``stream`` as they are (a spout
-    keys its acks by stream, a bolt by source, so one metric may see both); INSTANCE ``/container_1_word_3``: the metric
-    is *about* that instance and replaces the labels ``instance`` and ``component``; OTHER (a peer, a link, a reason)
-    becomes ``stream`` too.
+    NONE is a name without a key. STREAM (``/stream``) and SOURCE (``/component/stream``) become the label ``stream``
+    unchanged. A spout keys its acks by stream and a bolt by source, so one metric may have both. INSTANCE
+    (``/container_1_word_3``) means that the metric is *about* that instance, which replaces the labels ``instance`` and
+    ``component``. OTHER (a peer, a link, a reason) also becomes ``stream``.
     """
 
     NONE = "none"
@@ -47,7 +47,7 @@ class MetricKey(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """One metric. ``scale`` turns Heron's unit into Prometheus' base unit (seconds, bytes)."""
+    """Definition of a metric. ``scale`` converts Heron's unit to the base unit of Prometheus (seconds, bytes)."""
 
     name: str
     prometheus: str
@@ -61,7 +61,7 @@ COUNTER, GAUGE, LATENCY = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.LATEN
 NS, US, MS = 1e-9, 1e-6, 1e-3  # to seconds
 
 
-# Base names that code counts under. Keyed ones are completed with ``keyed(BASE, ...)``.
+# Base names used in code. Names of keyed metrics are completed with ``keyed(BASE, ...)``.
 EMIT_COUNT = "__emit-count"
 ACK_COUNT = "__ack-count"
 FAIL_COUNT = "__fail-count"
@@ -345,7 +345,7 @@ CONTAINER_METRICS: tuple[MetricDefinition, ...] = (
 
 
 class MetricSection(NamedTuple):
-    """Metrics of one origin: the process that counts them (``component`` as the tracker names it), and when."""
+    """Metrics of one kind of process: its ``component`` in the tracker, and when the metrics are counted."""
 
     title: str
     component: str
@@ -407,7 +407,7 @@ METRICS: Mapping[str, MetricDefinition] = {metric.name: metric for metric in MET
 
 
 class SplitName(NamedTuple):
-    """A Heron name taken apart. ``metric`` is None for a name of the user's own; ``key`` is "" without one."""
+    """Parts of a Heron name. ``metric`` is None for a name that a user registered; ``key`` is "" without a key."""
 
     metric: MetricDefinition | None
     base: str
@@ -415,7 +415,7 @@ class SplitName(NamedTuple):
 
 
 class PrometheusName(NamedTuple):
-    """The Prometheus name, the labels that differ from the reporting process's own, and the factor to base units."""
+    """Name in Prometheus, labels that differ from those of the reporting process, and factor to base units."""
 
     name: str
     labels: Mapping[str, str]
@@ -424,12 +424,12 @@ class PrometheusName(NamedTuple):
 
 
 def keyed(base: str, *keys: str) -> str:
-    """The Heron name of a keyed metric: ``keyed("__execute-count", "word", "default")``."""
+    """Return the Heron name of a keyed metric: ``keyed("__execute-count", "word", "default")``."""
     return "/".join((base, *keys))
 
 
 def split_name(name: str) -> SplitName:
-    """Take a Heron name apart by its longest base in the table (a base may itself contain a slash)."""
+    """Split a Heron name by its longest base in the table (a base may itself contain a slash)."""
     base, key = name, ""
     while base:
         metric = METRICS.get(base)
@@ -442,7 +442,7 @@ def split_name(name: str) -> SplitName:
 
 
 def base_name(name: str) -> str:
-    """The name without its key."""
+    """Return the name without its key."""
     return split_name(name).base
 
 

@@ -112,7 +112,7 @@ NO_RESOURCES = Resources()
 
 @dataclass(frozen=True, slots=True)
 class InstancePlan:
-    """One task in its container. ``component_index`` counts the tasks of the component from 0."""
+    """Task in its container. ``component_index`` counts the tasks of the component from 0."""
 
     task: int
     component: str
@@ -122,7 +122,7 @@ class InstancePlan:
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """One container (numbered from 1) and its tasks, in order of task id."""
+    """Container (numbered from 1) and its tasks, in order of task id."""
 
     container: int
     instances: tuple[InstancePlan, ...]
@@ -131,19 +131,22 @@ class ContainerPlan:
 
 @dataclass(frozen=True, slots=True)
 class PackingPlan:
-    """All containers with tasks, in order of number. A task id is never used again: ``next_task`` is above all that
-    were ever given out (0: nothing has been repacked, so it is above those in the plan)."""
+    """All containers with tasks, in order of number.
+
+    Task ids are never reused: ``next_task`` is greater than all ids ever assigned. 0 means that the topology has not
+    been repacked, so that all assigned ids are in the plan.
+    """
 
     topology: str
     containers: tuple[ContainerPlan, ...] = ()
     next_task: int = 0
 
     def instances(self) -> list[InstancePlan]:
-        """Every task, in order of task id."""
+        """Return all tasks, in order of task id."""
         return sorted((i for c in self.containers for i in c.instances), key=lambda i: i.task)
 
     def container(self, number: int) -> ContainerPlan:
-        """The container of this number. Raises KeyError."""
+        """Return the container of this number. Raises KeyError."""
         for plan in self.containers:
             if plan.container == number:
                 return plan
@@ -152,7 +155,7 @@ class PackingPlan:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PlanVersion:
-    """(epoch of the master that made the plan, running number)."""
+    """Version of a plan: epoch of the master that made it, and running number."""
 
     epoch: int = 0
     number: int = 0
@@ -166,7 +169,7 @@ NO_PLAN = PlanVersion()
 
 @dataclass(frozen=True, slots=True)
 class StreamManagerInfo:
-    """Where a stream manager listens for its peers. The incarnation is new at each start."""
+    """Address on which a stream manager listens for its peers. The incarnation is new at each start."""
 
     container: int
     host: str
@@ -177,25 +180,26 @@ class StreamManagerInfo:
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupTable:
-    """The task of each of the 1 024 key groups of a component."""
+    """Tasks that own the 1 024 key groups of a component."""
 
     component: str
     tasks: tuple[int, ...]
 
 
 class UpdatePhase(StrEnum):
-    """Where state is not kept: how far an update is that takes tasks away. Nothing new enters in any of the two."""
+    """Phase of an update that removes tasks from a topology without state. Spouts are paused in both phases."""
 
     NONE = ""
-    DRAINING = "draining"  # by the old plan, until nothing is on its way any more
-    SETTLING = "settling"  # by the new plan, until every stream manager goes by it
+    DRAINING = "draining"  # with the old plan, until no tuples are in flight
+    SETTLING = "settling"  # with the new plan, until every stream manager uses it
 
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """Everything a stream manager or an instance needs to know about the topology.
+    """Everything that a stream manager or an instance needs to know about the topology.
 
-    ``undrained``: why the last update did not wait for all that was on its way; empty if it did, or nothing had to.
+    ``undrained`` is the reason why the last update did not wait for all tuples in flight. It is empty if the update
+    waited or did not need to.
     """
 
     version: PlanVersion
@@ -205,7 +209,7 @@ class PhysicalPlan:
     stream_managers: tuple[StreamManagerInfo, ...] = ()
     key_groups: tuple[KeyGroupTable, ...] = ()
     state: TopologyState = field(default=TopologyState.RUNNING)
-    generation: Generation = NO_GENERATION  # number 0: the state of tasks is not kept
+    generation: Generation = NO_GENERATION  # number 0: a topology without state
     standstill: UpdatePhase = UpdatePhase.NONE
     undrained: str = ""
 
@@ -224,49 +228,49 @@ class PhysicalPlan:
 
     @cached_property
     def streams(self) -> tuple[tuple[str, str], ...]:
-        """(component, stream) by the number that stands in frames; the same in every process."""
+        """Component and stream, indexed by the stream number in frames. It is the same in every process."""
         return tuple((spec.name, out.name) for spec in self.topology.components for out in spec.outputs)
 
     @cached_property
     def stream_number(self) -> Mapping[tuple[str, str], int]:
-        """The inverse of ``streams``."""
+        """Inverse of ``streams``."""
         return {key: number for number, key in enumerate(self.streams)}
 
     def tasks(self) -> tuple[int, ...]:
-        """All task ids, in order."""
+        """Return all task ids, in order."""
         return tuple(sorted(self._tasks))
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
-        """The task ids of a component, in order. Raises KeyError."""
+        """Return the task ids of a component, in order. Raises KeyError."""
         return self._tasks_of[component]
 
     def container_of(self, task: int) -> int:
-        """The container that holds the task. Raises KeyError."""
+        """Return the container that holds the task. Raises KeyError."""
         return self._tasks[task][0]
 
     def component_of(self, task: int) -> str:
-        """The component of the task. Raises KeyError."""
+        """Return the component of the task. Raises KeyError."""
         return self._tasks[task][1].component
 
     def tasks_in(self, container: int) -> tuple[int, ...]:
-        """The task ids in a container, in order; empty for an unknown container."""
+        """Return the task ids in a container, in order; empty for an unknown container."""
         return tuple(t for t, (c, _) in sorted(self._tasks.items()) if c == container)
 
     def is_spout(self, task: int) -> bool:
-        """True if the task belongs to a spout."""
+        """Return True if the task belongs to a spout."""
         return self.topology.component(self.component_of(task)).is_spout
 
     def instance_name(self, task: int) -> str:
-        """``container_<N>_<component>_<task>``."""
+        """Return the name of a task's instance, ``container_<N>_<component>_<task>``. Raises KeyError."""
         container, plan = self._tasks[task]
         return instance_id(container, plan.component, task)
 
     def stream_manager(self, container: int) -> StreamManagerInfo | None:
-        """Where the container's stream manager is, or None while it has not registered."""
+        """Return the address of the container's stream manager, or None while it is not registered."""
         return next((s for s in self.stream_managers if s.container == container), None)
 
     def key_group_table(self, component: str) -> tuple[int, ...]:
-        """The task of each key group of ``component``. Raises KeyError."""
+        """Return the task of each key group of ``component``. Raises KeyError."""
         for table in self.key_groups:
             if table.component == component:
                 return table.tasks

@@ -1,4 +1,4 @@
-"""Records of the state store: small ones beside definition and plans, and all of one submission as a value."""
+"""Records of the state store besides definition and plans, and all records of one submission as a value."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class ContainerLocation:
 
 @dataclass(frozen=True, slots=True)
 class MasterEpoch:
-    """The highest epoch won so far; raised by compare-and-set."""
+    """Highest epoch won so far, increased by compare-and-set."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class WantedState:
-    """The state that the user asked for since the submit, RUNNING or PAUSED. The acting master writes it."""
+    """State that the user has requested since the submission, RUNNING or PAUSED. The acting master writes it."""
 
     topology_id: str
     state: TopologyState

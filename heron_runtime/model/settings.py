@@ -1,11 +1,12 @@
-"""Every configuration key there is: name, type, unit, default, bounds, one line of help.
+"""Table of all configuration keys: name, type, unit, default, bounds, one line of help.
 
-Two families share the table. ``topology.*`` keys are the user's: they stand in the topology (or, where ``component``
-says so, in one component's ``config``). ``heron.*`` keys are the operator's: they travel in ``Launch.settings`` and are
-set with ``--config-property``. Names and meanings are Heron's where Heron has them; defaults are ours where Heron's
-would throttle (max spout pending, water marks, flush interval). Keys of the user's own begin with ``user.``.
+The table has two families of keys. ``topology.*`` keys belong to the user and are set in the topology (or, if
+``component`` is True, in the ``config`` of one component). ``heron.*`` keys belong to the operator: they are passed in
+``Launch.settings`` and set with ``--config-property``. Names and meanings are those of Heron if it has the key.
+Defaults differ if Heron's would throttle (max spout pending, water marks, flush interval). The user's own keys begin
+with ``user.``.
 
-A row knows the type of its values, so ``setting(values, Keys.TOPOLOGY_STMGRS)`` is an `int` to the type checker.
+A row has the type of its values, so ``setting(values, Keys.TOPOLOGY_STMGRS)`` is an `int` to the type checker.
 ``heronry.Config`` inherits the rows as plain strings: ``Config.TOPOLOGY_STMGRS`` is ``"topology.stmgrs"``.
 """
 
@@ -25,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting(Generic[T_co]):
-    """One key, whose values have the type ``T_co``. ``type`` is bool, int, float, str, dict or list."""
+    """Configuration key with values of type ``T_co``. ``type`` is bool, int, float, str, dict or list."""
 
     name: str
     type: builtins.type
@@ -34,8 +35,8 @@ class Setting(Generic[T_co]):
     unit: str = ""
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[str, ...] = ()  # of a str
-    component: bool = False  # may also stand in one component's config
+    choices: tuple[str, ...] = ()  # valid values of a str
+    component: bool = False  # may also be set in the config of one component
 
     def __str__(self) -> str:
         return self.name
@@ -45,7 +46,7 @@ class Setting(Generic[T_co]):
     @overload
     def __get__(self, instance: object, owner: Any) -> Setting[T_co]: ...
     def __get__(self, instance: object, owner: Any) -> Any:
-        """The row itself; its name where the class that has it is a configuration."""
+        """Return the row itself, or its name as an attribute of a configuration class."""
         return self.name if issubclass(owner, dict) else self
 
 
@@ -59,9 +60,9 @@ def _row(name: str, *rest: Any, **more: Any) -> Setting[Any]:
 
 # fmt: off
 class Keys:
-    """The table. A constant's name is the key in capitals."""
+    """Table of the keys. The name of a constant is the key in capitals."""
 
-    # The user's.
+    # Keys of the user.
     TOPOLOGY_RELIABILITY_MODE = _row("topology.reliability.mode", str, "ATMOST_ONCE",
         "delivery guarantee", choices=("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"))
     TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECS = _row("topology.stateful.checkpoint.interval.secs", float, 10.0,
@@ -157,7 +158,7 @@ class Keys:
     TOPOLOGY_CONTAINER_CPU_PADDING = _row("topology.container.cpu.padding", float, None,
         "added to each container's cores", "cores", 0)
 
-    # The operator's.
+    # Keys of the operator.
     HERON_HEARTBEAT_INTERVAL_MS = _row("heron.heartbeat.interval.ms", int, 1000,
         "every process beats this often", "ms", 50, 60_000)
     HERON_LIVENESS_SUSPECT_SECS = _row("heron.liveness.suspect.secs", float, 10.0,
@@ -241,13 +242,13 @@ class Keys:
 # fmt: on
 
 
-STATE_KEYS = (Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name)  # of a cluster, never of one topology
+STATE_KEYS = (Keys.HERON_STATE_URL.name, Keys.HERON_STATE_CREDENTIAL_FILE.name)  # per cluster, never per topology
 OF_SUBMIT = (Keys.TOPOLOGY_NAME.name, Keys.TOPOLOGY_ARGUMENTS.name)  # set by submit, never by the user
-OF_DEFINITION = (Keys.TOPOLOGY_COMPONENT_PARALLELISM.name,)  # read while a program is defined, and never later
+OF_DEFINITION = (Keys.TOPOLOGY_COMPONENT_PARALLELISM.name,)  # read only while a program is defined
 ALL_SETTINGS: Mapping[str, Setting[Any]] = {row.name: row for row in vars(Keys).values() if isinstance(row, Setting)}
 
 
 def setting(values: Mapping[str, Any], key: Setting[T]) -> T:
-    """The value of ``key`` in ``values``, or its default."""
+    """Return the value of ``key`` in ``values``, or its default."""
     found = values.get(key.name)
     return cast(T, key.default if found is None else found)

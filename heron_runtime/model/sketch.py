@@ -1,14 +1,14 @@
-"""A distribution as a value: DDSketch's bins, with addition, subtraction and quantiles.
+"""Distributions as values: DDSketch's bins, with addition, subtraction and quantiles.
 
-DDSketch counts a value v > 0 in bin ceil(log_gamma(v)); every answer is within 1 % of the truth whatever was added, and
-two sketches add bin by bin. That makes addition exact, associative and commutative, and, since the bins of one process
-only ever grow, a later sketch minus an earlier one is the sketch of what came between: so processes report totals, and
+DDSketch counts a value v > 0 in bin ceil(log_gamma(v)). Every result is within 1 % of the true value, and two sketches
+are added bin by bin. Addition is therefore exact, associative and commutative. Since the bins of one process only
+increase, a later sketch minus an earlier one is the sketch of the values in between. Processes report totals, and
 consumers subtract to get an interval.
 
-The bins are ``ddsketch``'s own (same gamma, same keys; ``heron_runtime.wire.sketch_codec`` reads and writes its
-protobuf). Here they are a plain mapping, because the cores do arithmetic on them and must not know protobuf. Values
-are milliseconds or what a user measures; they are clamped to 10^-6 … 10^12 so that a sketch has at most 2 075 bins;
-zero and negative values count as zero.
+The bins are those of ``ddsketch`` (same gamma, same keys; ``heron_runtime.wire.sketch_codec`` reads and writes its
+protobuf). Here they are a plain mapping, since the cores compute with them and must not depend on protobuf. Values are
+milliseconds or a user's measurements. They are clamped to 10^-6 … 10^12, so that a sketch has at most 2 075 bins. Zero
+and negative values count as zero.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ ACCURACY = 0.01
 GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
 _MULTIPLIER = 1 / math.log(GAMMA)
 MIN_VALUE, MAX_VALUE = 1e-6, 1e12
-ZERO_BIN = -(1 << 31)  # the key under which zeros are counted
+ZERO_BIN = -(1 << 31)  # key of the bin for zeros
 _ENTRY = struct.Struct("<id")
 
 
 def bin_of(value: float) -> int:
-    """The bin that counts ``value``."""
+    """Return the bin that counts ``value``."""
     if value < MIN_VALUE:
         return ZERO_BIN
     return math.ceil(math.log(min(value, MAX_VALUE)) * _MULTIPLIER)
 
 
 def value_of(key: int) -> float:
-    """The value that stands for a bin: within 1 % of each value counted there."""
+    """Return the representative value of a bin, which is within 1 % of each value counted there."""
     return 0.0 if key == ZERO_BIN else math.exp(key / _MULTIPLIER) * (2.0 / (1.0 + GAMMA))
 
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """Bin to count. No bin is empty. Treat as immutable."""
+    """Sketch: mapping from bin to count, without empty bins. Treat as immutable."""
 
     bins: Mapping[int, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Sketch:
-        """The sketch of these values."""
+        """Return the sketch of these values."""
         bins: dict[int, float] = {}
         for value in values:
             key = bin_of(value)
@@ -60,12 +60,12 @@ class Sketch:
 
     @property
     def sum(self) -> float:
-        """Their sum, within 1 %."""
+        """Sum of the values, within 1 %."""
         return sum(value_of(key) * count for key, count in self.bins.items())
 
     @property
     def mean(self) -> float:
-        """Their mean, within 1 %; 0 for an empty sketch."""
+        """Mean of the values, within 1 %; 0 for an empty sketch."""
         count = self.count
         return self.sum / count if count else 0.0
 
@@ -83,7 +83,7 @@ class Sketch:
         return Sketch({key: count for key, count in rest.items() if count > 0})
 
     def join(self, other: Sketch) -> Sketch:
-        """The later of two states of one growing sketch (bin-wise maximum: order and repeats do not matter)."""
+        """Return the later of two states of one growing sketch: the maximum of each bin. Order and repeats are safe."""
         bins = dict(self.bins)
         for key, count in other.bins.items():
             if count > bins.get(key, 0.0):
@@ -91,11 +91,11 @@ class Sketch:
         return Sketch(bins)
 
     def quantile(self, q: float) -> float | None:
-        """The q-quantile (0…1) within 1 %; None for an empty sketch."""
+        """Return the q-quantile (0…1) within 1 %, or None for an empty sketch."""
         return self.quantiles((q,))[0]
 
     def quantiles(self, qs: Iterable[float]) -> list[float | None]:
-        """Several quantiles at once."""
+        """Return several quantiles at once."""
         keys = sorted(self.bins)
         total = self.count
         answers: list[float | None] = []
@@ -118,12 +118,12 @@ class Sketch:
         return sum(count for key, count in self.bins.items() if key <= last)
 
     def pack(self) -> bytes:
-        """The bins as bytes, 12 each, in order; small enough to keep hundreds of them."""
+        """Return the bins as bytes, 12 for each bin, in order. Small enough to keep hundreds of sketches."""
         return b"".join(_ENTRY.pack(key, self.bins[key]) for key in sorted(self.bins))
 
     @classmethod
     def unpack(cls, data: bytes) -> Sketch:
-        """The inverse of ``pack``."""
+        """Return the sketch in the result of ``pack``."""
         return cls(dict(_ENTRY.iter_unpack(data)))
 
 

@@ -1,6 +1,6 @@
-"""The logical plan: what a user wrote, as frozen values.
+"""Logical plan: the definition of a topology as frozen values.
 
-A definition is made by the API (which validates it), stored once at submit and never changed while the topology runs.
+The API creates and validates a definition. It is stored once at submit and only replaced by an update.
 Configuration values are plain data (None, bool, int, float, str, bytes, list, dict), so that every process can read
 them without importing the user's code.
 """
@@ -36,7 +36,7 @@ class GroupingKind(StrEnum):
     CUSTOM = "custom"
 
 
-KEYED = (GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY)  # which task gets a tuple is seen from some of its fields
+KEYED = (GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY)  # some fields of a tuple determine the task that gets it
 
 
 class TopologyState(StrEnum):
@@ -49,7 +49,7 @@ class TopologyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamSchema:
-    """An output stream: its name and the names of its fields."""
+    """Output stream: its name and the names of its fields."""
 
     name: str = DEFAULT_STREAM
     fields: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class StreamSchema:
 
 @dataclass(frozen=True, slots=True)
 class GroupingSpec:
-    """A grouping as it is stored. ``python_class`` and ``arguments`` (msgpack) belong to custom groupings."""
+    """Grouping in a definition. ``python_class`` and ``arguments`` (msgpack) belong to custom groupings."""
 
     kind: GroupingKind
     fields: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class GroupingSpec:
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One edge of the graph, seen from the consumer."""
+    """Input of a component: an edge of the graph without its destination."""
 
     component: str
     stream: str
@@ -77,7 +77,7 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class ComponentSpec:
-    """A spout or bolt: where its code is, how many tasks it has, what it emits and reads."""
+    """Spout or bolt: its class, number of tasks, output streams, inputs and configuration."""
 
     name: str
     kind: ComponentKind
@@ -89,17 +89,17 @@ class ComponentSpec:
 
     @property
     def is_spout(self) -> bool:
-        """True for a spout."""
+        """Return True for a spout."""
         return self.kind is ComponentKind.SPOUT
 
     def output(self, stream: str) -> StreamSchema | None:
-        """The schema of one output stream, or None."""
+        """Return the schema of an output stream, or None."""
         return next((s for s in self.outputs if s.name == stream), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One edge of the graph, complete: source component and stream, destination component, grouping."""
+    """Edge of the graph: source component and stream, destination component, grouping."""
 
     source: str
     stream: str
@@ -109,7 +109,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class TopologyDefinition:
-    """The whole logical plan. ``id`` is the name plus a random part, new at each submit."""
+    """Logical plan of a topology. ``id`` is the name plus a random part, new at each submit."""
 
     name: str
     id: str
@@ -117,24 +117,24 @@ class TopologyDefinition:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def component(self, name: str) -> ComponentSpec:
-        """The component of this name. Raises KeyError."""
+        """Return the component of this name. Raises KeyError."""
         for spec in self.components:
             if spec.name == name:
                 return spec
         raise KeyError(name)
 
     def edges(self) -> Iterator[Edge]:
-        """Every edge, in definition order of the consumers."""
+        """Yield every edge, in definition order of the consumers."""
         for spec in self.components:
             for source in spec.inputs:
                 yield Edge(source.component, source.stream, spec.name, source.grouping)
 
     def component_config(self, name: str) -> dict[str, Any]:
-        """The topology's configuration with the component's own laid over it."""
+        """Return the topology's configuration, overridden by that of the component."""
         return {**self.config, **self.component(name).config}
 
     def reachable_from(self, name: str) -> frozenset[str]:
-        """Every component that tuples of ``name`` can reach, ``name`` itself excluded."""
+        """Return all components that tuples of ``name`` can reach. ``name`` is included only if it is in a cycle."""
         seen: set[str] = set()
         todo = [name]
         while todo:

@@ -2,7 +2,7 @@
 
 The decoder accepts bytes in pieces of any size and returns whole frames. It owns no socket: the reader asks it for
 `space` and reports how much of it was `received`. Small frames are read many at a time into a scratch buffer, which all
-decoders of a thread share; the rest of a frame that exceeds it is read straight into its own buffer.
+decoders of a thread share. The rest of a frame that exceeds it is read directly into the frame's own buffer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heron_runtime.wire.errors import MalformedMessage
 
 HEADER = struct.Struct("<IB")
 MAX_MESSAGE_BYTES = 80 * 1024 * 1024  # topology.tuple.max.bytes (64 MiB) and room for columns
-MAX_HANDSHAKE_BYTES = 4096  # what a stranger may make us keep
+MAX_HANDSHAKE_BYTES = 4096  # limit of a frame before the other end is authenticated
 SCRATCH_BYTES = 256 * 1024
 
 Frame = tuple[int, bytes | bytearray]
@@ -35,7 +35,7 @@ class Tag(IntEnum):
 
 
 class FrameTooLarge(MalformedMessage):
-    """A frame says that it is larger than any may be here."""
+    """The declared length of a frame exceeds the limit."""
 
 
 _OF_THREAD = threading.local()
@@ -49,19 +49,25 @@ def header(tag: int, body: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """Bytes in, frames out. ``max_bytes`` may be changed between two frames. After ``fault`` nothing more comes out."""
+    """Decoder from received bytes to frames.
+
+    ``max_bytes`` may be changed between two frames. Once ``fault`` is set, further bytes are ignored.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.fault: MalformedMessage | None = None
         self._scratch = _scratch()
-        self._start = b""  # of a header that is not whole yet
+        self._start = b""  # received part of an incomplete header
         self._tag = 0
-        self._body = bytearray()  # of a frame that is not whole yet
-        self._rest = memoryview(self._body)  # what of it is still to come
+        self._body = bytearray()  # body of an incomplete frame
+        self._rest = memoryview(self._body)  # the part of the body that is not received yet
 
     def space(self) -> memoryview:
-        """Where the next bytes go: to be read and ``received`` before another decoder of this thread is asked."""
+        """Return the buffer for the next bytes.
+
+        Read into it and call ``received`` before ``space`` of another decoder of this thread is called.
+        """
         if self._rest:
             return self._rest
         start = self._start
@@ -70,7 +76,7 @@ class FrameDecoder:
         return self._scratch[len(start) :]
 
     def received(self, count: int) -> list[Frame]:
-        """So many bytes are in ``space`` now. Returns the frames that are whole with them."""
+        """Process `count` bytes that were read into ``space``, and return the frames that they complete."""
         if self.fault is not None:
             return []
         if self._rest:
@@ -109,7 +115,7 @@ def _too_large(length: int, limit: int) -> str:
 
 
 def _scratch() -> memoryview:
-    """Return the buffer of this thread. Pages that were never written take no memory."""
+    """Return the scratch buffer of this thread. Pages that were never written do not use memory."""
     if not hasattr(_OF_THREAD, "scratch"):
         _OF_THREAD.scratch = memoryview(mmap.mmap(-1, SCRATCH_BYTES))
     scratch: memoryview = _OF_THREAD.scratch

@@ -7,12 +7,13 @@
     caller    proof of the caller
     server    accepted                                  or, instead of any answer: refused, and why
 
-The key is the task's own, derived from the topology's secret: a stream manager knows the secret and so every key, an
-instance, which runs user code, knows its own key and nothing that leads to the secret or to another task's.
+Each task has its own key, derived from the topology's secret. A stream manager has the secret and can derive every key.
+An instance, which runs user code, has only its own key. It cannot derive the secret or another task's key from it.
 
-A proof is HMAC-SHA256 with that key over the role of who proves, the opening as it was sent and the nonce of the
-server. So it holds for one task, one incarnation, one stream and one connection: played again it meets another nonce,
-sent back it names the wrong role. Until an end is satisfied it reads no frame of more than 4 096 bytes.
+A proof is HMAC-SHA256 with that key over the role of the prover, the opening as it was sent, and the nonce of the
+server. It is thus valid for one task, one incarnation, one stream and one connection. A replayed proof fails because
+the nonce differs, and a reflected one because the role differs. Until the other end is authenticated, frames of more
+than 4 096 bytes are refused.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_
 
 
 class LinkRefused(Exception):
-    """One end refuses the other; the text says why."""
+    """One end refuses the other. The text is the reason."""
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """First message of the caller: its identity and the stream it wants."""
+    """First message of the caller: its identity and the requested stream."""
 
     version: int
     stream: int
@@ -66,7 +67,7 @@ encode = msgspec.msgpack.encode
 
 
 def decode_opening(body: bytes) -> Opening:
-    """The opening in ``body``. Raises MalformedMessage, and LinkRefused where the other end speaks another version."""
+    """Decode the opening in ``body``. Raises MalformedMessage, or LinkRefused if the other end has another version."""
     opening = _decode(_OPENING, body, "opening")
     if opening.version != LINK_VERSION:
         raise LinkRefused(f"links are of version {LINK_VERSION} here, not {opening.version}: restart the container")
@@ -76,30 +77,30 @@ def decode_opening(body: bytes) -> Opening:
 
 
 def decode_challenge(body: bytes) -> Challenge:
-    """The challenge in ``body``. Raises MalformedMessage."""
+    """Decode the challenge in ``body``. Raises MalformedMessage."""
     return _decode(_CHALLENGE, body, "challenge")
 
 
 def instance_key(secret: str, topology_id: str, container: int, task: int) -> str:
-    """The key by which this task and its stream manager know each other."""
+    """Return the key by which a task and its stream manager authenticate each other."""
     text = "\0".join((INSTANCE, topology_id, str(container), str(task)))
     return hmac.digest(secret.encode(), text.encode(), "sha256").hex()
 
 
 def prove(key: str, role: bytes, opening: bytes, nonce: bytes) -> bytes:
-    """The proof of ``role`` for this opening, as it was sent, and this nonce of the server."""
+    """Return the proof of ``role`` for an opening, as it was sent, and a nonce of the server."""
     text = role + struct.pack("<I", len(opening)) + opening + nonce
     return hmac.digest(key.encode(), text, "sha256")
 
 
 def prove_download(secret: str, topology_id: str, digest: str, nonce: str) -> str:
-    """The proof of a container that asks the api server for this package, under a nonce that it was given."""
+    """Return the proof with which a container requests a package from the API server, for a nonce of that server."""
     text = "\0".join((DOWNLOAD, topology_id, digest, nonce)).encode("utf-8", "surrogatepass")
     return hmac.digest(secret.encode(), text, "sha256").hex()
 
 
 def is_proof(given: bytes, key: str, role: bytes, opening: bytes, nonce: bytes) -> bool:
-    """True if ``given`` is that proof; takes the same time whatever it is."""
+    """Return True if ``given`` is the expected proof. The comparison takes constant time."""
     return hmac.compare_digest(given, prove(key, role, opening, nonce))
 
 

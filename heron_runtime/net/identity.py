@@ -1,15 +1,15 @@
 """Identity of a topology: one key that both ends of every gRPC connection prove to hold and that is never sent.
 
-Submit creates a key pair for the topology alone and a self-signed certificate of it. Every server of the topology shows
-this certificate and accepts only callers that show it as well, and a caller accepts only such servers. TLS 1.3 thus
-proves on each connection, over fresh random numbers of both sides, that both hold the private key. A stranger that
-listens at a former address of a process learns nothing and can answer nothing, and recorded connections are useless.
-The processes of a topology trust no other certificate. They all have the same key: it proves the topology, and a
-process states its own identity (container, incarnation, epoch) afterwards.
+Submit creates a key pair for one topology and a self-signed certificate for it. Every server of the topology presents
+this certificate and accepts only callers that present it as well, and a caller accepts only such servers. TLS 1.3 thus
+proves on each connection, with fresh random numbers of both sides, that both hold the private key. A foreign process
+that listens at a former address of a process can neither learn nor answer anything, and recorded connections are
+useless. The processes of a topology do not trust any other certificate. They all have the same key: it authenticates
+the topology, and a process states its own identity (container, incarnation, epoch) afterwards.
 
 The file (`key.pem`, mode 0400) holds the private key and the certificate. The certificate is valid from one day before
-its creation (clocks of hosts differ) and does not expire: expiry would not stop a thief of the key, but would cut a
-long-lived topology in two. To revoke a leaked key, submit the topology again.
+its creation (clocks of hosts differ) and does not expire. Expiry would not stop an attacker who has the key, but would
+disconnect the processes of a long-lived topology. To revoke a leaked key, submit the topology again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heron_runtime.launch import Launch
 if TYPE_CHECKING:
     import grpc
 
-NAME = "topology.heronry"  # what every certificate says, whatever host its holder is on
+NAME = "topology.heronry"  # the subject of every certificate, independent of the host
 NO_END = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)  # RFC 5280, 4.1.2.5
 EARLIER_DAYS = 1
 TOPOLOGY_KEY = "heronry-topology"
@@ -34,32 +34,32 @@ _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A topology's key and certificate (PEM), and its id. Its repr shows neither."""
+    """Id, key and certificate (PEM) of a topology. The repr does not show key and certificate."""
 
     topology_id: str
     key: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
 
     def metadata(self, *extra: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-        """For a call: which topology is meant. Nothing of it is secret."""
+        """Return the metadata of a call, which names the addressed topology. It does not contain secrets."""
         return ((TOPOLOGY_KEY, self.topology_id), *extra)
 
     def of_servers(self) -> grpc.ServerCredentials:
-        """Return what a server shows and demands."""
-        import grpc  # here, since who only knows where keys are needs none of it
+        """Return the credentials of a server, which requires that callers present the same certificate."""
+        import grpc  # here, since processes that only read keys do not need it
 
         pair = ((self.key, self.certificate),)
         return grpc.ssl_server_credentials(pair, root_certificates=self.certificate, require_client_auth=True)
 
     def of_callers(self) -> grpc.ChannelCredentials:
-        """Return what a caller shows and demands."""
+        """Return the credentials of a caller, which requires that servers present the same certificate."""
         import grpc
 
         return grpc.ssl_channel_credentials(self.certificate, self.key, self.certificate)
 
 
 def read_identity(file: Path, topology_id: str) -> Identity:
-    """The identity in ``file``. Raises OSError, ValueError."""
+    """Read the identity in ``file``. Raises OSError, ValueError."""
     try:
         return parse_identity(file.read_bytes(), topology_id)
     except ValueError as error:
@@ -67,12 +67,12 @@ def read_identity(file: Path, topology_id: str) -> Identity:
 
 
 def warm_up() -> None:
-    """Import, beside whatever else is going on, what ``draw_key`` will need: a tenth of a second on a busy machine."""
-    threading.Thread(target=draw_key, name="warm up").start()  # no daemon: an import must not be cut off at the exit
+    """Import the modules of ``draw_key`` in a thread, which saves a tenth of a second on a busy machine."""
+    threading.Thread(target=draw_key, name="warm up").start()  # not a daemon: exit must not interrupt an import
 
 
 def parse_identity(contents: bytes, topology_id: str) -> Identity:
-    """The identity that such a file's contents are. Raises ValueError."""
+    """Parse the contents of a key file. Raises ValueError."""
     key, mark, certificate = contents.partition(_CERTIFICATE)
     if not key or not mark:
         raise ValueError("holds no key and certificate of a topology")
@@ -85,8 +85,8 @@ def identity_of(launch: Launch) -> Identity:
 
 
 def draw_key(now: dt.datetime | None = None) -> bytes:
-    """A new key and its certificate: the contents of ``key.pem``."""
-    # Here, since only who submits draws keys.
+    """Create a key and its certificate. Return the contents of ``key.pem``."""
+    # Imported here, since only submit creates keys.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,17 +1,18 @@
-"""The link between an instance and the stream manager of its container: framed messages over a Unix socket.
+"""Link between an instance and the stream manager of its container: framed messages over a Unix socket.
 
-Theory of operation. A link is two streams, control and data, each a connection of its own, so that control waits behind
-no packet. A ``LinkStream`` has one reader and one writer. What a stream holds is bounded, whatever the other end does:
+Theory of operation. A link consists of two streams, control and data. Each has a connection of its own, so that control
+messages never wait for packets. A ``LinkStream`` has one reader and one writer. The memory of a stream is bounded,
+regardless of the other end:
 
-* to be sent: one message. The transport's buffer has a high water mark of 0, so ``write`` returns when the kernel has
-  taken the message, and what queues up meanwhile goes with the next packet.
-* received and not read yet: ``READ_AHEAD_BYTES``, one scratch buffer and one message. Beyond that nothing is taken from
-  the socket, and the other end's ``write`` waits.
-* in the kernel: the buffer of the socket (``net.core.wmem_default``, 208 KiB on most machines).
+* Messages to send: one message. The transport's buffer has a high water mark of 0, so ``write`` returns when the kernel
+  has taken the message, and data that is queued meanwhile is sent with the next packet.
+* Messages received and not yet read: ``READ_AHEAD_BYTES``, one scratch buffer and one message. Beyond that, the stream
+  does not read from the socket, and ``write`` of the other end waits.
+* Data in the kernel: the buffer of the socket (``net.core.wmem_default``, 208 KiB on most machines).
 
-A message that cannot be read is MalformedMessage, at every end; what came before it is read first. An end in the middle
-of a message, or without a goodbye, is LinkLost. Either costs this link only. There are no pings: the kernel
-ends the links of a process that dies, and `heron_container` watches silent processes.
+An invalid message raises MalformedMessage at either end, after the messages before it were read. A connection that ends
+in the middle of a message, or without end of file, raises LinkLost. Either affects this link only. Pings are not
+needed: the kernel closes the links of a process that dies, and `heron_container` watches silent processes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ EOF = _End()
 
 
 class LinkStream(asyncio.BufferedProtocol):
-    """One stream: what ``connect`` gives, and what a server gets by ``connected``. For one reader and one writer."""
+    """One stream of a link, for one reader and one writer.
+
+    A caller gets it from ``connect``. A server gets it as the argument of ``connected``.
+    """
 
     def __init__(self, connected: Callable[[LinkStream], None] | None = None) -> None:
         self._connected = connected
@@ -75,7 +79,7 @@ class LinkStream(asyncio.BufferedProtocol):
         self._waiting_bytes = 0
         self._reading = True
         self._discarding = False
-        self._end: Exception | _End | None = None  # what comes after the frames
+        self._end: Exception | _End | None = None  # result of `read` after the frames
         self._lost: LinkLost | None = None
         self._something: asyncio.Future[None] | None = None  # the reader waits for it
         self._room: asyncio.Future[None] | None = None  # the writer waits for it
@@ -85,12 +89,15 @@ class LinkStream(asyncio.BufferedProtocol):
         self._encode: Callable[[Any], bytes]
         self._decode: Callable[[Any], Any]
 
-    # What the owner of the stream calls.
+    # Called by the owner of the stream.
 
     async def read(self) -> Any:
-        """The next message; EOF when the other end has said that it is done.
+        """Return the next message, or EOF after the other end has finished writing.
 
-        Raises MalformedMessage, LinkLost, and LinkRefused if that is what the other end says.
+        Raises:
+            MalformedMessage: The message is invalid.
+            LinkLost: The other end is gone.
+            LinkRefused: The other end refuses the link.
         """
         while not self._frames:
             if self._end is not None:
@@ -104,24 +111,32 @@ class LinkStream(asyncio.BufferedProtocol):
         return self._decode(body)
 
     async def write(self, message: Any) -> None:
-        """Hand a message to the kernel. Raises LinkLost, and FrameTooLarge with nothing sent."""
+        """Send a message, and wait until the kernel has taken it.
+
+        Raises:
+            LinkLost: The stream is closed.
+            FrameTooLarge: The message exceeds the limit. Nothing was sent.
+        """
         self._send(self._tag, self._encode(message))
         if self._paused:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
 
     async def done_writing(self) -> None:
-        """Say that nothing more comes; reading goes on. Raises LinkLost."""
+        """Close the stream for writing. Reading continues. Raises LinkLost."""
         self._check_open()
         self._transport.write_eof()
 
     def cancel(self) -> None:
-        """End the stream at once, in both directions. Idempotent."""
+        """Close the stream at once in both directions. Idempotent."""
         self._transport.abort()
 
     async def finish(self) -> None:
-        """End the stream after what was written; what still comes is thrown away, so that the other end can read to
-        the end. Waits for that for a second."""
+        """Close the stream after sending everything that was written.
+
+        Received messages are discarded until the other end closes the stream, for at most a second, so that it can read
+        everything.
+        """
         self._discarding = True
         self._frames.clear()
         try:
@@ -131,14 +146,20 @@ class LinkStream(asyncio.BufferedProtocol):
                 while self._end is None:
                     await self._wait_for_frames()
         except OSError:
-            pass  # it is gone, or does not listen
+            pass  # the other end is gone, or does not close the stream in time
         finally:
             self.cancel()
 
     # For the handshake.
 
     async def expect(self, tag: Tag) -> bytes:
-        """The body of the next frame, which must be this one. Raises MalformedMessage, LinkLost, LinkRefused."""
+        """Return the body of the next frame, which must have this tag.
+
+        Raises:
+            MalformedMessage: The frame is invalid or has another tag.
+            LinkLost: The other end is gone.
+            LinkRefused: The other end refuses the link.
+        """
         while not self._frames:
             if isinstance(self._end, Exception):
                 raise self._end
@@ -155,26 +176,26 @@ class LinkStream(asyncio.BufferedProtocol):
         self._send(tag, body)
 
     def speak(self, stream: int) -> None:
-        """From now on messages of this stream come and go."""
+        """End the handshake: from now on, send and receive messages of this stream."""
         self._tag = stream
         self._encode, self._decode = _CODECS[stream]
         self._decoder.max_bytes = MAX_MESSAGE_BYTES
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
+        """Set up the transport of a new connection."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=0)
         if self._connected is not None:
             self._connected(self)
 
     def get_buffer(self, _: int) -> memoryview:
-        """Where to read to."""
+        """Return the buffer for the next bytes."""
         return self._decoder.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So much was read."""
+        """Decode the bytes that were read, and pause reading if too much waits."""
         frames = self._decoder.received(nbytes)
         if self._decoder.fault is not None and self._end is None:
             self._end = self._decoder.fault
@@ -187,7 +208,7 @@ class LinkStream(asyncio.BufferedProtocol):
         self._tell_reader()
 
     def eof_received(self) -> bool:
-        """The other end is done writing. True: we may go on."""
+        """Record that the other end has finished writing. Return True to keep the stream open for writing."""
         torn = self._decoder.torn()
         if self._end is None:
             self._end = LinkLost(f"the other end is gone {torn}") if torn else EOF
@@ -195,17 +216,17 @@ class LinkStream(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """The kernel has not taken all of it."""
+        """Make `write` wait, since the kernel has not taken all data."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """It has now."""
+        """Resume `write`, since the kernel has taken all data."""
         self._paused = False
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed, by whomever."""
+        """Fail all waiting calls, since the socket is closed at either end."""
         self._lost = LinkLost("the stream is closed" if exc is None else f"the other end is gone: {exc}")
         if self._end is None:
             self._end = self._lost
@@ -213,7 +234,7 @@ class LinkStream(asyncio.BufferedProtocol):
         if self._room is not None and not self._room.done():
             self._room.set_exception(self._lost)
 
-    # Inside.
+    # Internal.
 
     def _take(self) -> Frame:
         frame = self._frames.popleft()
@@ -256,7 +277,20 @@ def _unexpected(tag: int, body: bytes | bytearray, wanted: int) -> Exception:
 async def connect(path: str, key: str, stream: Tag, topology_id: str, task: int, incarnation: int) -> LinkStream:
     """Open a stream to the stream manager that listens at ``path``.
 
-    Raises OSError (nobody is there; LinkLost is one), LinkRefused, MalformedMessage. Give it a time.
+    The caller must set a timeout.
+
+    Args:
+        path: Path of the Unix socket.
+        key: Key of the task.
+        stream: Stream to open, ``CONTROL`` or ``DATA``.
+        topology_id: Id of the topology.
+        task: Id of the task.
+        incarnation: Incarnation of this process.
+
+    Raises:
+        OSError: The stream manager does not listen or closes the connection (LinkLost).
+        LinkRefused: One end refuses the other.
+        MalformedMessage: An answer is invalid.
     """
     _, link = await asyncio.get_running_loop().create_unix_connection(LinkStream, path)
     try:
@@ -275,9 +309,21 @@ async def connect(path: str, key: str, stream: Tag, topology_id: str, task: int,
 
 
 async def accept(link: LinkStream, key_of: Callable[[int], str], topology_id: str) -> Opening:
-    """The server's side of a new connection: who it is, and which stream it has opened. ``key_of`` knows tasks' keys.
+    """Perform the server's side of the handshake on a new connection.
 
-    Raises LinkRefused (the caller has been told), MalformedMessage, LinkLost, and TimeoutError after 10 s.
+    Args:
+        link: The new connection.
+        key_of: Returns the key of a task. It may raise LinkRefused.
+        topology_id: Id of the topology.
+
+    Returns:
+        The opening, which identifies the caller and the stream.
+
+    Raises:
+        LinkRefused: The caller was refused, and the reason was sent to it.
+        MalformedMessage: A message is invalid.
+        LinkLost: The caller is gone.
+        TimeoutError: The handshake took more than 10 s.
     """
     async with asyncio.timeout(HANDSHAKE_SECONDS):
         body = await link.expect(Tag.OPENING)
@@ -298,7 +344,7 @@ async def accept(link: LinkStream, key_of: Callable[[int], str], topology_id: st
 
 
 def refuse(link: LinkStream, reason: str) -> None:
-    """Tell the caller why it is not served, if it is still there."""
+    """Send the reason of a refusal to the caller, if it is still connected."""
     try:
         link.say(Tag.REFUSED, reason.encode())
     except LinkLost:

@@ -1,9 +1,9 @@
 """gRPC without generated stubs: a service is a table of methods, each with the codecs of its messages.
 
-Shells therefore see the plain types of ``heron_runtime.wire`` only. Every connection is TLS, and both ends prove that
-they hold the topology's key before a call is made (``identity``); who does not is UNAVAILABLE to the other. The
-caller's metadata says which topology it means; one of another id is refused with FAILED_PRECONDITION. gRPC's own
-retries are off, since a packet is handed to a stream exactly once.
+Callers and servers therefore use only the plain types of ``heron_runtime.wire``. Every connection is TLS, and both ends
+prove that they hold the topology's key before a call is made (``identity``). An end that does not is UNAVAILABLE to the
+other. The caller's metadata names the addressed topology; a server refuses another id with FAILED_PRECONDITION. gRPC's
+own retries are off, since a packet must be handed to a stream exactly once.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SERVER_OPTIONS = [
     *_COMMON_OPTIONS,
     ("grpc.so_reuseport", 0),
     ("grpc.max_metadata_size", 16 * 1024),
-    # A server takes the third keepalive ping on an idle stream for an attack and ends the connection, unless told that
-    # our own channels ping this often (every 30 s, below).
+    # By default, a server treats the third keepalive ping on an idle stream as an attack and ends the connection. Our
+    # own channels ping every 30 s (see below).
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
 CHANNEL_OPTIONS = [
     *_COMMON_OPTIONS,
-    ("grpc.use_local_subchannel_pool", 1),  # a channel of its own per link: one broken link breaks no other
+    ("grpc.use_local_subchannel_pool", 1),  # a separate connection per link, so that links fail independently
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 5000),  # in truth the time one attempt may take; a refused one fails at once
+    ("grpc.min_reconnect_backoff_ms", 5000),  # actually the timeout of one attempt; a refused one fails at once
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -47,7 +47,7 @@ CHANNEL_OPTIONS = [
 
 
 class CallShape(Enum):
-    """Which side streams."""
+    """Shape of a call: unary, or streams in both directions."""
 
     UNARY = "unary"
     BIDIRECTIONAL = "bidirectional"
@@ -55,7 +55,7 @@ class CallShape(Enum):
 
 @dataclass(frozen=True)
 class RpcMethod:
-    """One method: its shape, and how requests and replies become bytes."""
+    """Method of a service: its shape, and the codecs of requests and replies."""
 
     name: str
     shape: CallShape
@@ -67,20 +67,20 @@ class RpcMethod:
 
 @dataclass(frozen=True)
 class RpcService:
-    """A named table of methods."""
+    """Service: a named table of methods."""
 
     name: str
     methods: tuple[RpcMethod, ...]
 
     def method(self, name: str) -> RpcMethod:
-        """The method of this name. Raises KeyError."""
+        """Return the method of this name. Raises KeyError."""
         for method in self.methods:
             if method.name == name:
                 return method
         raise KeyError(name)
 
     def handler(self, **implementations: Callable[..., Any]) -> grpc.GenericRpcHandler:
-        """A handler for a ``grpc.aio`` server.
+        """Return a handler for a ``grpc.aio`` server.
 
         A unary implementation is ``async (request, context) -> reply``; a bidirectional one is
         ``async (request_iterator, context) -> None`` and uses ``context.read()`` and ``context.write()``.
@@ -101,7 +101,7 @@ class RpcService:
         return grpc.method_handlers_generic_handler(self.name, handlers)
 
     def call(self, channel: grpc.aio.Channel, name: str) -> Callable[..., Any]:
-        """The multicallable of a method on an asyncio channel."""
+        """Return the multicallable of a method on an asyncio channel."""
         method = self.method(name)
         make: Any = channel.unary_unary if method.shape is CallShape.UNARY else channel.stream_stream
         call: Callable[..., Any] = make(
@@ -112,7 +112,7 @@ class RpcService:
         return call
 
     def blocking_call(self, channel: grpc.Channel, name: str) -> Callable[..., Any]:
-        """The multicallable of a unary method on an ordinary channel (command line)."""
+        """Return the multicallable of a unary method on a synchronous channel, for the command line."""
         method = self.method(name)
         call: Callable[..., Any] = channel.unary_unary(
             f"/{self.name}/{name}",
@@ -123,7 +123,7 @@ class RpcService:
 
 
 class TopologyIdInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpcio ships no types
-    """Refuses every call that means another topology, or an earlier submission, before any message of it is read."""
+    """Interceptor that refuses calls to another topology or submission before it reads their messages."""
 
     def __init__(self, topology_id: str) -> None:
         self._topology = topology_id
@@ -133,7 +133,7 @@ class TopologyIdInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        """Let the call pass, or answer it with a refusal."""
+        """Pass the call on, or refuse it with FAILED_PRECONDITION."""
         metadata = dict(handler_call_details.invocation_metadata or ())
         if metadata.get(TOPOLOGY_KEY) != self._topology:
             return _refusal(grpc.StatusCode.FAILED_PRECONDITION, f"this is topology {self._topology}")
@@ -150,9 +150,18 @@ def _refusal(code: grpc.StatusCode, text: str) -> grpc.RpcMethodHandler:
 def make_server(
     identity: Identity, address: str, handlers: Sequence[grpc.GenericRpcHandler]
 ) -> tuple[grpc.aio.Server, int]:
-    """A server for callers of this topology, bound to ``address`` (``host:port`` or ``unix:/path``); and its port.
+    """Create a server for callers of this topology. The caller starts it.
 
-    The caller starts it. Raises RuntimeError where the address cannot be had, or the key is none.
+    Args:
+        identity: Identity of the topology.
+        address: Address to bind, ``host:port`` or ``unix:/path``.
+        handlers: Handlers of the services.
+
+    Returns:
+        The server and its port.
+
+    Raises:
+        RuntimeError: The address cannot be bound, or the key is invalid.
     """
     server = grpc.aio.server(interceptors=[TopologyIdInterceptor(identity.topology_id)], options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers(tuple(handlers))
@@ -160,10 +169,10 @@ def make_server(
 
 
 def make_channel(target: str, identity: Identity) -> grpc.aio.Channel:
-    """An asyncio channel to a server of this topology. ``target``: ``host:port`` or ``unix:/path``."""
+    """Create an asyncio channel to a server of this topology. ``target`` is ``host:port`` or ``unix:/path``."""
     return grpc.aio.secure_channel(target, identity.of_callers(), options=CHANNEL_OPTIONS)
 
 
 def make_blocking_channel(target: str, identity: Identity) -> grpc.Channel:
-    """A synchronous channel to a server of this topology."""
+    """Create a synchronous channel to a server of this topology."""
     return grpc.secure_channel(target, identity.of_callers(), options=CHANNEL_OPTIONS)

@@ -40,7 +40,7 @@ MASTER_SERVICE = RpcService(
         _unary("Exceptions", message_codecs.EXCEPTIONS_REQUEST, message_codecs.EXCEPTIONS_REPLY),
     ),
 )
-# Served by the metrics manager on a Unix socket; called by every process of its container but instances.
+# Served by the metrics manager on a Unix socket; called by every process of its container except instances.
 METRICS_SERVICE = RpcService(
     "heronry.v1.MetricsManager", (_unary("Publish", message_codecs.REPORTS, message_codecs.METRICS_ACK),)
 )

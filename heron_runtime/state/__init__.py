@@ -1,6 +1,6 @@
-"""The state store: ``open_store`` picks one by its URL. The protocol is in ``store``, the tree in ``paths``.
+"""State store: ``open_store`` selects an implementation by URL. The protocol is in ``store``, the tree in ``paths``.
 
-Every process of a topology takes its store from ``store_of(launch)``, so that no one forgets the credential.
+Every process of a topology gets its store from ``store_of(launch)``, so that the credential is always included.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ from heron_runtime.state.store import StateStore, StoreError, StoreMaker, StoreP
 
 
 def store_of(launch: Launch) -> StateStore:
-    """The store of a topology, not yet open, with its settings and credential. Raises StoreError."""
+    """Return the store of a topology, not yet open, with its settings and credential. Raises StoreError."""
     return open_store(launch.store_url, credential_file=launch.store_credential or None, **launch.settings)
 
 
 def open_address(address: StoreAddress, **settings: Any) -> StateStore:
-    """The store at ``address``, not yet open. Raises StoreError."""
+    """Return the store at ``address``, not yet open. Raises StoreError."""
     return open_store(address.url, credential_file=address.credential_file or None, **settings)
 
 
 def open_store(
     url: str, *, session_timeout_secs: float | None = None, credential_file: str | Path | None = None, **settings: Any
 ) -> StateStore:
-    """The store of a URL, not yet open: ``files:///path``, ``memory://[name]``, ``zookeeper://host:port,…[/root]``
-    (``zookeeper+tls://…``), or one of a scheme that is plugged in.
+    """Return the store of a URL, not yet open.
 
-    ``settings`` are ``heron.*`` keys (``Launch.settings`` fits); ``session_timeout_secs`` overrides
-    ``heron.state.session.timeout.secs``. ``credential_file`` is for ZooKeeper with ACLs
-    (``heron_runtime.state.credential``). Raises StoreError for a URL that names no store, and for a credential that
-    cannot be read.
+    Args:
+        url: ``files:///path``, ``memory://[name]``, ``zookeeper://host:port,…[/root]`` (``zookeeper+tls://…``), or a
+            URL with the scheme of a plug-in.
+        session_timeout_secs: Overrides ``heron.state.session.timeout.secs``.
+        credential_file: Credential for ZooKeeper with ACLs (``heron_runtime.state.credential``).
+        **settings: ``heron.*`` keys, such as ``Launch.settings``.
+
+    Raises:
+        StoreError: The URL does not name a store, or the credential cannot be read.
     """
     timeout = session_timeout_secs
     if timeout is None:

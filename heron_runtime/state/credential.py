@@ -1,32 +1,33 @@
-"""The file with the credential of a state store: who may write to it, who may only read, and whose is one topology.
+"""File with the credential of a state store: rights to write, to read, or to use the folders of one topology.
 
-A ZooKeeper ensemble may serve others beside Heronry; digest ACLs keep what is ours ours. The operator's file has mode
-0400 and one line for each right::
+A ZooKeeper ensemble may also serve other applications, so digest ACLs protect Heronry's nodes. The operator's file has
+mode 0400 and one line for each right::
 
     cluster: heronry:a-long-password
     reader: tracker:another-long-password
 
-Whoever has the ``cluster`` line has every right; a ``reader`` line beside it lets that reader read whatever this
-client makes. A file with the ``reader`` line alone, as a tracker has it, makes a client that only reads. A line
-``former: heronry:the-password-before`` beside a new ``cluster`` line is for a change of password: with it the nodes
-that were made before are reached, and given the new rights.
+A client with the ``cluster`` line has all rights. A ``reader`` line in the same file lets that reader read all nodes
+that this client creates. A client with only a ``reader`` line, such as a tracker, can only read. To change the
+password, add a line ``former: heronry:the-password-before`` to the new ``cluster`` line. It gives access to nodes that
+were created before, and these get the new rights.
 
-A topology has a file of its own, drawn at its submit, and never sees the operator's::
+A topology has a separate file, generated at its submission, and never has access to the operator's::
 
     topology: topology.words-1a2b:drawn-at-random
     cluster-id: heronry:digest
     reader-id: tracker:digest
 
-With it its processes write into the folders of their own topology and read what was submitted. The two ids are ACL
-entries, which hold a digest in place of the password: with them the control plane and the readers may read what the
-topology makes. A digest grants no access, but weak passwords can be guessed from it: draw them at random.
+With this file, its processes can write to the folders of their own topology and read its definition and plan. The two
+ids are ACL entries, which contain a digest instead of the password. With them the control plane and the readers can
+read the nodes that the topology creates. A digest does not grant access, but weak passwords can be guessed from it, so
+use random ones.
 
-A line ``ca-file: zookeeper-ca.pem`` (beside this file, or absolute) names certificates of the authorities whose word
-for a server is taken, for ``zookeeper+tls://``; ``client-file: client.pem`` a certificate with its key, where the
-servers demand one. In a topology's file they stand themselves, as ``ca`` and ``client``, so that it needs no other.
+For ``zookeeper+tls://``, a line ``ca-file: zookeeper-ca.pem`` (relative to this file, or absolute) names certificates
+of the trusted authorities, and ``client-file: client.pem`` names a certificate with its key for servers that require
+one. A topology's file contains their contents as ``ca`` and ``client``, so that other files are not needed.
 
-How a process gets it: by the file's *path*, never by its contents (``Launch.store_credential``). So nothing secret is
-in ``launch.json``, in a URL, an argument or an environment variable.
+A process receives the *path* of the file, never its contents (``Launch.store_credential``). Secrets are therefore not
+in ``launch.json``, in URLs, arguments or environment variables.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from pathlib import Path
 from heron_runtime.state.store import StoreError, StoreForbidden
 
 MAX_BYTES = 128 * 1024
-MAX_PEM_BYTES = 32 * 1024  # an authority or three; not all that an operating system knows
-TOPOLOGY_USER = "topology."  # the user of each topology begins so
+MAX_PEM_BYTES = 32 * 1024  # enough for a few authorities, not for all of an operating system
+TOPOLOGY_USER = "topology."  # prefix of the user of each topology
 _RIGHTS = {"cluster": "cluster", "reader": "reader", "former": "former"}
 _OF_TOPOLOGY = {"topology": "topology", "cluster-id": "cluster_id", "reader-id": "reader_id"}
 _USERS = (*_RIGHTS.values(), *_OF_TOPOLOGY.values())
@@ -54,9 +55,9 @@ _EXAMPLE = "as `cluster: heronry:PASSWORD`, and perhaps `reader: tracker:PASSWOR
 
 @dataclass(frozen=True, slots=True)
 class StoreCredential:
-    """``user:password`` of each right, ``user:digest`` of each id, PEM for TLS, empty where there is none.
+    """Credential: ``user:password`` of each right, ``user:digest`` of each id, and PEM for TLS. Missing ones are "".
 
-    Its repr shows no password.
+    The repr does not show passwords.
     """
 
     cluster: str = ""
@@ -70,7 +71,7 @@ class StoreCredential:
 
     @property
     def read_only(self) -> bool:
-        """True if it only lets read."""
+        """Return True if the credential only permits reading."""
         return not self.cluster and not self.topology
 
     @property
@@ -80,12 +81,12 @@ class StoreCredential:
 
     @property
     def shown(self) -> list[str]:
-        """All that this client shows to the store."""
+        """All credentials that this client presents to the store."""
         return [self.own, self.former] if self.former else [self.own]
 
     @property
     def control(self) -> str:
-        """The ACL entry of the control plane."""
+        """ACL entry of the control plane."""
         return self.cluster_id or digest_of(self.cluster)
 
     @property
@@ -95,21 +96,21 @@ class StoreCredential:
 
     @property
     def identity(self) -> str:
-        """The ACL entry of a topology."""
+        """ACL entry of a topology."""
         return digest_of(self.topology)
 
     def __repr__(self) -> str:
-        """Users only."""
+        """Return a text with the users only."""
         users = ((right, getattr(self, right).partition(":")[0]) for right in _USERS)
         return f"StoreCredential({', '.join(f'{right}={user!r}' for right, user in users if user)})"
 
     def draw_for(self, topology_id: str) -> StoreCredential:
-        """A new credential for one topology of the cluster that this is the credential of."""
+        """Create a credential for one topology of the cluster to which this credential belongs."""
         drawn = f"{TOPOLOGY_USER}{topology_id}:{secrets.token_hex(24)}"
         return StoreCredential(topology=drawn).known_by(self)
 
     def known_by(self, operators: StoreCredential) -> StoreCredential:
-        """The same, naming the operators, and the servers they believe, as these are now."""
+        """Return a copy with the current ids, authorities and client certificate of `operators`."""
         return replace(
             self,
             cluster_id=operators.control,
@@ -119,7 +120,7 @@ class StoreCredential:
         )
 
     def to_text(self) -> str:
-        """The contents of its file."""
+        """Return the contents of the file."""
         lines = [(name, getattr(self, field)) for name, field in (_RIGHTS | _OF_TOPOLOGY).items()]
         lines += [(name, base64.b64encode(getattr(self, field).encode()).decode()) for name, field in _PEM.items()]
         return "".join(f"{name}: {value}\n" for name, value in lines if value)
@@ -132,7 +133,7 @@ def digest_of(credential: str) -> str:
 
 
 def read_credential(file: str | Path) -> StoreCredential:
-    """The credential in ``file``. Raises StoreError, naming the cure; the error shows nothing of the contents."""
+    """Read the credential in ``file``. Raises StoreError with a remedy; it does not show the contents."""
     path = Path(file)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

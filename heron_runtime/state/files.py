@@ -1,4 +1,4 @@
-"""The files store: a SQLite database in a private folder, the embedded default of the `local` cluster.
+"""Files store: a SQLite database in a private folder, the embedded default of the `local` cluster.
 
 Every transaction holds the write lock of SQLite; readers see whole transactions (`files_database`). An ephemeral node
 lives as long as the session of its owner, a locked file with a lease (`files_leases`).
@@ -73,24 +73,27 @@ def _trace(path: str) -> Trace:
 
 @dataclass(slots=True)
 class FileChangeDetector:
-    """Remembers the last read. ``now`` is in monotonic seconds, ``wall`` in seconds since 1970."""
+    """Detector of changes since the last read. ``now`` is in monotonic seconds, ``wall`` in seconds since 1970."""
 
     _traces: tuple[Trace, ...] | None = None
     _trusted_until: float = float("-inf")
 
     def needed(self, now: float, traces: tuple[Trace, ...]) -> bool:
-        """True if the database must be read."""
+        """Return True if the database must be read."""
         return now >= self._trusted_until or traces != self._traces
 
     def has_read(self, now: float, wall: float, traces: tuple[Trace, ...]) -> None:
-        """The database was read. All three are from before the read, so that what came in between is seen later."""
+        """Record a read of the database.
+
+        All arguments are from before the read, so that changes during the read are detected later.
+        """
         written = [trace[3] / 1e9 for trace in traces if trace is not None]
         settled = bool(written) and wall - max(written) >= SETTLED_SECS
         self._traces = traces
         self._trusted_until = now + SURE_EVERY_SECS if settled else now
 
     def forget(self) -> None:
-        """Read next time, whatever the files say."""
+        """Require a read at the next check, even if the files are unchanged."""
         self._trusted_until = float("-inf")
 
 
@@ -98,7 +101,7 @@ log = logging.getLogger(__name__)
 
 
 class FilesSession:
-    """``tell`` is called with each new state, in order; it must not wait."""
+    """Session of a client and its state. ``tell`` is called with each new state, in order, and must not block."""
 
     def __init__(self, tree: FilesTree, timeout_secs: float, tell: Callable[[SessionState], None]) -> None:
         self.timeout_secs = timeout_secs
@@ -109,13 +112,13 @@ class FilesSession:
         self.state = SessionState.CONNECTED
 
     def begin(self) -> None:
-        """Own a session, if not already. Raises StoreError."""
+        """Begin a session, unless this client has one. Raises StoreError."""
         with self._lock:
             if self.owned is None:
                 self.owned = self._tree.begin_session(self.timeout_secs)
 
     def lose(self, owned: SessionLease) -> None:
-        """It turned out that this session is over."""
+        """Record that this session is over."""
         with self._lock:
             if self.owned is not owned:
                 return
@@ -124,7 +127,7 @@ class FilesSession:
         owned.end()
 
     def end(self) -> None:
-        """Give up what is owned. Idempotent."""
+        """End the session and remove its nodes. Idempotent."""
         with self._lock:
             owned, self.owned = self.owned, None
         if owned is None:
@@ -132,12 +135,15 @@ class FilesSession:
         try:
             self._tree.end_session(owned)
         except StoreError as error:
-            log.warning("closing the store: %s", error)  # its nodes go as soon as its lock does, below
+            log.warning("closing the store: %s", error)  # its nodes disappear when its lock is released below
         owned.end()
 
     @contextmanager
     def answering(self, polling: bool = False) -> Iterator[None]:
-        """Note whether the store answers. A poll finds out that a store is back, but begins no new session."""
+        """Update the state of the session by the success or failure of the block.
+
+        A successful poll ends SUSPENDED, but not LOST, which ends with the next operation of the client.
+        """
         try:
             yield
         except StoreError as error:
@@ -156,11 +162,11 @@ class FilesSession:
             self._tell(state)
 
 
-UNHEARD_POLLS = 5  # intervals between two polls of a client that asked to be told nothing
+UNHEARD_POLLS = 5  # intervals between two polls of a client without watches and listeners
 
 
 class SeenWatch(Watch):
-    """A watch, and what was seen there last (None: nothing is known)."""
+    """Watch with the last observed versions of its nodes (None: unknown)."""
 
     def __init__(self, path: str, changed: Callable[[str], None], seen: Seen | None) -> None:
         super().__init__(path, changed)
@@ -168,7 +174,7 @@ class SeenWatch(Watch):
 
 
 class FilesPoller:
-    """The thread runs from the first call of ``want`` after ``start`` until ``stop``."""
+    """Poller of the database. Its thread runs from the first call of ``want`` after ``start`` until ``stop``."""
 
     def __init__(
         self,
@@ -188,8 +194,8 @@ class FilesPoller:
         self._thread: threading.Thread | None = None
         self._to_tell: deque[SessionState] = deque()
         self._fire_all = False  # every watch is to be called
-        self._look_again = False  # a watch was added, which the last look did not see
-        self._bell = threading.Lock()  # free when the thread is wanted at once; cheaper than an Event
+        self._look_again = False  # a watch was added after the last poll
+        self._bell = threading.Lock()  # released to wake the thread up; cheaper than an Event
         self._bell.acquire()
         # Owned by the thread.
         self._change = -1
@@ -198,21 +204,21 @@ class FilesPoller:
         self._glanced = (str(tree.path), f"{tree.path}-wal")
 
     def start(self) -> None:
-        """The store is open."""
+        """Allow polling, since the store is open. Start the thread if there are watches or listeners."""
         with self._lock:
             self._started = True
         if self._table:
             self.want()
 
     def want(self) -> None:
-        """Return True if there are watches, listeners or a session to observe."""
+        """Start the thread if the store is open. Call this when there is a watch, listener or session to observe."""
         with self._lock:
             if self._started and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="store-poll", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """No call begins after this, unless it is called by a callback, which ends first."""
+        """Stop the thread. No callback starts after this returns. May be called by a callback, which then finishes."""
         with self._lock:
             self._started = False
             thread, self._thread = self._thread, None
@@ -221,12 +227,12 @@ class FilesPoller:
             thread.join(self._join_secs)
 
     def ring(self) -> None:
-        """Look now."""
+        """Wake the thread up for a poll."""
         with suppress(RuntimeError):  # the loop has stopped
             self._bell.release()
 
     def look_again(self) -> None:
-        """A watch was added."""
+        """Poll now, since a watch was added."""
         with self._lock:
             self._look_again = True
         self.want()
@@ -248,7 +254,7 @@ class FilesPoller:
             self._bell.acquire(timeout=self._interval_secs * (1 if self._table else UNHEARD_POLLS))
 
     def _may_have_changed(self) -> bool:
-        """False if a poll would find what the last one found. Costs little: the caches are cold each time."""
+        """Return False if a poll would not find changes. This must be cheap, since CPU caches are cold at each call."""
         owned = self._session.owned
         if self._session.state is not SessionState.CONNECTED or (owned is not None and not owned.alive()):
             return True
@@ -257,7 +263,7 @@ class FilesPoller:
                 return True
             return len(self._tree.alive(self._owners)) < len(self._owners)
         except OSError:
-            return True  # the poll will say why
+            return True  # the poll will report the error
 
     def _poll_and_tell(self) -> None:
         self._tell_listeners()
@@ -279,7 +285,7 @@ class FilesPoller:
         try:
             before = time.monotonic(), time.time(), traces_of(self._glanced)
         except OSError:
-            before = None  # the read itself says what is wrong
+            before = None  # the read itself will report the error
         owned, watches = self._session.owned, self._table.watches()
         with self._session.answering(polling=True), self._tree.reader.read() as connection:
             change = change_number(connection)
@@ -294,7 +300,7 @@ class FilesPoller:
         self._change = change
         if before is not None:
             self._glance.has_read(*before)
-        with self._lock:  # this very poll may have found that the store is back
+        with self._lock:  # this poll may have found that the store is back
             fire_all, self._fire_all = fire_all or self._fire_all, False
         for watch in watches:
             seen = looked.get(watch.path, watch.seen)
@@ -314,7 +320,7 @@ JOIN_SECS = 5.0
 
 
 class FilesStore:
-    """A client of the store in ``folder``. Several may be open in one process; all may be used by any thread."""
+    """Client of the store in ``folder``. Several may be open in one process, and any thread may use them."""
 
     def __init__(
         self,
@@ -332,7 +338,7 @@ class FilesStore:
         self._polling = FilesPoller(self._tree, self._session, self._table, poll_interval_secs, wait_secs + JOIN_SECS)
 
     def open(self) -> None:
-        """Make the folder where it is missing, and connect. Raises StoreError."""
+        """Create the folder if it is missing, and connect. Raises StoreError."""
         with self._opening:
             if not self._opened:
                 self._tree.open()
@@ -350,24 +356,24 @@ class FilesStore:
         self._tree.close()
 
     def get(self, path: str) -> Node | None:
-        """The node, or None."""
+        """Return the node, or None."""
         return self.get_all((path,))[0]
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes, as they stood together."""
+        """Return the nodes at one point in time."""
         for path in paths:
             check_node(path)
         with self._session.answering():
             return self._tree.get_all(paths)
 
     def children(self, path: str) -> list[str]:
-        """Names directly below ``path``, sorted."""
+        """Return the names directly below ``path``, sorted."""
         check_folder(path)
         with self._session.answering():
             return self._tree.children(path)
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """All or nothing. Raises a subclass of TransactionFailed, or StoreError."""
+        """Apply all operations, or none. Raises a subclass of TransactionFailed, or StoreError."""
         check_operations(operations)
         with self._session.answering():
             if any(isinstance(o, Create) and o.ephemeral for o in operations):
@@ -383,7 +389,7 @@ class FilesStore:
         return outcome.versions
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``changed(path)`` on the store's thread after changes; returns the undo."""
+        """Call ``changed(path)`` on the store's thread after changes. Return a function that removes the watch."""
         check_folder(path)
         seen: Seen | None
         try:
@@ -396,22 +402,22 @@ class FilesStore:
         return undo
 
     def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Call ``changed`` on the store's thread when the session's state changes; returns the undo."""
+        """Call ``changed`` on the store's thread when the session's state changes. Return a function that undoes it."""
         undo = self._table.listen(changed)
         self._polling.want()
         return undo
 
     def session(self) -> SessionState:
-        """The session's state now."""
+        """Return the current state of the session."""
         return self._session.state
 
     def damage(self) -> list[str]:
-        """Return the damage inside the database file, or "" if it is sound. For `heron doctor`."""
+        """Return the damage inside the database file, empty if it is sound. For `heron doctor`."""
         return self._tree.reader.damage()
 
 
 def store_of_url(parameters: StoreParameters) -> FilesStore:
-    """The store of ``files:///path``. Raises StoreError."""
+    """Return the store of ``files:///path``. Raises StoreError."""
     parameters.refuse_credential()
     url = parameters.url
     if url.netloc or not url.path.startswith("/") or url.path == "/":

@@ -35,20 +35,20 @@ from heron_runtime.state.store_base import Changes, Record, evaluate, needs_sess
 SCHEMA_VERSION = 1
 _APPLICATION_ID = 0x4852_4E53  # "HRNS"
 _SCHEMA = (
-    # ``created`` is the number of the change that made the node: it tells a node from its namesake before it.
+    # ``created`` is the number of the change that created the node. It distinguishes nodes of the same path.
     "CREATE TABLE nodes (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL,"
     " owner TEXT, created INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE INDEX nodes_by_parent ON nodes (parent)",
     "CREATE INDEX nodes_by_owner ON nodes (owner) WHERE owner IS NOT NULL",
     "CREATE TABLE sessions (id TEXT PRIMARY KEY) WITHOUT ROWID",
-    # One row: the number of changes so far, which is all that watchers poll.
+    # One row: the number of changes so far. Watchers poll only this.
     "CREATE TABLE changes (number INTEGER NOT NULL)",
     "INSERT INTO changes VALUES (0)",
 )
 
 
 class Database:
-    """A connection that threads share, one transaction at a time."""
+    """Connection that threads share, one transaction at a time."""
 
     def __init__(self, path: Path, wait_secs: float) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class Database:
         self._file: tuple[int, int] = (0, 0)
 
     def open(self) -> None:
-        """Connect; make the tables in a new file. Raises StoreError."""
+        """Connect, and create the tables in a new file. Raises StoreError."""
         with self._lock, self._explained():
             self._connect()
 
@@ -71,18 +71,18 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A consistent view. Raises StoreError."""
+        """Enter a read transaction, which has a consistent view. Raises StoreError."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Hold the store's lock; committed at the end, undone if an exception leaves the block. Raises StoreError."""
+        """Enter a write transaction, which holds the store's lock. An exception rolls it back. Raises StoreError."""
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
     def damage(self) -> list[str]:
-        """Return the findings of SQLite's own check, or "" if the file is sound."""
+        """Return the findings of SQLite's own check; empty if the file is sound."""
         with self.read() as connection:
             found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
         return [] if found == ["ok"] else found
@@ -139,7 +139,7 @@ class Database:
 
 
 def _patiently(wait_secs: float, attempt: Callable[[], None]) -> None:
-    """Repeat while the database is busy: SQLite does not wait by itself when the journal mode changes."""
+    """Repeat while the database is busy, since SQLite does not wait when the journal mode changes."""
     deadline = time.monotonic() + wait_secs
     pause = 0.002
     while True:
@@ -162,7 +162,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
             raise StoreError(f"{path}: this file system cannot share memory between processes. Choose a local disk.")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(f"PRAGMA journal_size_limit={4 * 1024 * 1024}")
-    connection.execute("BEGIN")  # one view of all that is read: another process may be making the tables just now
+    connection.execute("BEGIN")  # consistent view, since another process may be creating the tables
     made = _schema_version(connection, path) == SCHEMA_VERSION
     connection.execute("COMMIT")
     if made:
@@ -177,7 +177,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _schema_version(connection: sqlite3.Connection, path: Path) -> int:
-    """0 for a new file. Raises StoreError for a file of another program or of another version."""
+    """Return the schema version, 0 for a new file. Raises StoreError for a file of another program or version."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
@@ -198,30 +198,30 @@ def change_number(connection: sqlite3.Connection) -> int:
 
 
 def known_sessions(connection: sqlite3.Connection) -> set[str]:
-    """Every session that stands in the database."""
+    """Return all sessions in the database."""
     return {str(row[0]) for row in connection.execute("SELECT id FROM sessions")}
 
 
 def is_known(connection: sqlite3.Connection, session: str) -> bool:
-    """True if the session stands in the database; whether its owner lives is another question."""
+    """Return True if the session is in the database. Its owner may be dead."""
     return connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone() is not None
 
 
 def owners_of(connection: sqlite3.Connection, looked: Mapping[str, Seen]) -> frozenset[str]:
-    """The sessions that own any of the nodes that were looked at."""
+    """Return the sessions that own any of the nodes in `looked`."""
     paths = {path for seen in looked.values() for path, _, _ in seen}
     found = (connection.execute("SELECT owner FROM nodes WHERE path = ?", (path,)).fetchone() for path in paths)
     return frozenset(str(row[0]) for row in found if row is not None and row[0] is not None)
 
 
 def lookup(connection: sqlite3.Connection, path: str) -> Record | None:
-    """The node as it stands in the database, or None."""
+    """Return the record of a node, or None."""
     row = connection.execute("SELECT data, version, owner, created FROM nodes WHERE path = ?", (path,)).fetchone()
     return None if row is None else Record(bytes(row[0]), row[1], row[2], row[3])
 
 
 def write(connection: sqlite3.Connection, writes: Mapping[str, Record | None], change: int) -> None:
-    """Put or remove (None) these nodes, as the change of this number."""
+    """Write or remove (None) nodes, and set the number of changes to `change`."""
     for path, record in writes.items():
         if record is None:
             connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
@@ -237,18 +237,18 @@ DATABASE_NAME = "state.db"
 
 
 class FilesTree:
-    """The nodes in ``folder``, and whether their owners live. Any thread may use it."""
+    """Tree of nodes in ``folder``, without those of dead owners. Any thread may use it."""
 
     def __init__(self, folder: Path, wait_secs: float) -> None:
         self._folder = folder
         self._sessions_folder = folder / "sessions"
         self.path = folder / DATABASE_NAME
-        # Two connections, so that readers and polls go on while a writer waits for the lock.
+        # Two connections, so that readers and polls continue while a writer waits for the lock.
         self.reader = Database(self.path, wait_secs)
         self.writer = Database(self.path, wait_secs)
 
     def open(self) -> None:
-        """Make the folder where it is missing, and connect. Raises StoreError."""
+        """Create the folder if it is missing, and connect. Raises StoreError."""
         prepare_folder(self._folder, self.path)
         try:
             self.reader.open()
@@ -265,7 +265,7 @@ class FilesTree:
         self.writer.close()
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """Each node, or None."""
+        """Return each node, or None."""
         with self.reader.read() as connection:
             records = [lookup(connection, path) for path in paths]
             alive = self.alive({found.owner for found in records if found is not None and found.owner is not None})
@@ -277,9 +277,9 @@ class FilesTree:
         ]
 
     def children(self, path: str) -> list[str]:
-        """Names directly below ``path``, sorted."""
+        """Return the names directly below ``path``, sorted."""
         with self.reader.read() as connection:
-            # "0" is the character after "/": all that begins with "PATH/".
+            # "0" is the character after "/", so this selects all paths that begin with "PATH/".
             rows = connection.execute(
                 "SELECT path, owner FROM nodes WHERE path > ?1 || '/' AND path < ?1 || '0'", (path,)
             ).fetchall()
@@ -296,15 +296,17 @@ class FilesTree:
         return tuple((p, created, version) for p, created, version, owner in rows if owner is None or owner in alive)
 
     def alive(self, owners: Collection[str]) -> set[str]:
-        """Those of these sessions that live."""
+        """Return those of these sessions that are alive."""
         return {owner for owner in owners if files_leases.is_alive(self._sessions_folder, owner)}
 
     def commit(
         self, operations: Sequence[Operation], session: files_leases.SessionLease | None
     ) -> tuple[Changes | TransactionFailed, bool]:
-        """Apply, or say why not; and whether ``session`` turned out to be over.
+        """Apply operations in one transaction, and remove nodes of dead owners.
 
-        A refusal is returned, since the removal of the dead is to be committed anyhow.
+        Returns:
+            The changes or the reason of a refusal, and True if ``session`` is over. A refusal is returned rather than
+            raised, so that the removal of nodes of dead owners is committed.
         """
         with self.writer.write() as connection:
             self._remove_dead(connection)
@@ -324,12 +326,12 @@ class FilesTree:
             return changes, lost
 
     def remove_dead(self) -> None:
-        """Remove what dead sessions owned."""
+        """Remove dead sessions and their nodes."""
         with self.writer.write() as connection:
             self._remove_dead(connection)
 
     def begin_session(self, timeout_secs: float) -> files_leases.SessionLease:
-        """A new session of this process. Raises StoreError."""
+        """Create a session of this process. Raises StoreError."""
         try:
             session = files_leases.SessionLease(self._sessions_folder, timeout_secs)
         except FileNotFoundError as error:
@@ -345,8 +347,11 @@ class FilesTree:
         return session
 
     def end_session(self, session: files_leases.SessionLease) -> None:
-        """Remove a session of this process and what it owns. Who leaves removes the dead, too: a ``heron kill`` that
-        had to end processes by force is the last that looks at the store."""
+        """Remove a session of this process and its nodes, and all dead sessions.
+
+        A ``heron kill`` that had to kill processes may be the last client of the store, so it must remove their
+        sessions.
+        """
         with self.writer.write() as connection:
             self._remove_sessions(connection, [session.id])
             self._remove_dead(connection)

@@ -3,7 +3,7 @@
 The owner of a session holds the file `sessions/<id>` with `flock`, so that any death of the process ends the session at
 once. The eight bytes of the file are the lease: the time of CLOCK_MONOTONIC (one clock for all processes of a machine)
 at which the session ends. A thread of the owner extends it every second, so that a process which is stopped or hangs as
-a whole loses its session as well. Suspending the machine stops this clock for all processes and ends no session.
+a whole loses its session as well. Suspending the machine stops this clock for all processes, so sessions survive it.
 
 The descriptor of the lock file is close-on-exec. Only processes that never fork without exec may own a session.
 """
@@ -29,9 +29,9 @@ def _now_ns() -> int:
 
 
 class SessionLease:
-    """A session of this process, renewed by a thread of its own until ``end``.
+    """Session of this process, renewed by a thread of its own until ``end``.
 
-    ``timeout_secs`` is how long the session outlives the last renewal.
+    The session ends ``timeout_secs`` after the last renewal.
     """
 
     def __init__(self, folder: Path, timeout_secs: float) -> None:
@@ -56,12 +56,12 @@ class SessionLease:
         self._thread.start()
 
     def alive(self) -> bool:
-        """False once the lease has run out or the session was ended: it never comes back."""
+        """Return False once the lease has expired or the session was ended. This is final."""
         with self._lock:
             return not self._ended.is_set() and _now_ns() < self._deadline_ns
 
     def end(self) -> None:
-        """Stop renewing, give up the lock, remove the file. Idempotent."""
+        """Stop renewing, release the lock and remove the file. Idempotent."""
         with self._lock:
             if self._ended.is_set():
                 return
@@ -77,7 +77,7 @@ class SessionLease:
     def _renew(self) -> None:
         while not self._ended.wait(self._interval):
             with self._lock:
-                # A lease that has run out is not renewed: another process may have acted on its end.
+                # An expired lease is not renewed, since another process may have acted on its end.
                 if self._ended.is_set() or _now_ns() >= self._deadline_ns:
                     return
                 try:
@@ -87,9 +87,12 @@ class SessionLease:
 
 
 def is_alive(folder: Path, session: str) -> bool:
-    """True while the session's lock is held and its lease is fresh. May be asked by any process of the machine.
+    """Return True while the session's lock is held and its lease is valid. Any process of the machine may call this.
 
-    False is final: no owner renews a lease that has run out. Raises OSError when it cannot be told.
+    False is final, since an owner never renews an expired lease.
+
+    Raises:
+        OSError: The file cannot be read.
     """
     try:
         file = os.open(folder / session, os.O_RDONLY | os.O_CLOEXEC)
@@ -101,18 +104,18 @@ def is_alive(folder: Path, session: str) -> bool:
         except BlockingIOError:
             lease = os.pread(file, _LEASE.size, 0)
             return len(lease) == _LEASE.size and _now_ns() < _LEASE.unpack(lease)[0]
-        return False  # it has no holder
+        return False  # the lock is not held
     finally:
         os.close(file)
 
 
 def remove_file(folder: Path, session: str) -> None:
-    """Remove what a dead session left behind."""
+    """Remove the file of a dead session."""
     Path(folder, session).unlink(missing_ok=True)
 
 
 def sweep(folder: Path, known: set[str]) -> None:
-    """Remove files of sessions that are unknown to the store, have no holder and are not new."""
+    """Remove files of sessions that are unknown to the store, not held by a process, and not new."""
     oldest = time.time() - _ABANDONED_SECS
     for path in entries(folder):
         try:

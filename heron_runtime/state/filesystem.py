@@ -1,4 +1,4 @@
-"""The folder of the files store: where it may be, who may read it, and what is wrong with it when it fails."""
+"""Folder of the files store: permitted file systems, access rights, and explanation of errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from heron_runtime.state.store import StoreError, StoreForbidden, StoreUnavailable
 
-# statfs(2) f_type of file systems that other machines may write: locks and shared memory do not reach across them.
+# statfs(2) f_type of file systems that other machines may write to. Locks and shared memory do not work across them.
 NETWORK_FILE_SYSTEMS = {
     0x6969: "NFS",
     0x517B: "SMB",
@@ -37,7 +37,7 @@ _REMOTE_FUSE = ("sshfs", "gluster", "s3fs", "goofys", "gcsfuse", "rclone", "ceph
 
 
 def file_system_type(path: str) -> int:
-    """``f_type`` of the file system that holds ``path``; 0 where the system does not tell. Raises OSError."""
+    """Return ``f_type`` of the file system that holds ``path``, or 0 except on Linux. Raises OSError."""
     if sys.platform != "linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +49,7 @@ def file_system_type(path: str) -> int:
 
 
 def network_file_system(folder: Path) -> str | None:
-    """The name of the network file system that ``folder`` is on, None if it is on a local one. Raises OSError."""
+    """Return the name of the network file system of ``folder``, or None for a local one. Raises OSError."""
     number = file_system_type(str(folder))
     if number == _FUSE:
         mounted = _mount_type(folder)
@@ -58,7 +58,7 @@ def network_file_system(folder: Path) -> str | None:
 
 
 def refuse_network_file_system(folder: Path) -> None:
-    """Raises StoreError if ``folder`` is on a file system that is shared between machines."""
+    """Raise StoreError if ``folder`` is on a file system that is shared between machines."""
     name = network_file_system(folder)
     if name is not None:
         raise StoreError(
@@ -68,7 +68,7 @@ def refuse_network_file_system(folder: Path) -> None:
 
 
 def _mount_type(folder: Path) -> str:
-    """The type of the mount that holds ``folder``, as fuse.sshfs; empty if it cannot be told."""
+    """Return the type of the mount that holds ``folder``, such as fuse.sshfs, or "" if it is unknown."""
     device = os.stat(folder).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
@@ -83,9 +83,10 @@ def _mount_type(folder: Path) -> str:
 
 
 def prepare_folder(folder: Path, database: Path) -> None:
-    """Make the folder (0700) and an empty database file (0600) unless they are there.
+    """Create the folder (0700) and an empty database file (0600) unless they exist.
 
-    Raises StoreError, naming cause and cure, where that cannot be or must not be.
+    Raises:
+        StoreError: The folder cannot be created or is unsuitable. The text contains cause and remedy.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -115,10 +116,10 @@ def _make_private(folder: Path, database: Path) -> None:
 
 
 def _create_empty(database: Path) -> None:
-    """An empty file of mode 0600, there at once or not at all.
+    """Create an empty file of mode 0600 atomically.
 
-    It gets its name only after it is closed: closing any descriptor of a database drops every POSIX lock that SQLite
-    holds on it in this process.
+    It gets its name only after it is closed, since closing any descriptor of a database drops every POSIX lock that
+    SQLite holds on it in this process.
     """
     temporary = database.with_name(f".new-{os.getpid()}-{os.urandom(4).hex()}")
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -131,7 +132,7 @@ def _create_empty(database: Path) -> None:
 
 
 def explain_os_error(error: OSError, folder: Path) -> StoreError:
-    """The StoreError that says in words what ``error`` means for the store in ``folder``."""
+    """Return the StoreError that describes ``error`` for the store in ``folder``."""
     name = error.filename or folder
     if isinstance(error, PermissionError):
         return StoreForbidden(f"{name} cannot be written: {error.strerror}. {_CURE_WRITABLE}")
@@ -143,7 +144,7 @@ def explain_os_error(error: OSError, folder: Path) -> StoreError:
 
 
 def explain_database_error(error: sqlite3.Error, database: Path, wait_secs: float) -> StoreError:
-    """The StoreError that says in words what SQLite's error means, and what to do."""
+    """Return the StoreError that describes an error of SQLite, with a remedy."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__

@@ -1,4 +1,4 @@
-"""Where a cluster without an api server keeps its state: in its folder of the home, or where ``config.yaml`` says.
+"""Address of the state store of a cluster without an API server: a folder in the home, or set in ``config.yaml``.
 
 ::
 
@@ -18,19 +18,19 @@ from heron_runtime.model.settings import STATE_KEYS
 from heron_runtime.state.store import StoreError
 from heron_runtime.user_home import NAME, read_config
 
-FOLDERS = {"local": "state", "slurm": "state-slurm"}  # of the clusters that a home has
+FOLDERS = {"local": "state", "slurm": "state-slurm"}  # by cluster, in a home
 
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """A store's URL, and the path of the file with its credential ("" if it needs none)."""
+    """URL of a store, and the path of the file with its credential ("" without a credential)."""
 
     url: str
     credential_file: str = ""
 
 
 def local_store(home: Path, cluster: str = "local") -> StoreAddress:
-    """The store of the local cluster, or of another of ``FOLDERS``, below ``home`` (absolute). Raises StoreError."""
+    """Return the address of the store of a cluster in ``FOLDERS``. ``home`` is absolute. Raises StoreError."""
     settings = _settings(home, cluster)
     url, file = (settings.get(key) or "" for key in STATE_KEYS)
     if not isinstance(url, str) or not isinstance(file, str):

@@ -1,11 +1,11 @@
-"""The memory store: one ``MemoryTree``, any number of sessions on it, for tests and the simulator.
+"""Memory store for tests and the simulator: one ``MemoryTree`` with any number of sessions.
 
-Callbacks run on the thread that made the change, after the tree's lock is released, in the order of registration; so a
-single-threaded simulation is deterministic. The hooks are named as kazoo's test harness names them:
+Callbacks run on the thread that made the change, after the tree's lock is released, in the order of registration. A
+single-threaded simulation is therefore deterministic. The test hooks have the names of kazoo's test harness:
 
-* ``lose_connection``: SUSPENDED. Operations raise StoreUnavailable, watches are silent, ephemeral nodes stand.
-* ``restore_connection``: CONNECTED again, or LOST if the session was expired meanwhile; every watch fires once.
-* ``expire_session``: the ephemeral nodes go, and the client learns of it: at once, or when its connection is back.
+* ``lose_connection``: SUSPENDED. Operations raise StoreUnavailable, watches are silent, ephemeral nodes remain.
+* ``restore_connection``: CONNECTED again, or LOST if the session was expired meanwhile. Every watch fires once.
+* ``expire_session``: The ephemeral nodes are removed. The client is notified at once, or when its connection is back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Calls = list[partial[None]]
 
 
 class MemoryTree:
-    """The nodes, and the clients to be told of changes. All access is under ``lock``."""
+    """Nodes, and the clients to notify of changes. All access is under ``lock``."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -42,7 +42,7 @@ class MemoryTree:
         self.session_numbers = itertools.count(1)
 
     def write(self, writes: dict[str, Record | None]) -> _Calls:
-        """Apply, and return the watch calls to make after the lock is released."""
+        """Apply writes, and return the watch calls to make after the lock is released."""
         for path, record in writes.items():
             if record is None:
                 self.nodes.pop(path, None)
@@ -57,7 +57,7 @@ class MemoryTree:
 
 
 class MemoryStore:
-    """One client with its session. Clients made with the same tree see the same nodes."""
+    """Client with its session. Clients of the same tree share its nodes."""
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
         self.tree = tree or MemoryTree()
@@ -80,7 +80,7 @@ class MemoryStore:
             self.tree.clients[self._number] = self
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes go."""
+        """End the session, which removes its ephemeral nodes."""
         with self.tree.lock:
             if not self._opened:
                 return
@@ -91,11 +91,11 @@ class MemoryStore:
         _make(calls)
 
     def get(self, path: str) -> Node | None:
-        """The node, or None."""
+        """Return the node, or None."""
         return self.get_all((path,))[0]
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes, as they stood together."""
+        """Return the nodes at one point in time."""
         for path in paths:
             check_node(path)
         with self.tree.lock:
@@ -107,7 +107,7 @@ class MemoryStore:
         ]
 
     def children(self, path: str) -> list[str]:
-        """Names directly below ``path``, sorted."""
+        """Return the names directly below ``path``, sorted."""
         check_folder(path)
         with self.tree.lock:
             calls = self._answering()
@@ -117,7 +117,7 @@ class MemoryStore:
         return names
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """All or nothing."""
+        """Apply all operations, or none."""
         check_operations(operations)
         calls: _Calls = []
         try:
@@ -127,33 +127,33 @@ class MemoryStore:
                 self.tree.change += 1
                 calls += self.tree.write(changes.writes)
         finally:
-            _make(calls)  # a refused transaction is an answer too: a new session is told in any case
+            _make(calls)  # also after a refused transaction, since it may have begun a new session
         return changes.versions
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``changed(path)`` after each change of the node or a direct child; returns the undo."""
+        """Call ``changed(path)`` after each change of the node or a direct child. Return a function that undoes it."""
         return self._table.watch(Watch(check_folder(path), changed))
 
     def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Call ``changed`` when the session's state changes; returns the undo."""
+        """Call ``changed`` when the session's state changes. Return a function that removes the listener."""
         return self._table.listen(changed)
 
     def session(self) -> SessionState:
-        """The session's state now."""
+        """Return the current state of the session."""
         with self.tree.lock:
             return self._state
 
     # -- test hooks ------------------------------------------------------------------------------------------------
 
     def lose_connection(self) -> None:
-        """The store answers this client no more; the session stands."""
+        """Make the store stop answering this client. The session continues."""
         with self.tree.lock:
             self._reachable = False
             calls = self._become(SessionState.SUSPENDED) if self._state is SessionState.CONNECTED else []
         _make(calls)
 
     def restore_connection(self) -> None:
-        """The store answers again."""
+        """Make the store answer this client again."""
         with self.tree.lock:
             if self._reachable:
                 return
@@ -165,7 +165,7 @@ class MemoryStore:
         _make(calls)
 
     def expire_session(self) -> None:
-        """The store ends the session: what it owns goes."""
+        """End the session in the store, which removes its ephemeral nodes."""
         with self.tree.lock:
             session, self._session = self._session, None
             calls = self.tree.remove_owned(session) if session else []
@@ -173,13 +173,13 @@ class MemoryStore:
                 calls += self._become(SessionState.LOST)
         _make(calls)
 
-    # -- inside, all under the tree's lock -------------------------------------------------------------------------
+    # -- internal, all under the tree's lock -----------------------------------------------------------------------
 
     def _begin_session(self) -> None:
         self._session = f"{self._number}.{next(self.tree.session_numbers)}"
 
     def _answering(self) -> _Calls:
-        """Refuse unless the store answers; a client whose session was lost begins a new one."""
+        """Raise StoreUnavailable unless the store answers. Begin a new session if the former one was lost."""
         if not self._opened:
             raise StoreUnavailable("the state store is not open yet, or not any more")
         if not self._reachable:
@@ -215,7 +215,7 @@ _trees_lock = threading.Lock()
 
 
 def shared_tree(name: str) -> MemoryTree:
-    """The tree of ``memory://name`` in this process; the empty name is a new tree each time."""
+    """Return the tree of ``memory://name`` in this process. An empty name creates a new tree each time."""
     if not name:
         return MemoryTree()
     with _trees_lock:
@@ -223,6 +223,6 @@ def shared_tree(name: str) -> MemoryTree:
 
 
 def store_of_url(parameters: StoreParameters) -> MemoryStore:
-    """The store of ``memory://[name]``. Raises StoreError."""
+    """Return the store of ``memory://[name]``. Raises StoreError."""
     parameters.refuse_credential()
     return MemoryStore(shared_tree(parameters.url.netloc + parameters.url.path))

@@ -1,7 +1,7 @@
-"""Where things stand in the state store: Heron's tree.
+"""Paths of nodes in the state store, which follow Heron's tree.
 
-A node that the control plane writes is ``/kind/TOPOLOGY``. What a topology's own processes write stands in a folder of
-its own in each kind, ``/kind/TOPOLOGY/which``, so that rights can be given for that folder alone.
+A node that the control plane writes is ``/kind/TOPOLOGY``. Nodes that a topology's own processes write are in a folder
+of the topology in each kind, ``/kind/TOPOLOGY/which``, so that rights can be granted for that folder alone.
 """
 
 from __future__ import annotations
@@ -17,85 +17,88 @@ API_SERVERS = "/apiservers"
 
 
 def api_server(cluster: str) -> str:
-    """Which of a cluster's api servers leads, where there may be several (ephemeral)."""
+    """Return the path of the leading API server of a cluster with several (ephemeral)."""
     return f"{API_SERVERS}/{cluster}"
 
 
 def topology(name: str) -> str:
-    """The definition, as submitted."""
+    """Return the path of the definition as submitted."""
     return f"{TOPOLOGIES}/{name}"
 
 
 def packing_plan(name: str) -> str:
-    """The packing plan."""
+    """Return the path of the packing plan."""
     return f"{PACKING_PLANS}/{name}"
 
 
 def execution_state(name: str) -> str:
-    """Node of the submission (`ExecutionState`). A topology exists if this node does."""
+    """Return the path of the submission (`ExecutionState`). A topology exists if this node does."""
     return f"{EXECUTION_STATES}/{name}"
 
 
 def masters(name: str) -> str:
-    """The folder of its topology masters."""
+    """Return the folder of the topology masters."""
     return f"{MASTERS}/{name}"
 
 
 def master(name: str) -> str:
-    """Where the acting master is (ephemeral)."""
+    """Return the path of the acting master's address (ephemeral)."""
     return f"{masters(name)}/acting"
 
 
 def epoch(name: str) -> str:
-    """The highest epoch won."""
+    """Return the path of the highest epoch won."""
     return f"{masters(name)}/epoch"
 
 
 def wanted_state(name: str) -> str:
-    """The state the user wants, once he has asked for another than at submit."""
+    """Return the path of the state that the user has requested since the submission."""
     return f"{masters(name)}/wanted"
 
 
 def checkpoints(name: str) -> str:
-    """Generation, newest number given out and last complete checkpoint, where the state of tasks is kept."""
+    """Return the path of the checkpoint record of a stateful topology.
+
+    It holds the generation, the newest checkpoint number assigned and the last complete checkpoint.
+    """
     return f"{masters(name)}/checkpoints"
 
 
 def physical_plans(name: str) -> str:
-    """The folder of its physical plan."""
+    """Return the folder of the physical plan."""
     return f"{PHYSICAL_PLANS}/{name}"
 
 
 def physical_plan(name: str) -> str:
-    """The newest physical plan."""
+    """Return the path of the newest physical plan."""
     return f"{physical_plans(name)}/newest"
 
 
 def schedulers(name: str) -> str:
-    """The folder of its scheduler."""
+    """Return the folder of the scheduler."""
     return f"{SCHEDULERS}/{name}"
 
 
 def scheduler(name: str) -> str:
-    """Where the scheduler is (ephemeral)."""
+    """Return the path of the scheduler's address (ephemeral)."""
     return f"{schedulers(name)}/acting"
 
 
 def containers(name: str) -> str:
-    """The folder of its containers."""
+    """Return the folder of the containers."""
     return f"{CONTAINERS}/{name}"
 
 
 def container(name: str, number: int) -> str:
-    """Where a container's ``heron_container`` listens (ephemeral)."""
+    """Return the path of the address of a container's ``heron_container`` (ephemeral)."""
     return f"{containers(name)}/{number}"
 
 
 def older_epochs() -> str:
-    """Where the epochs of all topologies stood before each had folders of its own: the mark of that layout."""
+    """Return the folder of all epochs in the older layout without folders per topology. It identifies that layout."""
     return "/epochs"
 
 
 def folders(name: str) -> tuple[str, ...]:
-    """All folders of a topology."""
+    """Return all folders of a topology."""
     return masters(name), physical_plans(name), containers(name), schedulers(name)

@@ -1,19 +1,20 @@
-"""The state store: a small tree of versioned values, as ZooKeeper has it. One protocol, three stores built in.
+"""Protocol of the state store: a small tree of versioned values, as in ZooKeeper, with three built-in stores.
 
 ``memory`` serves tests and the simulator, ``files`` (SQLite) is the embedded default of the ``local`` cluster,
 ``zookeeper`` serves every other. The same contract tests run against all of them.
 
-* A path is ``/kind/name`` or ``/kind/name/which``. What stands above a node is a folder and no node: it need not be
-  made, it has no value, and what ``get`` says of it is the store's own affair (ZooKeeper keeps folders that are empty).
-* A node has bytes and a version, 0 at creation, one more with each ``Set``. Versions start again at 0 when a node is
-  deleted and created again.
-* ``commit`` applies all operations or none. Readers never see half a transaction.
-* An ephemeral node lives while the session that made it lives.
-* A session is CONNECTED, SUSPENDED (the store does not answer: what the session owns may still stand) or LOST (its
-  ephemeral nodes are gone, for good; the next successful operation begins a new session). SUSPENDED and LOST are
-  different on purpose: a master stops deciding on the one and steps down on the other.
-* All methods are synchronous and thread-safe; asyncio shells call them through ``asyncio.to_thread``. Callbacks run on
-  a thread of the store and must only enqueue.
+* A path is ``/kind/name`` or ``/kind/name/which``. A prefix of the path of a node is a folder, not a node. A folder is
+  created implicitly and does not have a value. The result of ``get`` for a folder depends on the store (ZooKeeper keeps
+  empty folders).
+* A node has bytes and a version, which is 0 at creation and increases by one with each ``Set``. Versions start again at
+  0 when a node is deleted and created again.
+* ``commit`` applies all operations or none. Readers never see a part of a transaction.
+* An ephemeral node exists as long as the session that created it.
+* A session is CONNECTED, SUSPENDED (the store does not answer; the nodes of the session may still exist) or LOST (its
+  ephemeral nodes are permanently gone; the next successful operation begins a new session). The difference matters: a
+  master stops deciding when SUSPENDED and steps down when LOST.
+* All methods are synchronous and thread-safe. Asyncio code calls them through ``asyncio.to_thread``. Callbacks run on a
+  thread of the store and must only enqueue.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ class StoreError(Failure):
 
 
 class StoreForbidden(StoreError, NotAllowed):
-    """The operating system or the store's access control does not let us."""
+    """The operating system or the store's access control denies the operation."""
 
 
 class StoreUnavailable(StoreError, Unavailable):
-    """The store does not answer. If a transaction may have been done, this is an AnswerLost."""
+    """The store does not answer. If a transaction may have been applied, this is an AnswerLost."""
 
 
 class AnswerLost(StoreUnavailable):
-    """A transaction was sent and its answer was lost; the caller checks whether it was done."""
+    """A transaction was sent and its answer was lost. The caller must check if it was applied."""
 
 
 class ValueTooLarge(StoreError, InvalidTopology):
-    """The store does not take a value, or a transaction, of this size; nothing was changed."""
+    """A value or a transaction is too large for the store. Nothing was changed."""
 
 
 class TransactionFailed(StoreError):
-    """Nothing was changed, because of operation ``index``. The subclass says why."""
+    """Nothing was changed, because operation ``index`` failed. The subclass is the reason."""
 
     def __init__(self, path: str, index: int = 0, detail: str = "") -> None:
         super().__init__(f"{path}: {detail}" if detail else path)
@@ -58,11 +59,11 @@ class TransactionFailed(StoreError):
 
 
 class NodeExists(TransactionFailed):
-    """``Create`` of a path that is there."""
+    """``Create`` of a path that exists."""
 
 
 class NoNode(TransactionFailed):
-    """``Set``, ``Delete`` or ``Check`` of a path that is not there."""
+    """``Set``, ``Delete`` or ``Check`` of a missing path."""
 
 
 class BadVersion(TransactionFailed):
@@ -83,7 +84,7 @@ class SessionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value read: its bytes, its version, and whether it goes with its owner's session."""
+    """Value of a node. ``ephemeral``: the node is removed at the end of its owner's session."""
 
     data: bytes
     version: int
@@ -92,7 +93,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node; fails with NodeExists."""
+    """Create a node. Fails with NodeExists."""
 
     path: str
     data: bytes
@@ -101,7 +102,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Replace a node's bytes; ``version`` None means whatever it is."""
+    """Replace the bytes of a node. ``version`` None means any version."""
 
     path: str
     data: bytes
@@ -110,7 +111,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a node; ``version`` None means whatever it is."""
+    """Remove a node. ``version`` None means any version."""
 
     path: str
     version: int | None = None
@@ -118,7 +119,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Change nothing, but fail unless the node is there (with this version, if given)."""
+    """Change nothing, but fail unless the node exists (with this version, if given)."""
 
     path: str
     version: int | None = None
@@ -142,44 +143,56 @@ class StateStore(Protocol):
         """Connect. Raises StoreUnavailable (after a bounded wait), StoreError for a store that cannot be used."""
 
     def close(self) -> None:
-        """End the session: its ephemeral nodes go at once. Idempotent."""
+        """End the session, which removes its ephemeral nodes at once. Idempotent."""
 
     def get(self, path: str) -> Node | None:
-        """The node, or None."""
+        """Return the node, or None."""
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """The node of each path, or None, read in one breath: over a network for one round trip.
+        """Return the node of each path, or None, read in one batch (one round trip over a network).
 
-        They are read in this order: others may write between two of them, so what comes later is never older. One
-        that cannot be read fails the whole, by name. Raises StoreError.
+        The nodes are read in this order. Other clients may write between two reads, so a later node is never older than
+        an earlier one.
+
+        Raises:
+            StoreError: A node cannot be read. The error names it.
         """
 
     def children(self, path: str) -> list[str]:
-        """Names directly below ``path``, of nodes and of folders, sorted; empty if there are none."""
+        """Return the names of nodes and folders directly below ``path``, sorted."""
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """All or nothing. Returns the version of each operation's node after it (-1 after Delete).
+        """Apply all operations, or none.
 
-        Raises a subclass of TransactionFailed, AnswerLost, or another StoreUnavailable if nothing was changed.
+        Returns:
+            The version of each operation's node after the operation, -1 after Delete.
+
+        Raises:
+            TransactionFailed: An operation failed (a subclass). Nothing was changed.
+            AnswerLost: The transaction may have been applied.
+            StoreUnavailable: The store does not answer. Nothing was changed, except for AnswerLost.
         """
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``changed(path)`` after each change of the node ``path`` or of a direct child; returns the undo.
+        """Call ``changed(path)`` after each change of the node ``path`` or of a direct child.
 
-        Changes may be coalesced, never lost: after the last change there is a call. Watches outlive SUSPENDED and
-        LOST; after a reconnect every watch fires once.
+        Changes may be coalesced but are never lost: a call always follows the last change. Watches survive SUSPENDED
+        and LOST. After a reconnect every watch fires once.
+
+        Returns:
+            A function that removes the watch.
         """
 
     def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Call ``changed`` when the session's state changes; returns the undo."""
+        """Call ``changed`` when the session's state changes. Return a function that removes the listener."""
 
     def session(self) -> SessionState:
-        """The session's state now."""
+        """Return the current state of the session."""
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A store with a bound on what a transaction may hold."""
+    """Store with a limit on the size of a transaction."""
 
     def check_size(self, operations: Sequence[Operation]) -> None:
         """Raise ValueTooLarge if `commit` would refuse the size. Works offline."""
@@ -189,26 +202,27 @@ class Right(Enum):
     """Right of a topology on a node or folder of its own."""
 
     READ = "read"
-    WORK = "work"  # read, and make, change and remove what stands in the folder
+    WORK = "work"  # read, and create, change and remove nodes in the folder
 
 
 @runtime_checkable
 class Foldered(Protocol):
-    """A store in which folders stand for themselves, and may be given to somebody (ZooKeeper).
+    """Store with explicit folders, which have access rights (ZooKeeper).
 
-    The others need neither: with them the mode of a folder on disk protects all, and empty folders leave no trace.
+    Other stores need neither: the mode of a folder on disk protects the whole store, and empty folders do not exist.
     """
 
     def grant(self, path: str, identity: str, right: Right) -> None:
-        """Let ``identity`` (an entry of an ACL) do this with a node, or a folder, which is made where it is missing.
+        """Grant a right on a node or folder to ``identity`` (an entry of an ACL). Raises StoreError.
 
-        It replaces what was granted there before. Idempotent. Raises StoreError.
+        A missing node or folder is created. The grant replaces former ones for this path. Idempotent.
         """
 
     def remove_folder(self, path: str) -> None:
-        """Remove the folder of a topology with all its contents, including nodes of others. Idempotent.
+        """Remove the folder of a topology with all its contents, including nodes of other clients. Idempotent.
 
-        Raises StoreError.
+        Raises:
+            StoreError: The folder cannot be removed.
         """
 
 
@@ -221,7 +235,7 @@ class StoreParameters:
     credential_file: str | Path | None = None
 
     def refuse_credential(self) -> None:
-        """For stores that know no credential. Raises StoreError."""
+        """Raise StoreError if a credential is given. For stores that do not use credentials."""
         if self.credential_file is not None:
             raise StoreError(
                 f"{self.url.geturl()!r} takes no credential: the mode of its folder protects it; leave the file out"
@@ -232,7 +246,7 @@ class StoreMaker(Protocol):
     """Factory of the stores of a URL scheme (entry point group `heronry.state_stores`)."""
 
     def __call__(self, parameters: StoreParameters) -> StateStore:
-        """The store, not yet open. Raises StoreError for a URL, or a credential, that will not do."""
+        """Return the store, not yet open. Raises StoreError for an invalid URL or credential."""
 
 
 MAX_SEGMENT_BYTES = 255
@@ -242,7 +256,7 @@ MAX_OPERATIONS = 1024
 
 
 class InvalidPath(StoreError, UsageError, ValueError):
-    """The path can be no node's path."""
+    """The path is not valid for a node or folder."""
 
 
 def _segments(path: str) -> list[str]:
@@ -264,21 +278,27 @@ def _segments(path: str) -> list[str]:
 
 
 def check_node(path: str) -> str:
-    """``path`` if it is ``/kind/name`` or ``/kind/name/which``. Raises InvalidPath."""
+    """Return ``path`` if it is ``/kind/name`` or ``/kind/name/which``. Raises InvalidPath."""
     if len(_segments(path)) not in (2, MAX_SEGMENTS):
         raise InvalidPath(f"{path!r}: a node's path is /kind/name or /kind/name/which")
     return path
 
 
 def check_folder(path: str) -> str:
-    """``path`` if it is that of a node, or ``/kind``. Raises InvalidPath."""
+    """Return ``path`` if it is the path of a node, or ``/kind``. Raises InvalidPath."""
     if len(_segments(path)) > MAX_SEGMENTS:
         raise InvalidPath(f"{path!r}: a path is /kind, /kind/name or /kind/name/which")
     return path
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Raises InvalidPath for a bad path, ValueTooLarge for a value, StoreError for a transaction that is too large."""
+    """Check paths and sizes of a transaction.
+
+    Raises:
+        InvalidPath: A path is invalid.
+        ValueTooLarge: A value is too large.
+        StoreError: The transaction has too many operations.
+    """
     if len(operations) > MAX_OPERATIONS:
         raise StoreError(f"a transaction has at most {MAX_OPERATIONS} operations, this one {len(operations)}")
     for operation in operations:
@@ -291,5 +311,5 @@ def check_operations(operations: Sequence[Operation]) -> None:
 
 
 def parent(path: str) -> str:
-    """``/kind`` of ``/kind/name``, ``/kind/name`` of ``/kind/name/which``."""
+    """Return the parent of a path: ``/kind`` of ``/kind/name``, ``/kind/name`` of ``/kind/name/which``."""
     return path.rsplit("/", 1)[0]

@@ -1,4 +1,4 @@
-"""Parts that stores share: the meaning of a transaction, and the table of watches and listeners.
+"""Shared parts of stores: evaluation of transactions, and the table of watches and listeners.
 
 `evaluate` applies operations in order to a view of the tree. Each operation sees the effects of those before it, and
 the first that fails refuses the whole transaction. Stores only look up records and write the ones it returns.
@@ -31,7 +31,11 @@ DELETED_VERSION = -1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A node as a store keeps it. ``owner`` is the session of an ephemeral node; ``created`` tells lives apart."""
+    """Node as a store keeps it.
+
+    ``owner`` is the session of an ephemeral node. ``created`` is the number of the change that created the node, which
+    distinguishes it from other nodes of the same path.
+    """
 
     data: bytes
     version: int
@@ -41,7 +45,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The version of each operation's node, and what to write: path to record, or None where it goes."""
+    """Result of a transaction: the version of each operation's node, and the records to write (None to remove)."""
 
     versions: list[int]
     writes: dict[str, Record | None]
@@ -50,9 +54,16 @@ class Changes:
 def evaluate(
     operations: Sequence[Operation], lookup: Callable[[str], Record | None], session: str | None, change: int
 ) -> Changes:
-    """Decide a transaction. ``change`` is the number of this change of the tree; ``session`` the caller's, if any.
+    """Evaluate a transaction without applying it.
 
-    Raises a subclass of TransactionFailed.
+    Args:
+        operations: Operations of the transaction.
+        lookup: Returns the current record of a path.
+        session: Session of the caller, if any.
+        change: Number of this change of the tree.
+
+    Raises:
+        TransactionFailed: An operation failed (a subclass).
     """
     writes: dict[str, Record | None] = {}
     versions: list[int] = []
@@ -99,7 +110,7 @@ log = logging.getLogger(__name__)
 
 
 class Watch:
-    """A watched path, and whom to call. Stores add what they remember of it."""
+    """Watched path and its callback. Subclasses add the state of a store."""
 
     def __init__(self, path: str, changed: Callable[[str], None]) -> None:
         self.path = path
@@ -110,7 +121,7 @@ W = TypeVar("W", bound=Watch)
 
 
 class WatchTable(Generic[W]):
-    """The watches and listeners of one client, in the order in which they came. Any thread may use it."""
+    """Watches and listeners of one client, in order of registration. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,37 +129,37 @@ class WatchTable(Generic[W]):
         self._listeners: dict[object, Callable[[SessionState], None]] = {}
 
     def __bool__(self) -> bool:
-        """True if anybody is to be called."""
+        """Return True if there are watches or listeners."""
         return bool(self._watches or self._listeners)
 
     def __contains__(self, watch: W) -> bool:
         return watch in self._watches
 
     def watch(self, watch: W) -> Callable[[], None]:
-        """Add a watch; returns the undo."""
+        """Add a watch. Return a function that removes it."""
         with self._lock:
             self._watches[watch] = None
         return lambda: self._forget(self._watches, watch)
 
     def listen(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Add a listener; returns the undo."""
+        """Add a listener. Return a function that removes it."""
         key = object()
         with self._lock:
             self._listeners[key] = changed
         return lambda: self._forget(self._listeners, key)
 
     def watches(self) -> list[W]:
-        """Every watch that stands now."""
+        """Return all current watches."""
         with self._lock:
             return list(self._watches)
 
     def listeners(self) -> list[Callable[[SessionState], None]]:
-        """Every listener that stands now."""
+        """Return all current listeners."""
         with self._lock:
             return list(self._listeners.values())
 
     def tell(self, state: SessionState) -> None:
-        """Call the listeners."""
+        """Call the listeners with `state`."""
         for listener in self.listeners():
             call(listener, state)
 
@@ -158,7 +169,7 @@ class WatchTable(Generic[W]):
 
 
 def call(callback: Callable[..., None], *arguments: object) -> None:
-    """Call; what the callback raises is logged."""
+    """Call a callback. Exceptions are logged."""
     try:
         callback(*arguments)
     except Exception:

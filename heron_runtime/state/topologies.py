@@ -45,7 +45,11 @@ class DamagedNode(StoreError):
 
 
 def read_each(store: StateStore, paths: Sequence[str]) -> Sequence[Node | StoreError | None]:
-    """As the store's ``get_all``, but a node that may not be read fails alone. Raises StoreUnavailable."""
+    """Read nodes like the store's ``get_all``, but return the error of each node that cannot be read.
+
+    Raises:
+        StoreUnavailable: The store does not answer.
+    """
 
     def alone(path: str) -> Node | StoreError | None:
         try:
@@ -76,7 +80,7 @@ def decoded(path: str, node: Node | StoreError | None, codec: Any) -> Any:
 
 
 ATTEMPTS = 20
-LOST_ANSWER_SECS = 30.0  # a store that has lost its leader or its servers is back by then, or not soon
+LOST_ANSWER_SECS = 30.0  # a store that has lost its leader or servers usually recovers within this time
 LOOK_AGAIN_SECS = 0.2
 
 log = logging.getLogger(__name__)
@@ -84,7 +88,7 @@ T = TypeVar("T")
 
 
 class AlreadyExists(StoreError, ExistsAlready):
-    """A topology of this name is there."""
+    """A topology of this name exists."""
 
     cure = "Kill it first, submit with --replace, or choose another --name."
 
@@ -94,7 +98,7 @@ class AlreadyExists(StoreError, ExistsAlready):
 
 
 class NoSuchTopology(StoreError, NotFound):
-    """No topology of this name is there."""
+    """A topology of this name does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no topology {name!r}")
@@ -102,13 +106,13 @@ class NoSuchTopology(StoreError, NotFound):
 
 
 class ChangedMeanwhile(StoreError, ExistsAlready):
-    """Two change one topology at once; the second is refused."""
+    """Another client has changed the topology concurrently, so this change is refused."""
 
     cure = "Look at it with `heron status`, and try again."
 
 
 class OlderLayout(StoreError):
-    """Topologies that run as an earlier release started them cannot be taken over."""
+    """The store contains running topologies of an earlier release, which this release cannot take over."""
 
     cure = "Start the release that submitted them, kill them there, and submit them to this one."
 
@@ -134,13 +138,13 @@ def submit(
 ) -> None:
     """Write a new topology. Raises AlreadyExists, StoreError.
 
-    A plan or epoch that a dying master of a killed namesake wrote last goes in the same transaction.
+    The same transaction removes leftover nodes that the master of a killed topology of this name wrote last.
     """
     name = definition.name
 
     def attempt() -> None:
         if _topology_id(name, store.get(paths.execution_state(name))) == definition.id:
-            return  # it was done, only the answer was lost
+            return  # done by an attempt whose answer was lost
         leftovers = _there(store, _persistent(name)[1:])
         # The first operation decides: it fails with NodeExists if the topology is there.
         first, *others = _creation(definition, packing, execution_state)
@@ -154,7 +158,7 @@ def submit(
 
 @dataclass(frozen=True, slots=True)
 class PlanVersions:
-    """Versions of the nodes that an update replaces, and of the one that marks the topology as existing."""
+    """Versions of the nodes that an update replaces, and of the node that marks the topology as existing."""
 
     execution: int
     definition: int
@@ -162,7 +166,12 @@ class PlanVersions:
 
 
 def plan_versions(store: StateStore, name: str) -> PlanVersions:
-    """As they are now; read before the record that an update is planned from. Raises NoSuchTopology, StoreError."""
+    """Return the current versions. Call this before reading the record from which an update is planned.
+
+    Raises:
+        NoSuchTopology: The topology does not exist.
+        StoreError: The store cannot be read.
+    """
     nodes = store.get_all([paths.execution_state(name), paths.topology(name), paths.packing_plan(name)])
     if any(node is None for node in nodes):
         raise NoSuchTopology(name)
@@ -172,8 +181,22 @@ def plan_versions(store: StateStore, name: str) -> PlanVersions:
 def update(
     store: StateStore, definition: TopologyDefinition, packing: PackingPlan, versions: PlanVersions
 ) -> PlanVersions:
-    """Replace definition and packing plan of a topology that runs, unless somebody has changed them since; returns
-    their versions. Raises ChangedMeanwhile, ValueTooLarge, StoreError."""
+    """Replace definition and packing plan of a running topology.
+
+    Args:
+        store: The state store.
+        definition: New definition.
+        packing: New packing plan.
+        versions: Expected current versions.
+
+    Returns:
+        The new versions.
+
+    Raises:
+        ChangedMeanwhile: The nodes have other versions.
+        ValueTooLarge: The store does not accept values of this size.
+        StoreError: The store cannot be read or written.
+    """
     name = definition.name
     data = codec.TOPOLOGY.encode(definition), codec.PACKING_PLAN.encode(packing)
     operations: list[Operation] = [
@@ -188,7 +211,7 @@ def update(
         now = plan_versions(store, name)
         after = PlanVersions(versions.execution, versions.definition + 1, versions.packing + 1)
         if now == after and _data(store, paths.packing_plan(name)) == data[1]:
-            return after  # it was done, only the answer was lost
+            return after  # done by an attempt whose answer was lost
         if now != versions:
             raise ChangedMeanwhile(f"somebody has changed topology {name!r} meanwhile")
         store.commit(operations)
@@ -205,7 +228,7 @@ def _data(store: StateStore, path: str) -> bytes:
 def check_size(
     store: StateStore, definition: TopologyDefinition, packing: PackingPlan, execution_state: ExecutionState
 ) -> None:
-    """Raises ValueTooLarge if the store would never take this topology, before anything is done for it."""
+    """Raise ValueTooLarge if the topology is too large for the store. Call this before a submission starts."""
     if isinstance(store, Bounded):
         store.check_size(_creation(definition, packing, execution_state))
 
@@ -220,11 +243,16 @@ def _creation(definition: TopologyDefinition, packing: PackingPlan, execution_st
 
 
 def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
-    """Delete all persistent nodes of a topology; False if there was none. Idempotent. Raises StoreError.
+    """Delete all persistent nodes of a topology. Idempotent. Raises StoreError.
 
-    With ``topology_id`` only that submission is killed, not one that has taken its name since.
+    Args:
+        store: The state store.
+        name: Name of the topology.
+        topology_id: Kill only this submission, not a later one of the same name.
+
+    Returns:
+        False if the topology did not exist.
     """
-
     was_there = False
 
     def attempt() -> bool:
@@ -246,9 +274,10 @@ def kill(store: StateStore, name: str, topology_id: str | None = None) -> bool:
 
 
 def clear(store: StateStore, name: str) -> None:
-    """Remove what processes of a topology left in its folders, of sessions that still stand, too. Raises StoreError.
+    """Remove all nodes that processes of a topology left in its folders. Raises StoreError.
 
-    Only for a topology without running processes, which would create their nodes again.
+    This includes nodes of sessions that are still alive. Only for a topology without running processes, which would
+    create their nodes again.
     """
     if isinstance(store, Foldered):
         for folder in paths.folders(name):
@@ -265,7 +294,7 @@ def _empty(store: StateStore, name: str) -> None:
 
 
 def clear_orphans(store: StateStore) -> None:
-    """Remove what is left of topologies that are there no more. Raises StoreError."""
+    """Remove leftover nodes of topologies that no longer exist. Raises StoreError."""
     kinds = (paths.MASTERS, paths.PHYSICAL_PLANS, paths.CONTAINERS, paths.SCHEDULERS)
     left = {name for kind in kinds for name in store.children(kind)}
     for name in sorted(left - set(store.children(paths.EXECUTION_STATES))):
@@ -274,16 +303,25 @@ def clear_orphans(store: StateStore) -> None:
 
 
 def check_layout(store: StateStore) -> None:
-    """Raises OlderLayout if topologies of an earlier release are there, whose processes write elsewhere."""
+    """Raise OlderLayout if the store contains topologies of an earlier release, whose processes use other paths."""
     older = set(store.children(paths.older_epochs())) & set(store.children(paths.EXECUTION_STATES))
     if older:
         raise OlderLayout(f"the state store holds topologies of an earlier release: {', '.join(sorted(older))}")
 
 
 def admit(store: StateStore, name: str, identity: str, *, schedules: bool) -> None:
-    """Let a topology's processes read what was submitted, and work in its own folders. Idempotent. Raises StoreError.
+    """Let the processes of a topology read its definition and plan, and write to its own folders.
 
-    ``schedules``: its scheduler is one of them, and not the control plane's.
+    Idempotent.
+
+    Args:
+        store: The state store.
+        name: Name of the topology.
+        identity: ACL entry of the topology.
+        schedules: The scheduler is a process of the topology, not of the control plane.
+
+    Raises:
+        StoreError: The store cannot be written.
     """
     if not isinstance(store, Foldered):
         return
@@ -302,7 +340,7 @@ def read_plans(store: StateStore, name: str) -> tuple[TopologyDefinition, Packin
 
 
 def read_topology(store: StateStore, name: str) -> TopologyRecord:
-    """Everything about one topology. Raises NoSuchTopology, StoreError."""
+    """Read all records of one topology. Raises NoSuchTopology, StoreError."""
     execution, definition, packing = _submitted(store, name)
     places = paths.physical_plan(name), paths.master(name), paths.scheduler(name)
     wanted, *others = read_each(store, [paths.wanted_state(name), *places])
@@ -323,7 +361,7 @@ def read_topology(store: StateStore, name: str) -> TopologyRecord:
 
 
 def _submitted(store: StateStore, name: str) -> tuple[ExecutionState, TopologyDefinition, PackingPlan]:
-    """Return the nodes that the control plane has written, all of one submission."""
+    """Read the nodes that the control plane has written, all of one submission."""
     places = paths.execution_state(name), paths.topology(name), paths.packing_plan(name)
     for _ in range(ATTEMPTS):
         nodes = store.get_all(places)
@@ -343,7 +381,7 @@ def _submitted(store: StateStore, name: str) -> tuple[ExecutionState, TopologyDe
 
 
 def containers(store: StateStore, name: str) -> tuple[ContainerLocation, ...]:
-    """Where the containers of ``name`` listen, in order of number, whatever submission they belong to."""
+    """Read the addresses of the containers of ``name``, in order of number, of any submission."""
     numbers = sorted(int(child) for child in store.children(paths.containers(name)) if child.isdecimal())
     places = [paths.container(name, n) for n in numbers]
     found = (decoded(*one, codec.CONTAINER_LOCATION) for one in zip(places, store.get_all(places), strict=True))
@@ -351,9 +389,10 @@ def containers(store: StateStore, name: str) -> tuple[ContainerLocation, ...]:
 
 
 def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
-    """The execution state of every topology, by name; one that cannot be read is logged and left out.
+    """Read the execution states of all topologies, in order of names. Unreadable ones are logged and left out.
 
-    Raises StoreUnavailable: a store that goes away meanwhile does not make topologies vanish.
+    Raises:
+        StoreUnavailable: The store does not answer. The result is never incomplete for this reason.
     """
     names = store.children(paths.EXECUTION_STATES)
     places = [paths.execution_state(name) for name in names]
@@ -373,12 +412,12 @@ def list_topologies(store: StateStore) -> tuple[ExecutionState, ...]:
 
 
 def with_wanted(execution: ExecutionState, wanted: Node | None) -> ExecutionState:
-    """``execution`` with the state that was asked for last. Raises DamagedNode."""
+    """Return ``execution`` with the state that was requested last. Raises DamagedNode."""
     found = decoded(paths.wanted_state(execution.topology), wanted, codec.WANTED_STATE)
     if found is None:
         return execution
     if found.topology_id != execution.topology_id or found.state is TopologyState.KILLED:
-        return execution  # of an earlier submission; and no topology says of itself that it was killed
+        return execution  # it is of an earlier submission, or KILLED, which a topology cannot request for itself
     return replace(execution, state=found.state)
 
 
@@ -397,23 +436,23 @@ def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) ->
 
 
 def _topology_id(name: str, execution: Node | None) -> str | None:
-    """Return the id in the node that says the topology exists. Raises StoreError for one that cannot be read."""
+    """Return the id of the topology, or None if it does not exist. Raises StoreError if the node cannot be read."""
     found = decoded(paths.execution_state(name), execution, codec.EXECUTION_STATE)
     return None if found is None else str(found.topology_id)
 
 
 def _here(location: Any, topology_id: str) -> Any:
-    """``location`` unless a process of an earlier submission published it."""
+    """Return ``location``, or None if a process of an earlier submission published it."""
     return location if location is not None and location.topology_id == topology_id else None
 
 
 def _repeat(attempt: Callable[[], T], final: Callable[[TransactionFailed], Exception | None] = lambda _: None) -> T:
     """Retry while other clients change the same nodes, and after a lost answer; bounded.
 
-    An attempt looks first, so one whose answer was lost is not done twice.
+    Each attempt reads the current state first, so an attempt whose answer was lost is not repeated.
     """
     refused = 0
-    deadline: float | None = None  # once an answer was lost
+    deadline: float | None = None  # set once an answer was lost
     while True:
         try:
             return attempt()

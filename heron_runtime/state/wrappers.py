@@ -1,4 +1,4 @@
-"""Stores in front of another store: the fence of a leader, and a cache of selected nodes.
+"""Wrappers of a store: the fence of a leader, and a cache of selected nodes.
 
 Several processes may believe that they lead: one was stopped or cut off and does not know yet that its session has
 ended. The store decides with each transaction which of them is right, since the check of the owner of an ephemeral node
@@ -38,50 +38,50 @@ from heron_runtime.state.store import (
 
 
 class StoreWrapper:
-    """As ``store``. See ``StateStore``."""
+    """Store that passes all calls to ``store``. See ``StateStore``."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
     def open(self) -> None:
-        """As the store's."""
+        """See `StateStore.open`."""
         self._store.open()
 
     def close(self) -> None:
-        """As the store's."""
+        """See `StateStore.close`."""
         self._store.close()
 
     def get(self, path: str) -> Node | None:
-        """As the store's."""
+        """See `StateStore.get`."""
         return self.get_all((path,))[0]
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """As the store's."""
+        """See `StateStore.get_all`."""
         return self._store.get_all(paths)
 
     def children(self, path: str) -> list[str]:
-        """As the store's."""
+        """See `StateStore.children`."""
         return self._store.children(path)
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """As the store's."""
+        """See `StateStore.commit`."""
         return self._store.commit(operations)
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """As the store's."""
+        """See `StateStore.watch`."""
         return self._store.watch(path, changed)
 
     def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
-        """As the store's."""
+        """See `StateStore.on_session`."""
         return self._store.on_session(changed)
 
     def session(self) -> SessionState:
-        """As the store's."""
+        """See `StateStore.session`."""
         return self._store.session()
 
 
 class LeadershipLost(StoreUnavailable):
-    """Nothing was changed: another process leads by now, or none."""
+    """This process no longer leads. Nothing was changed."""
 
     cure = "Send it again: whoever leads by then does it."
 
@@ -90,14 +90,14 @@ class LeadershipLost(StoreUnavailable):
 
 
 class FencedStore(StoreWrapper):
-    """Return `store` fenced by `owned`, a node of this session; another process may lead after it is closed."""
+    """Store whose transactions require that this session owns the node `owned`."""
 
     def __init__(self, store: StateStore, owned: str) -> None:
         super().__init__(store)
         self._owned = owned
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """Like that of the store. Also raises LeadershipLost."""
+        """Commit as `StateStore.commit`. Also raises LeadershipLost."""
         try:
             return self._store.commit(self._with_check(operations))[1:]
         except TransactionFailed as error:
@@ -115,7 +115,7 @@ class FencedStore(StoreWrapper):
 
 
 class FencedFolders(FencedStore):
-    """The same of a store with rights and bounds, as ZooKeeper's."""
+    """`FencedStore` for a store with access rights and size limits, such as ZooKeeper."""
 
     def check_size(self, operations: Sequence[Operation]) -> None:
         """See ``Bounded``."""
@@ -136,7 +136,7 @@ class FencedFolders(FencedStore):
 
 
 def fenced(store: StateStore, owned: str) -> FencedStore:
-    """The store behind the fence."""
+    """Return `store` with a fence: its changes require that this session owns the node `owned`."""
     return FencedFolders(store, owned) if isinstance(store, Foldered) else FencedStore(store, owned)
 
 
@@ -146,11 +146,11 @@ def check_fence(store: StateStore) -> None:
         store.check()
 
 
-SURE_SECS = 6.0  # a session's usual length: a watch that is lost costs no more than a process that is
+SURE_SECS = 6.0  # the usual session timeout: a lost watch delays a change no longer than a lost process
 
 
 class CachedStore(StoreWrapper):
-    """``store``, and what stood at ``paths``. ``clock`` is in seconds; any thread may use it."""
+    """Store with a cache of the nodes at ``paths``. ``clock`` is in seconds. Any thread may use it."""
 
     def __init__(self, store: StateStore, paths: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(store)
@@ -160,10 +160,10 @@ class CachedStore(StoreWrapper):
         self._lock = threading.Lock()  # guards the two below
         self._known: dict[str, Node | None] = {}
         self._sure_until = 0.0
-        self._doubted = True  # set by anybody, so that no callback waits for a reading; cleared by who reads
+        self._doubted = True  # set without the lock, so that callbacks do not wait for a read; cleared by readers
 
     def open(self) -> None:
-        """As the store's, and begin to watch. Raises StoreError, and is closed then."""
+        """Open the store and begin to watch. Raises StoreError, after which the store is closed."""
         self._store.open()
         try:
             self.attach()
@@ -172,17 +172,17 @@ class CachedStore(StoreWrapper):
             raise
 
     def close(self) -> None:
-        """As the store's."""
+        """See `StateStore.close`."""
         self.detach()
         self._store.close()
 
     def attach(self) -> None:
-        """Begin to watch; for a store that is open already. Idempotent. Raises StoreError."""
+        """Begin to watch, for a store that is already open. Idempotent. Raises StoreError."""
         for path in self._paths[len(self._undo) :]:
             self._undo.append(self._store.watch(path, self._doubt))
 
     def detach(self) -> None:
-        """Watch no more, and leave the store open. Idempotent."""
+        """Stop watching, and leave the store open. Idempotent."""
         undo, self._undo = self._undo, []
         for each in undo:
             each()
@@ -198,14 +198,14 @@ class CachedStore(StoreWrapper):
             return [self._known[path] for path in paths]
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """As the store's."""
+        """See `StateStore.commit`."""
         try:
             return self._store.commit(operations)
         finally:
             self._doubted = True
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Like that of the store; a callee that reads afterwards finds the change."""
+        """Watch as `StateStore.watch`. A callback that reads afterwards gets the change."""
 
         def called(which: str) -> None:
             self._doubt(which)
@@ -219,7 +219,7 @@ class CachedStore(StoreWrapper):
 
     def _read(self) -> None:
         began = self._clock()
-        self._doubted = False  # before it is read: what changes meanwhile is doubted
+        self._doubted = False  # before the read, so that changes during the read set it again
         try:
             self._known = dict(zip(self._paths, self._store.get_all(self._paths), strict=True))
         except BaseException:

@@ -78,7 +78,7 @@ Trigger = Callable[[Any], None]
 
 
 class _ArmedWatch(Watch):
-    """``trigger`` is what the store arms ZooKeeper with, the same each time."""
+    """Watch that is armed in ZooKeeper with ``trigger``, which is the same function each time."""
 
     def __init__(self, path: str, changed: Callable[[str], None], due: Callable[[_ArmedWatch], None]) -> None:
         super().__init__(path, changed)
@@ -86,13 +86,16 @@ class _ArmedWatch(Watch):
         self._due = due
 
     def trigger(self, event: Any) -> None:
-        """Something changed; on kazoo's thread."""
-        if event.type != EventType.NONE:  # a lost connection is heard of otherwise
+        """Queue the watch after a change. Called on kazoo's thread."""
+        if event.type != EventType.NONE:  # a lost connection is reported separately
             self._due(self)
 
 
 class WatchThread:
-    """``arm(path, trigger)`` makes ZooKeeper call ``trigger`` at the next change; it raises StoreError."""
+    """Thread that arms and calls watches, and calls listeners.
+
+    ``arm(path, trigger)`` makes ZooKeeper call ``trigger`` at the next change. It raises StoreError.
+    """
 
     def __init__(self, arm: Callable[[str, Trigger], None]) -> None:
         self._arm = arm
@@ -105,7 +108,7 @@ class WatchThread:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to call."""
+        """Start the thread."""
         self._queue = queue.Queue()
         self._failed = []
         with self._lock:
@@ -115,35 +118,39 @@ class WatchThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """No call begins after this, unless it is called by a callback, which ends first."""
+        """Stop the thread. No callback starts after this returns. May be called by a callback, which then finishes."""
         thread, self._thread = self._thread, None
         self._queue.put(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join(JOIN_SECS)
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Add a watch and arm it; returns the undo. Raises StoreError only if it can never be armed."""
+        """Add a watch and arm it. Return a function that removes it.
+
+        Raises:
+            StoreError: The watch can never be armed.
+        """
         watch = _ArmedWatch(path, changed, self._due)
         undo = self._table.watch(watch)
         try:
             self._arm(path, watch.trigger)
         except StoreUnavailable:
-            self._due(watch)  # nothing is known: it is called once the store answers
+            self._due(watch)  # the state is unknown, so the watch is called once the store answers
         except BaseException:
             undo()
             raise
         return undo
 
     def tell(self, state: SessionState) -> None:
-        """Have the listeners told."""
+        """Queue a call of the listeners with this state."""
         self._queue.put(state)
 
     def call(self, job: Callable[[], None]) -> None:
-        """Have the thread do this."""
+        """Queue a job for the thread."""
         self._queue.put(job)
 
     def fire_all(self) -> None:
-        """Have every watch armed and called."""
+        """Queue arming and calling of every watch."""
         for watch in self._table.watches():
             self._due(watch)
 
@@ -189,7 +196,7 @@ class WatchThread:
         call(watch.changed, watch.path)
 
 
-LOOKS = 50  # how often a transaction is tried on what was seen before it
+LOOKS = 50  # attempts of a transaction, each with new snapshots
 _REPLIES: tuple[tuple[type[Exception], OpOutcome], ...] = (
     (NodeExistsError, OpOutcome.EXISTS),
     (NoNodeError, OpOutcome.NO_NODE),
@@ -201,10 +208,10 @@ _REPLIES: tuple[tuple[type[Exception], OpOutcome], ...] = (
 
 
 class ZookeeperStore:
-    """A client of the tree below ``root``. Several may be open in one process; all may be used by any thread.
+    """Client of the tree below ``root``. Several may be open in one process, and any thread may use them.
 
-    ``hosts`` is ``host:port,host:port``; the servers may move ``session_timeout_secs`` into their own bounds. Raises
-    StoreError for what names no servers, and for a credential that must not be shown without ``tls``.
+    ``hosts`` is ``host:port,host:port``. The servers may adjust ``session_timeout_secs`` to their own bounds. The
+    constructor raises StoreError for invalid hosts, and for a credential that must not be sent without ``tls``.
     """
 
     def __init__(
@@ -221,7 +228,7 @@ class ZookeeperStore:
         self._credential = credential
         self._wait_secs = wait_secs
         self._opening = threading.Lock()
-        self._folders: set[str] = set()  # those that are known to be there
+        self._folders: set[str] = set()  # those that are known to exist
         self._watches = WatchThread(self._arm)
         self._link = ZookeeperConnection(
             hosts,
@@ -238,7 +245,7 @@ class ZookeeperStore:
     # -- StateStore ------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Connect, and make the root where it is missing. Raises StoreUnavailable, StoreError."""
+        """Connect, and create the root if it is missing. Raises StoreUnavailable, StoreError."""
         with self._opening:
             if not self._link.is_open:
                 self._folders.clear()
@@ -247,30 +254,30 @@ class ZookeeperStore:
                 self._watches.fire_all()
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes go. Idempotent."""
+        """End the session, which removes its ephemeral nodes. Idempotent."""
         with self._opening:
             if self._link.is_open:
                 self._link.close()
                 self._watches.stop()
 
     def get(self, path: str) -> Node | None:
-        """The node, or None."""
+        """Return the node, or None."""
         return self.get_all((path,))[0]
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes: one server reads them in this order, after one sync."""
+        """Return the nodes. One server reads them in this order, after one sync."""
         full = [self._full(check_node(path)) for path in paths]
         found = self._link.ask(paths, lambda client: [client.get_async(path) for path in full])
         return [None if one is None else Node(one[0], one[1].version, one[1].ephemeralOwner != 0) for one in found]
 
     def children(self, path: str) -> list[str]:
-        """Names directly below ``path``, sorted."""
+        """Return the names directly below ``path``, sorted."""
         full = self._full(check_folder(path))
         (found,) = self._link.ask(path, lambda client: [client.get_children_async(full)])
         return sorted(found or ())
 
     def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """All or nothing. Raises a subclass of TransactionFailed, StoreUnavailable or StoreError."""
+        """Apply all operations, or none. Raises a subclass of TransactionFailed, StoreUnavailable or StoreError."""
         check_operations(operations)
         self._check_allowed(operations)
         deadline = time.monotonic() + self._wait_secs
@@ -299,17 +306,17 @@ class ZookeeperStore:
         plan.check_size(operations, self._root)
 
     def watch(self, path: str, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``changed(path)`` on the store's thread after changes; returns the undo."""
+        """Call ``changed(path)`` on the store's thread after changes. Return a function that removes the watch."""
         check_folder(path)
         self._link.client()
         return self._watches.watch(path, changed)
 
     def on_session(self, changed: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Call ``changed`` on the store's thread when the session's state changes; returns the undo."""
+        """Call ``changed`` on the store's thread when the session's state changes. Return a function that undoes it."""
         return self._watches.listen(changed)
 
     def session(self) -> SessionState:
-        """The session's state now."""
+        """Return the current state of the session."""
         return self._link.state
 
     # -- Foldered --------------------------------------------------------------------------------------------------
@@ -333,7 +340,7 @@ class ZookeeperStore:
             ) from error
 
     def _remove(self, path: str) -> None:
-        """A node and all below it; a process that is about to end may still make some meanwhile."""
+        """Remove a node and all nodes below it. A process that is about to end may still create some meanwhile."""
         full = self._full(path)
         for _ in range(LOOKS):
             (below,) = self._link.ask(path, lambda client: [client.get_children_async(full)])
@@ -349,7 +356,10 @@ class ZookeeperStore:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _see(self, path: str, operations: Sequence[Operation]) -> NodeSnapshot:
-        """A node, and its folder where an owner is asked for: a topology may not look at every node's folder."""
+        """Read the snapshot of a node, with its folder only for CheckOwner.
+
+        A topology does not have access to the folder of every node.
+        """
         node = self._full(path)
         owned = any(isinstance(operation, CheckOwner) and operation.path == path for operation in operations)
         folder = self._full(parent(path)) if owned else node
@@ -366,7 +376,7 @@ class ZookeeperStore:
         return NodeSnapshot(above.version, stat.version, session is not None and stat.ephemeralOwner == session[0])
 
     def _arm(self, path: str, trigger: Trigger) -> None:
-        """Have ``trigger`` called at the next change of ``path`` or of a child. Does not wait for a connection."""
+        """Arm ``trigger`` for the next change of ``path`` or of a child. Does not wait for a connection."""
         full, folder = self._full(path), path.count("/") < MAX_SEGMENTS
 
         def ask(client: KazooClient) -> Sequence[Any]:
@@ -398,7 +408,7 @@ class ZookeeperStore:
         self._folders.add(folder)
 
     def _send(self, ops: Sequence[Op], needs_own_session: bool, deadline: float) -> tuple[list[int | OpOutcome], int]:
-        """Send the transaction, once. Returns the replies and the generation of the session that sent it."""
+        """Send the transaction once. Return the replies and the generation of the session that sent it."""
         what = ops[0].path
         while True:
             client, generation = self._link.reach(deadline)
@@ -409,7 +419,7 @@ class ZookeeperStore:
                 results = transaction.commit_async().get(timeout=self._wait_secs)
                 return [self._reply(op, result) for op, result in zip(ops, results, strict=True)], generation
             except SessionExpiredError:
-                # It was not sent: the session had ended before.
+                # The transaction was not sent, since the session had ended before.
                 if needs_own_session:
                     return [OpOutcome.SESSION_OVER] * len(ops), -1
                 time.sleep(MOMENT_SECS)
@@ -455,7 +465,7 @@ def _add(transaction: Any, op: Op, path: str) -> None:
 
 
 def store_of_url(parameters: StoreParameters) -> ZookeeperStore:
-    """The store of ``zookeeper://host:port,…[/root]``, or with TLS of ``zookeeper+tls://…``. Raises StoreError."""
+    """Return the store of ``zookeeper://host:port,…[/root]``, or ``zookeeper+tls://…`` with TLS. Raises StoreError."""
     file = parameters.credential_file
     return ZookeeperStore(
         parameters.url.netloc,

@@ -1,10 +1,10 @@
-"""The root of a cluster's tree in ZooKeeper: made where it is missing, and whose it is.
+"""Root of a cluster's tree in ZooKeeper: its creation and access rights.
 
-With a credential, every node that we make may be touched by that credential alone, and read by the reader's. A root
-that has other rights (it was made without a credential, with another reader, or with the password before this one) is
-given these, and so is all that is below it, where topologies keep theirs; the root comes last, so that an interrupted
-change is made again. All who have the cluster's own line must have the same file, or they take the rights from each
-other in turn. A topology's credential makes and changes nothing here.
+With a credential, only that credential has access to the nodes that this client creates, and the reader's credential
+can read them. A root with other rights (created without a credential, with another reader, or with a former password)
+gets these rights, and so do all nodes below it, where the entries of topologies are kept. The root is changed last, so
+that an interrupted change is repeated. All clients with the cluster's own credential must have the same file; otherwise
+they keep replacing each other's rights. A topology's credential does not create or change anything here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def done(asked: Any) -> Any:
 
 
 def checked_root(path: str) -> str:
-    """The root that a URL's path means. Raises StoreError."""
+    """Return the root for the path of a URL. Raises StoreError if it is invalid."""
     root = path.rstrip("/")
     if not root:
         return DEFAULT_ROOT
@@ -45,7 +45,7 @@ def checked_root(path: str) -> str:
 
 
 def rights(credential: StoreCredential | None) -> list[ACL]:
-    """The ACL of every node that a client with this credential makes."""
+    """Return the ACL of every node that a client with this credential creates."""
     if credential is None:
         return list(OPEN_ACL_UNSAFE)
     found = [ACL(Permissions.ALL, Id(_DIGEST, credential.control))]
@@ -63,12 +63,14 @@ def entry(identity: str, right: Right) -> ACL:
 
 
 def prepare_root(client: KazooClient, root: str, credential: StoreCredential | None) -> None:
-    """Make the root unless it is there, and see that it is ours. Idempotent, also when it was interrupted.
+    """Create the root if it is missing, and set its rights. Idempotent, also after an interruption.
 
-    Raises StoreError, and what kazoo raises.
+    Raises:
+        StoreError: The root is missing or cannot be created.
+        KazooException: A request failed.
     """
     if credential is not None and credential.topology:
-        return  # it may see what is its own, and the root is not
+        return  # a topology has access to its own folders only
     if credential is not None and credential.read_only:
         try:
             done(client.get_async(root))
@@ -84,7 +86,10 @@ def prepare_root(client: KazooClient, root: str, credential: StoreCredential | N
 
 
 def _make(client: KazooClient, root: str, acl: Sequence[ACL]) -> None:
-    """The root, and above it what is missing (open, as ZooKeeper's own top is: others may want places beside ours)."""
+    """Create the root and its missing parents.
+
+    The parents are open, as ZooKeeper's own root is, since other applications may need nodes there.
+    """
     try:
         done(client.create_async(root, b"", acl))
     except NodeExistsError:
@@ -114,9 +119,9 @@ def _claim_below(client: KazooClient, path: str, acl: list[ACL], depth: int) -> 
         topologies = [one for one in found if one.id.scheme == _DIGEST and one.id.id.startswith(TOPOLOGY_USER)]
         done(client.set_acls_async(path, [*acl, *topologies]))
     except NoNodeError:
-        pass  # it went meanwhile
+        pass  # it was removed meanwhile
     except NoAuthError:
         if depth < MAX_SEGMENTS:
             raise
-        # A topology has made a node that is closed to us. It does not keep the cluster from its start.
+        # A topology has created a node that this credential cannot access. The cluster must start anyway.
         log.warning("%s is closed to the cluster's own credential", path)

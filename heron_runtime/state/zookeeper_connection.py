@@ -4,16 +4,16 @@
   same batch, so that it sees all that was committed before, even on a follower that lags: a container that starts
   because of a submission finds that submission.
 * SUSPENDED lasts until a server answers, and only a server ends a session (LOST): while all servers are down, sessions
-  live on. kazoo begins the next session automatically; the state stays LOST until the next operation, so that the owner
-  reacts to the loss before it owns new nodes.
+  continue. kazoo begins the next session automatically. The state stays LOST until the next operation, so that the
+  owner reacts to the loss before it owns new nodes.
 
 A digest credential is a password that is sent to the server, so with `zookeeper+tls://` the server must prove its
 identity first. The client trusts the authorities of its credential file (`ca-file`), or those of the operating system
 if the file names none, and the name in the certificate must be that in the URL of the store. This cannot be turned off,
 and a credential that names authorities is never sent without TLS.
 
-Only unexpected lines of kazoo's own log are kept: its debug lines hold credentials, and it warns of every attempt to
-connect, which the state of the session reports once.
+Only errors in kazoo's own log are kept. Its debug lines contain credentials, and it warns of every attempt to connect,
+which the state of the session reports once.
 """
 
 from __future__ import annotations
@@ -59,9 +59,14 @@ _EXPIRED, _OTHER_NAME = 10, (62, 64)  # OpenSSL's X509_V_ERR_…: a name, an add
 
 
 def client_context(authorities: str, certificate: str) -> ssl.SSLContext:
-    """For connections to servers that ``authorities`` (PEM; "" for the system's) vouch for.
+    """Create the TLS context for connections to servers.
 
-    ``certificate`` (PEM, with its key) is shown to servers that demand one; "" where none does. Raises StoreError.
+    Args:
+        authorities: Trusted authorities in PEM, or "" for those of the operating system.
+        certificate: Client certificate and its key in PEM for servers that require one, or "".
+
+    Raises:
+        StoreError: A certificate is invalid.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it verifies certificate and name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -89,7 +94,7 @@ def _load(context: ssl.SSLContext, certificate: bytes) -> None:
 
 
 def speaks_tls(connection: socket.socket) -> bool:
-    """True if a server answers a handshake. Nothing is said to it, so it need not prove who it is."""
+    """Return True if a server answers a TLS handshake. Its certificate is not verified, since no data is sent to it."""
     connection.settimeout(HANDSHAKE_SECS)
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
@@ -101,13 +106,13 @@ def speaks_tls(connection: socket.socket) -> bool:
 
 
 def refusal_of(connection: socket.socket, host: str, context: ssl.SSLContext) -> str:
-    """Why a handshake with a server fails, with the cure; empty if it does not."""
+    """Return the reason why a handshake with a server fails and the remedy, or "" if it succeeds."""
     connection.settimeout(HANDSHAKE_SECS)
     try:
         with context.wrap_socket(connection, server_hostname=host) as made:
             made.settimeout(VERDICT_SECS)
             with contextlib.suppress(TimeoutError):
-                made.recv(1)  # what it holds against us a server says after the handshake; else it waits for our word
+                made.recv(1)  # a server refuses the client after the handshake, and otherwise waits for a message
             return ""
     except ssl.SSLCertVerificationError as error:
         return _not_believed(error)
@@ -135,7 +140,13 @@ _GRANTS = "`cluster: user:password` in a file of mode 0400"
 
 
 def explain(error: Exception, what: str, credential: StoreCredential | None) -> StoreError:
-    """The StoreError for ``error``, met while doing ``what``. Whatever may pass by itself is a StoreUnavailable."""
+    """Return the StoreError for an error of kazoo. Temporary errors become StoreUnavailable.
+
+    Args:
+        error: The error.
+        what: Path or operation, for the message.
+        credential: Credential of the client.
+    """
     if isinstance(error, NoAuthError):
         return StoreForbidden(f"{what}: {_not_allowed(credential)}")
     if isinstance(error, AuthFailedError):
@@ -168,7 +179,7 @@ def _not_allowed(credential: StoreCredential | None) -> str:
 def unreachable(
     servers: Sequence[tuple[str, int]], wait_secs: float, tls: ssl.SSLContext | None = None
 ) -> StoreUnavailable:
-    """Why no session began: asks each server. Takes up to a second or two for each."""
+    """Return the error for a session that did not begin. Probes each server, which takes up to two seconds each."""
     found = "; ".join(f"{host}:{port} {_probe(host, port, tls)}" for host, port in servers)
     return StoreUnavailable(
         f"no ZooKeeper server gave a session within {wait_secs:g} s: {found}. "
@@ -201,9 +212,9 @@ _kazoo_log.setLevel(logging.ERROR)
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Tries each server for a part of the session only, so that one dead machine does not cost the session.
+    """Handler of kazoo with a shorter connect timeout, so that one dead server does not end the session.
 
-    With TLS by our own context: kazoo's takes authorities from files only, and any name.
+    It uses its own TLS context, since kazoo's reads authorities from files only and accepts any name.
     """
 
     def __init__(self, connect_secs: float, tls: ssl.SSLContext | None) -> None:
@@ -212,7 +223,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self._tls = tls
 
     def create_connection(self, *arguments: Any, **options: Any) -> Any:
-        """As kazoo's, but with our time limit and our TLS."""
+        """Connect like kazoo, but with the timeout and TLS context of this handler."""
         made = super().create_connection(*arguments, **{**options, "timeout": self._connect_secs})
         if self._tls is None:
             return made
@@ -223,7 +234,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
             raise
 
     def select(self, readers: Sequence[Any], writers: Sequence[Any], others: Sequence[Any], timeout: Any = None) -> Any:
-        """Like that of kazoo, but also readable if TLS has already taken bytes from the socket."""
+        """Select like kazoo, but also report sockets as readable if TLS has already taken bytes from them."""
         waiting = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
         if not waiting:
             return super().select(readers, writers, others, timeout)
@@ -232,7 +243,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
 
 
 class ZookeeperConnection:
-    """``tell`` is called with each new state of the session, ``came`` after each connect; neither may wait."""
+    """Connection to the ZooKeeper servers, and its session.
+
+    ``tell`` is called with each new state of the session, and ``came`` after each connect. Neither may block.
+    """
 
     def __init__(
         self,
@@ -258,31 +272,31 @@ class ZookeeperConnection:
         self._tell, self._came, self._later = tell, came, later
         self._lock = threading.RLock()  # guards everything below
         self._client: KazooClient | None = None  # None: not open
-        self._current: KazooClient | None = None  # the same, and while it is opened and closed
+        self._current: KazooClient | None = None  # the same, also while it is opened and closed
         self._state = SessionState.CONNECTED
-        self._generation = 0  # one more with each session that was lost
+        self._generation = 0  # number of lost sessions
         self._reachable = threading.Event()
 
     @property
     def is_open(self) -> bool:
-        """True from ``open`` to ``close``."""
+        """Return True from ``open`` to ``close``."""
         return self._client is not None
 
     @property
     def state(self) -> SessionState:
-        """The session's state now."""
+        """Current state of the session."""
         with self._lock:
             return self._state
 
     def client(self) -> KazooClient:
-        """kazoo's client. Raises StoreUnavailable if the store is not open."""
+        """Return the client of kazoo. Raises StoreUnavailable if the store is not open."""
         client = self._client
         if client is None:
             raise StoreUnavailable("the state store is not open yet, or not any more")
         return client
 
     def open(self) -> None:
-        """Begin a session, and make the root where it is missing. Raises StoreUnavailable, StoreError."""
+        """Begin a session, and create the root if it is missing. Raises StoreUnavailable, StoreError."""
         credential = self.credential
         client = KazooClient(
             hosts=self.hosts,
@@ -299,7 +313,7 @@ class ZookeeperConnection:
             self._current = client
         client.add_listener(lambda state: self._heard(client, state))
         deadline = time.monotonic() + self.wait_secs
-        client.start_async()  # its ``start`` gives up when a connection breaks right after it was made
+        client.start_async()  # its ``start`` gives up if a connection breaks right after it was established
         if not self._reachable.wait(self.wait_secs):
             _end(client)
             raise unreachable(self._servers, self.wait_secs, self._tls)
@@ -315,7 +329,7 @@ class ZookeeperConnection:
             self._client = client
 
     def _prepare(self, client: KazooClient, deadline: float) -> None:
-        """The root, once a connection lasts that long: what is asked may be asked again, so a loss begins it anew."""
+        """Prepare the root. If the connection breaks, repeat until the deadline, since all steps are idempotent."""
         while True:
             try:
                 done(client.sync_async("/"))
@@ -323,7 +337,7 @@ class ZookeeperConnection:
             except (ConnectionLoss, SessionExpiredError):
                 if time.monotonic() >= deadline:
                     raise
-                time.sleep(MOMENT_SECS)  # until kazoo has told of the loss, it refuses at once
+                time.sleep(MOMENT_SECS)  # kazoo refuses requests at once until it has reported the loss
                 self._reachable.wait(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
@@ -334,7 +348,7 @@ class ZookeeperConnection:
             _end(client)
 
     def reach(self, deadline: float) -> tuple[KazooClient, int]:
-        """The client when it has a connection, and the session's generation. Raises StoreUnavailable."""
+        """Wait for a connection. Return the client and the session's generation. Raises StoreUnavailable."""
         client = self.client()
         if not self._reachable.wait(max(0.0, deadline - time.monotonic())):
             raise StoreUnavailable(f"no ZooKeeper server of {self.hosts} answers; it is tried again and again")
@@ -348,10 +362,16 @@ class ZookeeperConnection:
         usual: type[Exception] | tuple[type[Exception], ...] = NoNodeError,
         wait_secs: float | None = None,
     ) -> list[Any]:
-        """The answers to ``questions``, which may be sent repeatedly, after a sync; None for the ``usual`` refusal.
+        """Send idempotent requests after a sync, and return their answers.
 
-        An error names the path of its question; ``paths`` is one for all of them, or one for each. Waits at most
-        ``wait_secs`` for a connection; 0 also means: no second try. Raises StoreError.
+        Args:
+            paths: Path for messages of errors: one for all requests, or one for each.
+            questions: Sends the requests. May be called repeatedly.
+            usual: Expected errors, for which the answer is None.
+            wait_secs: Longest wait for a connection. 0 also means a single attempt.
+
+        Raises:
+            StoreError: A request failed.
         """
         path = paths if isinstance(paths, str) else (*paths, self.root)[0]
         named = itertools.repeat(paths) if isinstance(paths, str) else (path, *paths)  # the first for the sync
@@ -366,7 +386,7 @@ class ZookeeperConnection:
             except (ConnectionLoss, SessionExpiredError) as error:
                 if time.monotonic() >= deadline:
                     raise explain(error, path, self.credential) from error
-                time.sleep(MOMENT_SECS)  # until kazoo has told of the loss, it refuses at once
+                time.sleep(MOMENT_SECS)  # kazoo refuses requests at once until it has reported the loss
             except (KazooException, KazooTimeoutError) as error:
                 raise explain(error, path, self.credential) from error
             else:
@@ -374,17 +394,17 @@ class ZookeeperConnection:
                 return answers[1:]
 
     def answered(self, generation: int) -> None:
-        """An operation succeeded: if a session was lost before it, this is the new one's first."""
+        """Record a success. After a lost session, the first success in the new session makes the state CONNECTED."""
         with self._lock:
             if self._state is SessionState.LOST and generation == self._generation and self._reachable.is_set():
                 self._become(SessionState.CONNECTED)
 
-    # -- what kazoo tells, on its thread, which must not wait --------------------------------------------------------
+    # -- events of kazoo, on its thread, which must not block --------------------------------------------------------
 
     def _heard(self, client: KazooClient, state: str) -> None:
         with self._lock:
             if client is not self._current:
-                return  # an earlier one, whose thread ends late
+                return  # an earlier client, whose thread ends late
             if state == KazooState.CONNECTED:
                 self._reachable.set()
                 if self._state is SessionState.SUSPENDED:
@@ -399,7 +419,7 @@ class ZookeeperConnection:
             if state == KazooState.LOST:
                 self._become(SessionState.LOST)
                 if self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
-                    self._later(self._revive)  # kazoo gave up, which it does on what it does not understand
+                    self._later(self._revive)  # kazoo gives up after an answer that it does not understand
             elif self._state is SessionState.CONNECTED:
                 self._become(SessionState.SUSPENDED)
 
@@ -426,7 +446,7 @@ def _answer(asked: Any, usual: type[Exception] | tuple[type[Exception], ...], ti
 
 
 def _end(client: KazooClient) -> None:
-    """End the session and free everything, whatever state it is in."""
+    """End the session and free all resources, in any state of the client."""
     try:
         client.stop()
         client.close()

@@ -1,17 +1,17 @@
 """Translation of transactions into those of ZooKeeper: the pure part of the ZooKeeper store.
 
-ZooKeeper's ``multi`` is a transaction of create, set, delete and check of a version, and so is ours, but for three
-things. This module closes the gaps; the store only sends the ops and hands back the replies.
+ZooKeeper's ``multi`` is a transaction of create, set, delete and check of a version. The transactions of the state
+store differ in three points, which this module translates. The store only sends the ops and returns the replies.
 
-* **Touch.** Each writer below a folder sets the folder's own (empty) data in the same transaction. So one data
-  watch on the folder tells of every write below it, and the folder's version counts them.
-* **CheckOwner.** ZooKeeper cannot check an owner. So the node is read first (``NodeSnapshot``), and the transaction
-  checks that the folder has not been written since and that the node is still there. A node that is there, in a folder
-  where none was created since, is the node that was seen, so its owner is the owner that was seen; and the nodes of
-  a session that ended meanwhile are not there.
-* **Versions.** A check without a version is made with the version that was seen, since the caller is told which it is.
+* **Touch.** Each writer below a folder sets the folder's own (empty) data in the same transaction. One data watch on
+  the folder therefore reports every write below it, and the folder's version counts them.
+* **CheckOwner.** ZooKeeper cannot check an owner. The node is therefore read first (``NodeSnapshot``), and the
+  transaction checks that the folder has not been written since and that the node still exists. If no node of the folder
+  was created since, an existing node is the one that was read, so its owner is the one that was read. Nodes of a
+  session that ended meanwhile do not exist.
+* **Versions.** A check without a version uses the version that was read, since the caller receives this version.
 
-Where what was seen is no longer true, the transaction fails as a whole and ``read_replies`` says *look again*.
+If the data that was read has changed, the transaction fails as a whole and ``read_replies`` returns `RetryAfterRead`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Action(Enum):
 class OpPurpose(Enum):
     """Purpose of an op, which defines the meaning of its refusal."""
 
-    ASKED = "asked"  # an operation of the caller's: its refusal is the answer
-    ASSUMED = "assumed"  # an operation or guard that relies on what was seen: a wrong version means to look again
+    ASKED = "asked"  # an operation of the caller; its refusal is the answer
+    ASSUMED = "assumed"  # an operation or guard that relies on a snapshot; a wrong version requires a new one
     TOUCH = "touch"
 
 
@@ -73,7 +73,7 @@ class OpOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One part of the ``multi``, as ZooKeeper calls it. ``index`` is the operation it belongs to, -1 for a touch."""
+    """Part of a ``multi`` (ZooKeeper's term). ``index`` is that of the operation it belongs to, -1 for a touch."""
 
     action: Action
     path: str
@@ -86,17 +86,19 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """What stood there when it was looked at. ``folder`` is the folder's version, read before the node's; it counts
-    for an owner only."""
+    """State of a node when it was read.
+
+    ``folder`` is the version of its folder, read before the node. It is used only to check an owner.
+    """
 
     folder: int
-    version: int | None  # None: no node
-    mine: bool = False  # ephemeral, and of the session that looked
+    version: int | None  # None: missing
+    mine: bool = False  # ephemeral, and owned by the session that read it
 
 
 @dataclass(frozen=True, slots=True)
 class RetryAfterRead:
-    """The transaction was not done, since ``path`` had changed. ``folder_missing``: make the folder first."""
+    """The transaction was not applied, since ``path`` had changed. ``folder_missing``: create the folder first."""
 
     path: str
     folder_missing: bool = False
@@ -111,13 +113,13 @@ class _Node:
 
 
 def to_look_at(operations: Sequence[Operation]) -> list[str]:
-    """Paths that must be seen before ``ops`` can be made: those checked without a version."""
+    """Return the paths that must be read before ``ops`` is called: those that are checked without a version."""
     checked = (o.path for o in operations if isinstance(o, CheckOwner) or (isinstance(o, Check) and o.version is None))
     return list(dict.fromkeys(checked))
 
 
 def ops(operations: Sequence[Operation], seen: Mapping[str, NodeSnapshot]) -> list[Op]:
-    """The ``multi`` of a transaction."""
+    """Translate a transaction to the ops of a ``multi``. ``seen`` holds snapshots of the paths of ``to_look_at``."""
     known = {path: _Node(found.version, found.mine) for path, found in seen.items()}
     made: list[Op] = []
     for index, operation in enumerate(operations):
@@ -168,9 +170,16 @@ def _wanted(version: int | None) -> int:
 def read_replies(
     operations: Sequence[Operation], sent: Sequence[Op], replies: Sequence[int | OpOutcome]
 ) -> list[int] | RetryAfterRead | TransactionFailed:
-    """The versions after the transaction, why it was refused, or that it is to be tried on a new look.
+    """Translate the replies of ZooKeeper.
 
-    ``replies`` has the version after each op (of a check: any), or why it was not done.
+    Args:
+        operations: Operations of the transaction.
+        sent: Ops that were sent for them.
+        replies: The version after each op (any value for a check), or the reason why the op was not applied.
+
+    Returns:
+        The version of each operation's node, or the reason of a refusal, or RetryAfterRead if new snapshots are
+        required.
     """
     for op, reply in zip(sent, replies, strict=True):
         if isinstance(reply, OpOutcome) and reply is not OpOutcome.NOT_DONE:
@@ -210,7 +219,7 @@ def _refusal(operations: Sequence[Operation], op: Op, reply: OpOutcome) -> Retry
 
 
 def check_size(operations: Sequence[Operation], root: str) -> None:
-    """Raises ValueTooLarge for a value or a transaction that the servers would refuse by closing the connection."""
+    """Raise ValueTooLarge for a value or a transaction that the servers would refuse by closing the connection."""
     size, largest = 0, 0
     path = ""
     for operation in operations:

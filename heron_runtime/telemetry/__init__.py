@@ -1,1 +1,1 @@
-"""Metrics of processes and their way to the metrics manager: totals, sketches, reports."""
+"""Metrics of processes and their delivery to the metrics manager: totals, sketches, reports."""

@@ -46,7 +46,7 @@ class EventBuffer:
     """Bounded buffer of recent topology events of one process. Times are seconds since 1970."""
 
     def __init__(self) -> None:
-        self.count = 0  # told so far
+        self.count = 0  # events reported so far
         self._told: deque[TopologyEvent] = deque(maxlen=MAX_TOLD)
         self._windows: dict[Series, _Window] = {}
 
@@ -111,7 +111,11 @@ MAX_TRACEBACK_CHARACTERS = 16 * 1024
 
 
 class Telemetry:
-    """Totals of one process. Holds 4 096 names and 256 kinds of exceptions at most; more are only counted."""
+    """Totals of one process: at most 4 096 metric names and 256 kinds of exceptions.
+
+    Metrics with further names are counted in ``__telemetry-refused``. A further kind of exception replaces the one that
+    occurred longest ago.
+    """
 
     def __init__(self, component: str, instance: str, container: int, task: int, incarnation: int) -> None:
         self.component = component
@@ -143,7 +147,7 @@ class Telemetry:
                 self._gauges[name] = value
 
     def latency(self, name: str, milliseconds: float, weight: float = 1) -> None:
-        """Count a duration, ``weight`` times (a batch of n tuples that took t each: ``latency(name, t, n)``)."""
+        """Count a duration ``weight`` times. For a batch of n tuples that took t each, call ``latency(name, t, n)``."""
         key = bin_of(milliseconds)
         with self._lock:
             bins = self._bins.get(name)
@@ -154,8 +158,7 @@ class Telemetry:
             bins[key] = bins.get(key, 0.0) + weight
 
     def exception(self, class_name: str, message: str, traceback: str, now: float, n: int = 1) -> None:
-        """Count ``n`` exceptions of user code; ``now`` in seconds since 1970. Kinds are told apart by class
-        and lines of code."""
+        """Count ``n`` exceptions of user code, grouped by class and lines of code. ``now`` is in seconds since 1970."""
         traceback = traceback[-MAX_TRACEBACK_CHARACTERS:]
         key = exception_kind(class_name, traceback)
         with self._lock:
@@ -170,24 +173,34 @@ class Telemetry:
                 old.first_time if old else now,
                 now,
             )
-            if len(self._exceptions) > MAX_EXCEPTIONS:  # the kind that is silent longest goes
+            if len(self._exceptions) > MAX_EXCEPTIONS:  # drop the kind that occurred longest ago
                 del self._exceptions[next(iter(self._exceptions))]
 
     def happened(
         self, kind: str, text: str, now: float, detail: str = "", *, what: str = "", component: str = ""
     ) -> None:
-        """Something for the topology's history; ``now`` in seconds since 1970. What has the same kind, component and
-        ``what`` is told as one beyond ten a minute."""
+        """Record an event for the topology's history.
+
+        Events with the same kind, component and ``what`` are reported as one beyond ten a minute.
+
+        Args:
+            kind: Kind of the event, one of ``heron_runtime.model.history.KINDS``.
+            text: Description for users.
+            now: Time of the event, in seconds since 1970.
+            detail: JSON.
+            what: Further key of the series.
+            component: Component that the event concerns, or "".
+        """
         with self._lock:
             self._happenings.note(TopologyEvent(now, kind, component, 1, text, detail), what)
 
     def settle(self, now: float) -> None:
-        """The process ends: what waits to be told as one goes with the next report."""
+        """Add all folded events to the next report. Call this when the process ends."""
         with self._lock:
             self._happenings.settle(now, at_once=True)
 
     def report(self, now: float) -> ProcessMetrics:
-        """Everything since the process began, with its own CPU, memory and so on; ``now`` in seconds since 1970."""
+        """Return the totals since the process began, including its CPU and memory. ``now`` is in seconds since 1970."""
         counters, gauges = self._stats.read(max(0.0, now - self.started))
         with self._lock:
             counters |= self._counters
@@ -213,7 +226,7 @@ class Telemetry:
         )
 
     def _room(self, name: str) -> bool:
-        """True if a new name may be added. The lock is held."""
+        """Return True if a new name may be added. The caller holds the lock."""
         if len(name) > MAX_NAME_CHARACTERS or len(self._counters) + len(self._gauges) + len(self._bins) >= MAX_NAMES:
             self._counters["__telemetry-refused"] = self._counters.get("__telemetry-refused", 0) + 1
             return False

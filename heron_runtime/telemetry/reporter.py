@@ -1,6 +1,6 @@
 """Delivery of reports to the metrics manager of the container: a snapshot every `heron.metrics.interval.secs`.
 
-Errors on the way are logged once and do not reach the owner. Instances have no `MetricsReporter`: the stream manager
+Delivery errors are logged once and do not reach the owner. Instances do not use a `MetricsReporter`: the stream manager
 relays their reports together with its own in one message (`others`).
 """
 
@@ -32,7 +32,10 @@ log = logging.getLogger(__name__)
 
 
 class ReportRelay:
-    """Reports of other processes that wait to be handed on: the newest of each incarnation, the oldest of 4 096 go."""
+    """Reports of other processes that wait to be relayed.
+
+    Holds the newest report of each incarnation. Beyond 4 096 reports, the oldest is dropped.
+    """
 
     def __init__(self) -> None:
         self.news = asyncio.Event()  # a new process has reported
@@ -40,7 +43,7 @@ class ReportRelay:
         self._reports: dict[tuple[str, int], ProcessMetrics] = {}
 
     def put(self, report: ProcessMetrics) -> None:
-        """Hand this on."""
+        """Add a report to relay."""
         key = (report.instance, report.incarnation)
         self._reports.pop(key, None)
         self._reports[key] = report
@@ -51,11 +54,11 @@ class ReportRelay:
             self.news.set()
 
     def all(self) -> tuple[ProcessMetrics, ...]:
-        """Those that wait."""
+        """Return the reports that wait."""
         return tuple(self._reports.values())
 
     def handed_on(self, reports: tuple[ProcessMetrics, ...]) -> None:
-        """These have arrived."""
+        """Remove reports that have arrived."""
         for report in reports:
             key = (report.instance, report.incarnation)
             if self._reports.get(key) is report:
@@ -63,10 +66,10 @@ class ReportRelay:
 
 
 class MetricsReporter:
-    """Sends ``collect()`` to the container's metrics manager, again and again; never blocks or fails its owner.
+    """Periodic sender of ``collect()`` to the container's metrics manager. It never blocks or fails its owner.
 
-    ``collect`` runs on the loop and must be quick. ``start`` and ``stop`` are called on that loop; its lag is added to
-    each report. What waits in ``others`` goes along, and sooner when a new process is among them.
+    ``collect`` runs on the loop and must be quick. Call ``start`` and ``stop`` on that loop. The lag of the loop is
+    added to each report. The reports in ``others`` are sent along, and sooner if one is of a new process.
     """
 
     def __init__(
@@ -85,13 +88,13 @@ class MetricsReporter:
         self._others = others or ReportRelay()
 
     def start(self) -> None:
-        """Begin to report, the first time at once."""
+        """Start reporting. The first report is sent at once."""
         if self._task is None:
             self._lag.start()
             self._task = asyncio.get_running_loop().create_task(self._run(), name="metrics reporter")
 
     async def stop(self) -> None:
-        """Send a last report, within a second, and end. Idempotent; raises nothing."""
+        """Send a last report within a second and stop. Idempotent. Does not raise."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -127,7 +130,7 @@ class MetricsReporter:
             await self._publish(Reports((report, *others)), timeout=timeout, metadata=self._metadata)
             self._others.handed_on(others)
         except Exception as error:
-            # Metrics are a side line: no fault here may stop the process that reports.
+            # Metrics are auxiliary: a fault here must not stop the process that reports.
             if not self._failing:
                 self._failing = True
                 text = error.details() if isinstance(error, grpc.aio.AioRpcError) else repr(error)

@@ -1,14 +1,14 @@
-"""All-time totals of a process that restarts, out of reports that may be lost, repeated or reordered.
+"""All-time totals of a process that restarts, from reports that may be lost, repeated or reordered.
 
-Counters and sketches of a report are totals since its *incarnation* began, so within one incarnation the report with
-the latest time tells everything, and over incarnations totals add. ``ProcessTotals`` therefore keeps one report per
-incarnation, newest by time; taking a report is idempotent and commutative, and nothing is ever counted twice.
+Counters and sketches of a report are totals since its *incarnation* began. Within one incarnation, the latest report is
+therefore complete, and totals add up over incarnations. ``ProcessTotals`` keeps the newest report of each incarnation.
+Taking a report is idempotent and commutative, and nothing is ever counted twice.
 
-A process that crashes all day has thousands of incarnations, so old ones are *folded*: the metrics manager (which alone
-hears every report first) adds all but the last few into one report of incarnation 0 whose ``started`` says up to which
-incarnation it reaches. Who receives that report forgets the incarnations it contains, and takes no older fold. Should a
-metrics manager lose its memory, its next fold would be too small: the receiver keeps the larger of the fold and of what
-it knew itself, so totals never fall.
+A process that crashes all day has thousands of incarnations, so old ones are *folded*. The metrics manager, which is
+the first to receive every report, adds all but the last few into one report of incarnation 0. The ``started`` of that
+report is that of the newest incarnation it contains. A receiver of the report discards the incarnations that it
+contains, and ignores older folds. If a metrics manager loses its memory, its next fold is too small. The receiver then
+keeps the larger of the fold and its own totals, so that totals never decrease.
 
 Pure: no I/O, no clock. Used by the metrics manager and by the topology master.
 """
@@ -23,16 +23,16 @@ from heron_runtime.model.sketch import Sketch
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from heron_runtime.wire.sketch_codec import decode_sketch, encode_sketch
 
-FOLDED_INCARNATION = 0  # the incarnation that stands for all folded ones
+FOLDED_INCARNATION = 0  # the incarnation of reports that contain all folded ones
 KEEP_INCARNATIONS = 3
-MAX_INCARNATIONS = 16  # a receiver folds by itself above this
+MAX_INCARNATIONS = 16  # above this number, a receiver folds incarnations itself
 REMEMBER_FOLDED = 64
 MAX_NAMES = 8192
 MAX_EXCEPTIONS = 256
 
 
 def sum_counters(maps: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Name by name, the sum; at most 8 192 names (those that came first)."""
+    """Return the sum of each counter, for the first 8 192 names."""
     total: dict[str, float] = {}
     for counters in maps:
         for name, value in counters.items():
@@ -44,7 +44,7 @@ def sum_counters(maps: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def sum_sketches(maps: Iterable[Mapping[str, bytes]]) -> dict[str, Sketch]:
-    """Name by name, the sum of encoded sketches. Raises MalformedMessage."""
+    """Return the sum of the encoded sketches of each name, for the first 8 192 names. Raises MalformedMessage."""
     total: dict[str, Sketch] = {}
     for sketches in maps:
         for name, data in sketches.items():
@@ -56,7 +56,12 @@ def sum_sketches(maps: Iterable[Mapping[str, bytes]]) -> dict[str, Sketch]:
 
 
 def sum_exceptions(groups: Iterable[Iterable[ExceptionReport]]) -> tuple[ExceptionReport, ...]:
-    """Kind by kind (class and lines of code): counts add, times widen. The 256 most recent, latest last."""
+    """Merge exception reports by kind (class and lines of code).
+
+    Returns:
+        One report per kind with the sum of the counts, the first and last time, and the newest message: the 256 most
+        recent kinds, latest last.
+    """
     kinds: dict[tuple[str, str], ExceptionReport] = {}
     for group in groups:
         for report in group:
@@ -72,7 +77,11 @@ def sum_exceptions(groups: Iterable[Iterable[ExceptionReport]]) -> tuple[Excepti
 
 
 def add_reports(reports: Iterable[ProcessMetrics]) -> ProcessMetrics | None:
-    """One report of incarnation 0 that stands for all of them; None of none. Gauges have no sum and are left out."""
+    """Fold reports into one of incarnation 0. Gauges cannot be added and are left out.
+
+    Returns:
+        The folded report, or None if `reports` is empty.
+    """
     ordered = sorted(reports, key=lambda r: (r.started, r.incarnation))
     if not ordered:
         return None
@@ -100,16 +109,16 @@ class ProcessTotals:
 
     @property
     def until(self) -> float:
-        """When the newest folded incarnation began."""
+        """Start time of the newest folded incarnation, in seconds since 1970, or minus infinity."""
         return self.earlier.started if self.earlier is not None else float("-inf")
 
     @property
     def newest(self) -> ProcessMetrics | None:
-        """The latest report of the incarnation that began last."""
+        """Latest report of the incarnation that began last, or None."""
         return max(self.recent.values(), key=lambda r: (r.started, r.incarnation), default=None)
 
     def take(self, report: ProcessMetrics) -> bool:
-        """Learn a report; True if it told anything new. Raises MalformedMessage for a bad sketch in a fold."""
+        """Take a report. Return True if it is new. Raises MalformedMessage for an invalid sketch in a fold."""
         if report.incarnation == FOLDED_INCARNATION:
             return self._take_fold(report)
         known = self.recent.get(report.incarnation)
@@ -125,7 +134,7 @@ class ProcessTotals:
         return True
 
     def take_new(self, report: ProcessMetrics) -> bool:
-        """Take a report of the process itself; a clock that was set back does not hide a new incarnation."""
+        """Take a report of the process itself. A new incarnation is accepted even if the clock was set back."""
         known = report.incarnation in self.recent or report.incarnation in self._folded
         if not known and report.incarnation != FOLDED_INCARNATION:
             latest = max([self.until, *(r.started for r in self.recent.values())])
@@ -134,7 +143,7 @@ class ProcessTotals:
         return self.take(report)
 
     def fold(self, keep: int = KEEP_INCARNATIONS) -> bool:
-        """Add all but the ``keep`` newest incarnations into ``earlier``; True if there were any."""
+        """Fold all but the ``keep`` newest incarnations into ``earlier``. Return True if any were folded."""
         ordered = sorted(self.recent.values(), key=lambda r: (r.started, r.incarnation))
         finished = ordered[: max(0, len(ordered) - keep)]
         if not finished:
@@ -144,24 +153,24 @@ class ProcessTotals:
         return True
 
     def entries(self) -> tuple[ProcessMetrics, ...]:
-        """Reports that tell another ``ProcessTotals`` everything: the fold first, then incarnation by incarnation."""
+        """Return the reports from which another ``ProcessTotals`` can be restored: the fold, then each incarnation."""
         recent = sorted(self.recent.values(), key=lambda r: (r.started, r.incarnation))
         return ((self.earlier,) if self.earlier else ()) + tuple(recent)
 
     def counters(self) -> dict[str, float]:
-        """Totals over all incarnations."""
+        """Return the counters summed over all incarnations."""
         return sum_counters(r.counters for r in self.entries())
 
     def sketches(self) -> dict[str, Sketch]:
-        """Sketches over all incarnations. Raises MalformedMessage."""
+        """Return the sketches summed over all incarnations. Raises MalformedMessage."""
         return sum_sketches(r.sketches for r in self.entries())
 
     def exceptions(self) -> tuple[ExceptionReport, ...]:
-        """Exceptions over all incarnations, latest last."""
+        """Return the exceptions of all incarnations, latest last."""
         return sum_exceptions(r.exceptions for r in self.entries())
 
     def check(self) -> None:
-        """Assert what must always hold."""
+        """Assert the invariants."""
         assert len(self.recent) <= MAX_INCARNATIONS
         assert all(r.started > self.until for r in self.recent.values())
         assert FOLDED_INCARNATION not in self.recent

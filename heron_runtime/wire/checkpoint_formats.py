@@ -1,13 +1,13 @@
 """Files of checkpoints: manifests, and the frame of the parts that tasks write.
 
-A manifest names the parts of a checkpoint. It is JSON that a person can read, after a line with its checksum, and is
-verified before anything else of the checkpoint is read; the checksums in it verify the parts. Sets of key groups are
-hexadecimal, since they have 1 024 bits.
+A manifest names the parts of a checkpoint. It is a line with a checksum, followed by readable JSON. It is verified
+before anything else of the checkpoint is read, and its checksums verify the parts. Sets of key groups are hexadecimal,
+since they have 1 024 bits.
 
 A part is `HRNYPART`, the length of the head (four bytes, little-endian), the head as JSON, then blocks: one for the
 task's own state, one for each key group. The head names the writer and, for each block, its position and the checksum
-of its bytes; the checksum of the part is that of the head. Every byte is thus covered, a block can be read without
-those before it, and a file can be verified without knowledge of its contents.
+of its bytes; the checksum of the part is that of the head. Every byte is thus covered, a block can be read without the
+blocks before it, and a file can be verified without knowledge of its contents.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class _Token(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
-    """A part as JSON. Its file's name is made of these numbers, so their types keep it inside the folder."""
+    """Part as JSON.
+
+    The file name of the part consists of these numbers. Their types ensure that the file is inside the folder.
+    """
 
     component: _Name
     task: _Number
@@ -80,13 +83,13 @@ class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of the file."""
+    """Return the manifest as the bytes of its file."""
     body = json.dumps(_plain(asdict(manifest)), indent=1, sort_keys=True).encode()
     return f"{MANIFEST_FORMAT} {_checksum(body)}\n".encode() + body + b"\n"
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """The manifest. Raises MalformedMessage, which says what is wrong with it."""
+    """Decode the bytes of a manifest's file. Raises MalformedMessage with a description of the fault."""
     head, _, body = data.partition(b"\n")
     name, _, checksum = head.decode("ascii", "replace").partition(" ")
     body = body.rstrip(b"\n")
@@ -96,7 +99,7 @@ def decode_manifest(data: bytes) -> Manifest:
         raise MalformedMessage("it is damaged: its checksum is another one")
     try:
         found = msgspec.json.decode(body, type=_Manifest)
-    except (*UNREADABLE, RecursionError) as error:  # a checksum proves what was written, not who wrote it
+    except (*UNREADABLE, RecursionError) as error:  # a checksum proves integrity, not the identity of the writer
         raise MalformedMessage(f"it is not a manifest: {error}") from None
     if any(len(table) > KEY_GROUPS for table in found.tables.values()):
         raise MalformedMessage(f"it is not a manifest: a table has more than {KEY_GROUPS} key groups")
@@ -138,7 +141,7 @@ class DamagedPart(ValueError):
 
 
 class Block(msgspec.Struct, array_like=True):
-    """Where the rows of one group are. ``codec`` numbers how they are encoded."""
+    """Position of the rows of one key group in a part. ``codec`` is the number of their encoding."""
 
     group: int
     full: bool
@@ -172,12 +175,12 @@ def encode_head(part: StatePart, blocks: list[Block]) -> tuple[bytes, str]:
 
 
 def whose(part: StatePart) -> str:
-    """A part, for people."""
+    """Return a description of a part for messages."""
     return f"{part.name} of checkpoint {part.checkpoint} ({part.component}, task {part.task})"
 
 
 def read_blocks(part: StatePart, read: Read) -> list[Block]:
-    """Its blocks; their offsets are those in the file. Raises DamagedPart."""
+    """Read the blocks of a part, with their offsets in the file. Raises DamagedPart."""
     start = len(MAGIC) + _LENGTH_BYTES
     begin = read(0, start)
     if len(begin) < start or not begin.startswith(MAGIC):
@@ -188,7 +191,7 @@ def read_blocks(part: StatePart, read: Read) -> list[Block]:
         raise DamagedPart(f"{whose(part)} is damaged in its head, or another file of the same name")
     try:
         head = msgspec.json.decode(data, type=_Head)
-    except (*UNREADABLE, RecursionError) as error:  # a checksum proves what was written, not who wrote it
+    except (*UNREADABLE, RecursionError) as error:  # a checksum proves integrity, not the identity of the writer
         raise DamagedPart(f"{whose(part)} has a head that cannot be read: {error}") from None
     if head.format != PART_FORMAT:
         raise DamagedPart(f"{whose(part)} has format {head.format}; this version of Heronry reads {PART_FORMAT}")
@@ -206,7 +209,7 @@ def read_blocks(part: StatePart, read: Read) -> list[Block]:
 
 
 def read_data(part: StatePart, block: Block, read: Read) -> bytes:
-    """The bytes of a block. Raises DamagedPart."""
+    """Read and verify the bytes of a block. Raises DamagedPart."""
     data = read(block.offset, block.size)
     if checksum(data) != block.checksum:
         raise DamagedPart(f"{whose(part)} is damaged in its block of key group {block.group}")
@@ -214,9 +217,10 @@ def read_data(part: StatePart, block: Block, read: Read) -> bytes:
 
 
 def checked_pieces(part: StatePart, read: Read) -> Iterator[bytes]:
-    """Yield the whole file in pieces of bounded size. Raises DamagedPart, also where it is too long or too short.
+    """Yield the whole file in pieces of bounded size. Raises DamagedPart, also if it is too long or too short.
 
-    A block has proved itself only when the piece after it is asked for, so discard all pieces if this raises.
+    A block is verified only after all its pieces were yielded. The caller must therefore discard all pieces if this
+    raises.
     """
     blocks = read_blocks(part, read)
     yield read(0, blocks[0].offset if blocks else part.size)

@@ -16,7 +16,8 @@ tuple[int, ...] on     bytes: little-endian uint16 (key-group tables)
 a bytes field
 =====================  ============================================
 
-This serves the control plane, where clarity matters more than speed. Packets have a codec of their own (`data_codec`).
+These codecs serve the control plane, where clarity matters more than speed. Packets have a separate codec
+(`data_codec`).
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _parse(message_type: type[Message], data: bytes) -> Message:
 
 
 class _Converter(typing.NamedTuple):
-    """``fill(message, value)`` writes a value into a message, ``read(message)`` makes the value again."""
+    """Pair of functions: ``fill(message, value)`` writes a value into a message, ``read(message)`` returns it."""
 
     fill: Callable[[Any, Any], None]
     read: Callable[[Any], Any]
@@ -164,7 +165,7 @@ def _make_converter(python_type: type, message_type: type[Message]) -> _Converte
 
 
 def _field(name: str, hint: Any, descriptor: FieldDescriptor) -> _Converter:
-    """The same for one field: ``fill(message, value of the field)``, ``read(message)``."""
+    """Return the converter of one field, with ``fill(message, value of the field)`` and ``read(message)``."""
     inside = attrgetter(name)
     if descriptor.message_type is not None:
         if descriptor.message_type.GetOptions().map_entry:

@@ -16,15 +16,18 @@ class ProcessState(StrEnum):
     DEAD = "dead"
 
 
-AT_END = "at its end: nothing is left to read"  # what a spout that has read all of a bounded source is ``doing``
+AT_END = "at its end: nothing is left to read"  # the ``doing`` of a spout that has read all of a bounded source
 LAST_ERROR_CHARACTERS = 4096  # tables of processes truncate longer texts
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """One process. ``since`` is when it entered its state (seconds since 1970, UTC). ``doing``: what it has been at for
-    long, as "in next_tuple for 41 s". ``young_deaths``: how often in a row it has died soon after its start, up to its
-    latest death; it is restarted after growing delays (``heron_runtime.model.backoff``)."""
+    """Status of one process.
+
+    ``since`` is the time at which it entered its state (seconds since 1970, UTC). ``doing`` is its current long
+    operation, such as "in next_tuple for 41 s". ``young_deaths`` is the number of consecutive times it has died soon
+    after its start, up to its latest death. It is restarted after increasing delays (``heron_runtime.model.backoff``).
+    """
 
     kind: str
     name: str
@@ -43,13 +46,15 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatusRequest:
-    """Ask a ``heron_container`` for ContainerStatus."""
+    """Request to a ``heron_container`` for ContainerStatus."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """The processes of one container, ``heron_container`` itself first. ``trouble``: what holds it up although they
-    run, a full disk for one."""
+    """Processes of one container, ``heron_container`` itself first.
+
+    ``trouble`` describes a problem that impedes the container although its processes run, such as a full disk.
+    """
 
     container: int
     host: str
@@ -60,14 +65,14 @@ class ContainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ListFiles:
-    """List a folder below the container's log folder; "" is the folder itself."""
+    """Request to list a folder below the container's log folder; "" is the log folder itself."""
 
     path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One entry; ``path`` is relative to the log folder."""
+    """Entry of a FileList. ``path`` is relative to the log folder."""
 
     path: str
     size_bytes: int
@@ -77,14 +82,14 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """The entries of a folder, by name."""
+    """Entries of a folder, ordered by name."""
 
     files: tuple[FileInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Read a part of a file below the log folder; a negative offset counts from the end."""
+    """Request to read a part of a file below the log folder. A negative offset counts from the end."""
 
     path: str
     offset: int
@@ -93,7 +98,7 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class FileData:
-    """The part that was read, where it really began, and the size of the whole file."""
+    """Part of a file that was read, its actual offset, and the size of the whole file."""
 
     offset: int
     data: bytes
@@ -102,14 +107,14 @@ class FileData:
 
 @dataclass(frozen=True, slots=True)
 class StacksRequest:
-    """Ask for the stacks of a process of this container, by its name."""
+    """Request for the stacks of a process of this container."""
 
     process: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """The stack of every thread of a process, most recent call first."""
+    """Stacks of all threads of a process, most recent call first."""
 
     process: str
     pid: int
@@ -118,26 +123,26 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True)
 class RestartContainer:
-    """Ask the scheduler to stop and start one container, or all (-1)."""
+    """Request to the scheduler to restart one container, or all (-1)."""
 
     container: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class RestartReply:
-    """Which containers were restarted."""
+    """Reply to RestartContainer: the containers that were restarted."""
 
     containers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatusRequest:
-    """Ask the scheduler for SchedulerStatus."""
+    """Request to the scheduler for SchedulerStatus."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatus:
-    """The scheduler itself and the containers it started, dead ones included."""
+    """Status of the scheduler and of the containers it started, including dead ones."""
 
     scheduler: ProcessStatus
     containers: tuple[ProcessStatus, ...] = ()

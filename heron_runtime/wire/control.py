@@ -1,9 +1,9 @@
 """Control streams: instance and stream manager (``InstanceControl``), stream manager and peer (``PeerControl``).
 
-Credit is a *limit*, not an increment: frames may be sent while the weight sent since the hello is below it. Repeating
-a limit does no harm, and a link that starts afresh starts from zero on both sides. With the limit goes what a tuple
-weighs for the task that gives it (``heron_runtime/model/dataflow.py``), and the weight of the frames that were taken of
-those sent since the hello: what was sent and is not known to be taken is lost when the link breaks.
+Credit is a *limit*, not an increment: frames may be sent while the weight sent since the hello is below it. A repeated
+limit is harmless, and a new link starts from zero on both sides. A credit message also carries the weight of a tuple
+for the task that grants the credit (``heron_runtime/model/dataflow.py``), and the weight of the frames sent since the
+hello that the receiver has taken. Frames that were sent and are not known to be taken are lost when the link breaks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from heron_runtime.wire.metrics import ProcessMetrics
 
 @dataclass(frozen=True, slots=True)
 class InstanceHello:
-    """First message of an instance. ``incarnation`` is greater at each start of the task on one host.
+    """First message of an instance. ``incarnation`` increases with each start of the task on one host.
 
-    ``generation``: the one whose frames this connection carries; 0: none, where state is kept.
+    ``generation`` is the generation whose frames this connection carries. In a stateful topology, 0 means none.
     """
 
     protocol: int
@@ -33,7 +33,7 @@ class InstanceHello:
 
 @dataclass(frozen=True, slots=True)
 class StreamManagerHello:
-    """The stream manager's answer. When the incarnation changes, the roots opened under the old one are lost."""
+    """Answer of the stream manager. If its incarnation has changed, roots opened under the old one are lost."""
 
     protocol: int
     topology_id: str
@@ -43,7 +43,7 @@ class StreamManagerHello:
 
 @dataclass(frozen=True, slots=True)
 class PlanUpdate:
-    """A new physical plan, and the epoch of the master that speaks."""
+    """New physical plan, and the epoch of the master that sends it."""
 
     plan: PhysicalPlan
     epoch: int
@@ -51,8 +51,11 @@ class PlanUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The receiver of this message may send frames while it has sent less weight than this since the hello. From a
-    bolt: ``tuple_weight`` is what a tuple weighs for it at least."""
+    """Credit for the receiver of this message.
+
+    It may send frames while the weight it has sent since the hello is below ``limit_bytes``. In a message of a bolt,
+    ``tuple_weight`` is the minimal weight of a tuple for the bolt.
+    """
 
     limit_bytes: int
     tuple_weight: int = 0
@@ -61,7 +64,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class CallDuration:
-    """From a bolt: its user code has been in one call for so long; 0: it has returned."""
+    """Duration of the current call of a bolt's user code, sent by the bolt. 0 means that the call has returned."""
 
     milliseconds: int
 
@@ -76,14 +79,14 @@ class TaskWeight:
 
 @dataclass(frozen=True, slots=True)
 class TaskWeights:
-    """To an instance: what tuples weigh for tasks it may send to. Tasks that are not named keep theirs."""
+    """Tuple weights of tasks that an instance may send to. The weights of other tasks do not change."""
 
     tasks: tuple[TaskWeight, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """To a spout: emit nothing while ``paused``; acks and fails go on. ``causes`` says why."""
+    """Command to a spout to emit nothing while ``paused``. Acks and fails continue. ``causes`` are the reasons."""
 
     paused: bool
     causes: tuple[Cause, ...] = ()
@@ -91,7 +94,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """To a process that has been replaced: exit. ``epoch``: of the master that says so; 0 from others."""
+    """Command to a replaced process to exit. ``epoch`` is that of the sending master, or 0 from other senders."""
 
     reason: str
     epoch: int = 0
@@ -111,7 +114,7 @@ class PeerHello:
 
 @dataclass(frozen=True, slots=True)
 class TaskCredit:
-    """The same for frames to one task of the sender of this message."""
+    """Credit for frames to one task of the sender of this message, with the fields of ``Credit``."""
 
     task: int
     limit_bytes: int
@@ -121,14 +124,14 @@ class TaskCredit:
 
 @dataclass(frozen=True, slots=True)
 class PeerCredit:
-    """New limits, coalesced."""
+    """New credit limits of several tasks in one message."""
 
     tasks: tuple[TaskCredit, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CauseSet:
-    """All causes the sender owns; ``number`` grows with each change."""
+    """All backpressure causes that the sender owns. ``number`` increases with each change."""
 
     number: int
     causes: tuple[Cause, ...] = ()
@@ -136,14 +139,14 @@ class CauseSet:
 
 @dataclass(frozen=True, slots=True)
 class CauseChange:
-    """StartBackPressure and StopBackPressure: the difference between set ``number`` - 1 and ``number``."""
+    """Difference between cause sets ``number`` - 1 and ``number`` (StartBackPressure and StopBackPressure)."""
 
     number: int
     start: tuple[Cause, ...] = ()
     stop: tuple[Cause, ...] = ()
 
 
-# An instance's report goes along, for the metrics manager.
+# ProcessMetrics is the report of an instance, relayed to the metrics manager.
 InstanceControl = (
     InstanceHello
     | StreamManagerHello

@@ -1,12 +1,12 @@
-"""The data stream: packets of frames and acks.
+"""Messages of the data stream: packets of frames and acks.
 
-Two speeds meet here. A *packet* is one message: all that was queued for a link when its previous write ended. A
-*frame* is one batch of tuples from one task to one task: header, root columns and one opaque ``values``. Stream
-managers route frames by their header and never look into ``values``.
+A *packet* is one message: everything that was queued for a link when its previous write ended. A *frame* is one batch
+of tuples from one task to one task: header, root columns and one opaque ``values``. Stream managers route frames by
+their header and never decode ``values``.
 
 Columns are little-endian bytes (numpy reads them without a copy): ``roots`` and ``keys`` uint64, ``offsets`` uint32.
 ``offsets`` is empty when every tuple of the frame has exactly one root, or when none has any (then ``roots`` is empty).
-Otherwise it has count + 1 entries and tuple i hangs on ``roots[offsets[i]:offsets[i+1]]``.
+Otherwise it has count + 1 entries, and the roots of tuple i are ``roots[offsets[i]:offsets[i+1]]``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 from heron_runtime.model.dataflow import FailKind
 
 FRAME_OVERHEAD_BYTES = 64
-BARRIER = 255  # in place of a codec: the frame is a barrier of a checkpoint; it has no tuples
+BARRIER = 255  # used as codec: the frame is a checkpoint barrier and does not contain tuples
 
 
 class Frame(msgspec.Struct, gc=False):
-    """A batch of tuples of one stream from one task to one task."""
+    """Batch of tuples of one stream from one task to one task."""
 
     source_task: int
     stream: int
@@ -32,14 +32,14 @@ class Frame(msgspec.Struct, gc=False):
     offsets: bytes = b""
     roots: bytes = b""
     keys: bytes = b""
-    tuple_weight: int = 0  # what each tuple weighs at least, for the time its receiver takes
+    tuple_weight: int = 0  # minimal weight of each tuple, from the time that its receiver takes
 
     def size_bytes(self) -> int:
-        """The memory it takes."""
+        """Return the memory that the frame takes, in bytes."""
         return len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
 
     def weight(self) -> int:
-        """Weight in queues and against credit, at least its size (`heron_runtime/model/dataflow.py`)."""
+        """Return the weight in queues and against credit, at least its size (`heron_runtime/model/dataflow.py`)."""
         size = len(self.values) + len(self.roots) + len(self.keys) + len(self.offsets) + FRAME_OVERHEAD_BYTES
         if self.tuple_weight:
             return max(size, self.count * self.tuple_weight)
@@ -63,7 +63,7 @@ class Ack(msgspec.Struct, gc=False):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why roots failed; ``message`` and ``traceback`` only for the first of each kind per flush."""
+    """Reason of a failure. ``message`` and ``traceback`` are set only for the first of each kind per flush."""
 
     kind: FailKind
     component: str = ""
@@ -81,7 +81,7 @@ class Fail(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """The tracker's word to the spout task: these roots are complete (no reason) or have failed."""
+    """Outcome that the tracker reports to a spout task: these roots are complete (no reason) or have failed."""
 
     task: int
     roots: bytes
@@ -89,7 +89,7 @@ class Verdict(msgspec.Struct):
 
 
 class Packet(msgspec.Struct):
-    """One message of a data stream. Order of meaning: inits, acks, fails, verdicts, then frames."""
+    """One message of a data stream. It is processed in the order inits, acks, fails, verdicts, frames."""
 
     sequence: int = 0
     inits: list[Init] = msgspec.field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Packets to bytes and back. Hand-written, since this is the one codec on the data path."""
+"""Codec of packets. It is hand-written, since it is the only codec on the data path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heron_runtime.wire.generated import heronry_data_pb2 as pb
 
 
 def encode_packet(packet: Packet) -> bytes:
-    """A packet as protobuf bytes."""
+    """Return `packet` as protobuf bytes."""
     message = pb.Packet(sequence=packet.sequence)
     for init in packet.inits:
         message.inits.add(task=init.task, first_root=init.first_root, xors=init.xors)
@@ -41,7 +41,7 @@ def encode_packet(packet: Packet) -> bytes:
 
 
 def decode_packet(data: bytes) -> Packet:
-    """The packet in ``data``. Raises MalformedMessage when it is none, or when a column has a wrong length."""
+    """Return the packet in ``data``. Raises MalformedMessage if it is invalid or a column has a wrong length."""
     try:
         message = pb.Packet.FromString(data)
     except DecodeError as error:

@@ -8,4 +8,4 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # raised by msgspec; th
 
 
 class MalformedMessage(ValueError):
-    """The bytes are not the message they should be; the link they came on is closed and the fault is logged."""
+    """Received bytes are not a valid message. The link is closed and the fault is logged."""

@@ -1,4 +1,4 @@
-"""Messages to and from the topology master. Each of its own messages carries its epoch."""
+"""Messages to and from the topology master. Each message of the master carries the master's epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """An instance that is connected to the stream manager that speaks."""
+    """Instance that is connected to the stream manager that sends the message."""
 
     task: int
     component: str
@@ -31,7 +31,7 @@ class InstanceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """First message of a stream manager to the master. ``epoch``: the highest it has heard of."""
+    """First message of a stream manager to the master. ``epoch`` is the highest epoch it has received."""
 
     protocol: int
     topology_id: str
@@ -43,8 +43,12 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The task that most waits for: it will take so long for what is queued before it or, if that is longer, has been
-    ``in_call`` for so long. No component: nothing waits."""
+    """Task with the longest backlog.
+
+    ``seconds`` is the estimated time to process the task's backlog. If the task has been in one call of user code for
+    longer than that, ``in_call`` is True and ``seconds`` is the duration of the call. The component is empty if no task
+    has a backlog.
+    """
 
     component: str = ""
     task: int = 0
@@ -61,8 +65,11 @@ NOBODY = Bottleneck()
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """Whether tuples get through: roots tracked by a stream manager, for how long none was acked (0 below the message
-    timeout), and the task there that most waits for."""
+    """Progress of tuples at one stream manager.
+
+    ``in_flight`` is the number of tracked roots. ``stalled_ms`` is the time since the last ack, or 0 below the message
+    timeout. ``holder`` is the bottleneck among the tasks there.
+    """
 
     in_flight: int = 0
     stalled_ms: int = 0
@@ -74,7 +81,7 @@ NO_FLOW = FlowStatus()
 
 @dataclass(frozen=True, slots=True)
 class ParticipantReport:
-    """Report of a process about its part in its generation."""
+    """Report of one participant of a generation."""
 
     place: ParticipantId
     incarnation: int
@@ -83,9 +90,11 @@ class ParticipantReport:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Once a second, with the whole set of causes the stream manager owns. ``epoch``: the highest it has heard of.
+    """Heartbeat of a stream manager to the master, once a second.
 
-    ``reports``, where state is kept: its own and those of its instances; told at once when one of them changes.
+    ``causes`` is the whole set of backpressure causes that the stream manager owns. ``epoch`` is the highest epoch it
+    has received. For a stateful topology, ``reports`` holds the reports of the stream manager and its instances; a
+    change of one of them is sent at once.
     """
 
     causes: tuple[Cause, ...] = ()
@@ -99,7 +108,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The master is there, and this is its epoch. ``holder``: the task that most waits for in the topology."""
+    """Reply of the master to a heartbeat. ``holder`` is the bottleneck of the topology."""
 
     epoch: int
     holder: Bottleneck = NOBODY
@@ -112,9 +121,10 @@ FromMaster = PlanUpdate | HeartbeatReply | Leave
 
 @dataclass(frozen=True, slots=True)
 class SetState:
-    """Activate (RUNNING) or deactivate (PAUSED). Answered with MasterStatus once the plan that says so is stored.
+    """Request to activate (RUNNING) or deactivate (PAUSED) the topology.
 
-    ``epoch`` is the one under which the store names the master that is asked; a master of a lower one steps down.
+    The master replies with MasterStatus once the plan with the new state is stored. ``epoch`` is the epoch that the
+    store records for the addressed master. A master with a lower epoch steps down.
     """
 
     state: TopologyState
@@ -123,9 +133,12 @@ class SetState:
 
 @dataclass(frozen=True, slots=True)
 class TakeCheckpoint:
-    """Take a checkpoint now. Answered with MasterStatus: at once, or, if there is time to wait, when it is complete.
-    `hold`: tasks wait after it until another plan arrives or some seconds are over. ``epoch`` as in
-    ``SetState``."""
+    """Request to take a checkpoint now.
+
+    The master replies with MasterStatus, at once if ``wait_seconds`` is 0 and otherwise when the checkpoint is
+    complete. With ``hold``, tasks wait after the checkpoint until another plan arrives or some seconds have passed.
+    ``epoch`` is as in ``SetState``.
+    """
 
     wait_seconds: float = 0.0
     epoch: int = 0
@@ -134,9 +147,12 @@ class TakeCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RestoreState:
-    """All tasks go back to the last complete checkpoint, or to an older one: then those behind it are struck off, and
-    what sinks have shown for them comes again, which has to be said. Answered with MasterStatus once the generation
-    that begins from it is stored. ``epoch`` as in ``SetState``."""
+    """Request to restore all tasks from the last complete checkpoint, or from an older one.
+
+    A restore from an older ``checkpoint`` discards the later ones, and sinks repeat the output of these. The request
+    must allow that with ``repeat_output``. The master replies with MasterStatus once the generation that starts from
+    the checkpoint is stored. ``epoch`` is as in ``SetState``.
+    """
 
     epoch: int = 0
     checkpoint: int = NO_CHECKPOINT
@@ -145,7 +161,7 @@ class RestoreState:
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Ask for MasterStatus."""
+    """Request for MasterStatus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +178,7 @@ class StreamManagerStatus:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """A complete checkpoint: when, how long it took, for how long spouts were silent, what was written."""
+    """Complete checkpoint: completion time, duration, pause of the spouts (``bubble_ms``), and bytes written."""
 
     number: int = NO_CHECKPOINT
     completed_at: float = 0.0  # seconds since 1970, UTC
@@ -174,10 +190,12 @@ class CheckpointSummary:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStatus:
-    """Where state is kept: the generation, and the checkpoints this master has seen. ``waits_for``: tasks that have
-    not aligned, or not stored, for the checkpoint ``under`` way. ``phase_ms``: for how long it has been in its phase;
-    ``last`` has no times if another master completed it; ``unconfirmed``: tasks that have not said yet that they
-    have committed it."""
+    """Generation of a stateful topology, and the checkpoints that this master has seen.
+
+    ``under`` is the checkpoint in progress, and ``waits_for`` are the tasks that have not yet aligned for it or not yet
+    stored their part. ``phase_ms`` is the time since the generation entered its phase. ``last`` lacks times if another
+    master completed it. ``unconfirmed`` are the tasks that have not yet reported that they have committed it.
+    """
 
     generation: int = 0
     phase: GenerationPhase = GenerationPhase.RUNNING
@@ -216,10 +234,10 @@ class MasterStatus:
 
 @dataclass(frozen=True, slots=True)
 class PublishMetrics:
-    """From a metrics manager: the processes of its container.
+    """Reports of the processes of one container, sent by its metrics manager.
 
-    ``sent_time`` is of the clock that ``ProcessMetrics.time`` is of, so their difference is the age of a report on any
-    other host, too; 0 is not said.
+    ``sent_time`` is from the same clock as ``ProcessMetrics.time``, so their difference is the age of a report even on
+    another host. 0 means unknown.
     """
 
     container: int
@@ -229,14 +247,14 @@ class PublishMetrics:
 
 @dataclass(frozen=True, slots=True)
 class PublishReply:
-    """A reply with a new epoch tells the metrics manager to send everything again."""
+    """Reply to PublishMetrics. After a new epoch, the metrics manager sends everything again."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsRequest:
-    """Empty ``component`` and ``names`` mean all; a negative interval means since the start."""
+    """Request for metrics. Empty ``component`` and ``names`` mean all; a negative interval means since the start."""
 
     component: str = ""
     interval_seconds: float = -1.0
@@ -247,7 +265,8 @@ class MetricsRequest:
 class MetricValue:
     """One metric of one instance over the interval. ``kind`` is counter, gauge or latency.
 
-    ``total`` of a gauge is its last value; ``minimum``, ``maximum`` and ``mean`` are gauges' within the interval.
+    ``total`` of a gauge is its last value. ``minimum``, ``maximum`` and ``mean`` are set for gauges only, and refer to
+    the interval.
     """
 
     component: str
@@ -264,7 +283,7 @@ class MetricValue:
 
 @dataclass(frozen=True, slots=True)
 class MetricsReply:
-    """The values, and the interval they really cover."""
+    """Reply to MetricsRequest: values, and the interval that they actually cover."""
 
     interval_seconds: float
     values: tuple[MetricValue, ...] = ()
@@ -272,7 +291,7 @@ class MetricsReply:
 
 @dataclass(frozen=True, slots=True)
 class TimelineRequest:
-    """The points of the last ``interval_seconds``: of 5 s up to 595 s, of a minute up to 3 hours."""
+    """Request for the points of the last ``interval_seconds``: 5 s apart up to 595 s, a minute apart up to 3 hours."""
 
     component: str = ""
     interval_seconds: float = 595.0
@@ -282,8 +301,11 @@ class TimelineRequest:
 
 @dataclass(frozen=True, slots=True)
 class TimelineSeries:
-    """One metric of one instance. ``values`` per point: a counter's growth, a gauge's last value (NaN: nobody
-    reported), a latency's mean in milliseconds. ``minima``, ``maxima`` and ``means`` are gauges', where asked for."""
+    """Timeline of one metric of one instance.
+
+    ``values`` holds for each point the growth of a counter, the last value of a gauge (NaN if it was not reported), or
+    the mean of a latency in milliseconds. ``minima``, ``maxima`` and ``means`` are set for gauges if requested.
+    """
 
     component: str
     instance: str
@@ -297,7 +319,7 @@ class TimelineSeries:
 
 @dataclass(frozen=True, slots=True)
 class TimelineReply:
-    """Points begin at ``start_time`` (seconds since 1970, UTC); the last one is not over yet."""
+    """Reply to TimelineRequest. Points begin at ``start_time`` (seconds since 1970, UTC). The last is incomplete."""
 
     start_time: float
     step_seconds: float
@@ -306,13 +328,13 @@ class TimelineReply:
 
 @dataclass(frozen=True, slots=True)
 class ExceptionsRequest:
-    """Empty ``component`` means all."""
+    """Request for exceptions. Empty ``component`` means all."""
 
     component: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExceptionsReply:
-    """The exceptions user code raised, most recent last."""
+    """Exceptions that user code raised, most recent last."""
 
     exceptions: tuple[ExceptionReport, ...] = ()

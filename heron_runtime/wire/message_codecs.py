@@ -1,4 +1,4 @@
-"""Codecs of the messages of every conversation except packets (`data_codec`)."""
+"""Codecs of all messages except packets (`data_codec`)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SCHEDULER_STATUS = Codec(container.SchedulerStatus, heronry_container_pb2.Schedu
 
 
 def prepare_all() -> None:
-    """Make every converter now: for a process that is forked, so that none of its children has to."""
+    """Build all converters now. A process calls this before it forks, so that its children need not build them."""
     for codec in list(globals().values()):
         if isinstance(codec, Codec | UnionCodec):
             codec.prepare()

@@ -1,7 +1,7 @@
 """Reports of processes to the metrics manager of their container.
 
-Counters, sketches and exception counts are *totals since the process began* (its incarnation), never differences: a
-report that is lost or repeated changes nothing.
+Counters, sketches and exception counts are *totals since the process began* (its incarnation), never differences. A
+lost or repeated report therefore changes nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ from dataclasses import dataclass, field
 
 
 def exception_kind(class_name: str, traceback: str) -> tuple[str, str]:
-    """Return class and lines of code of an exception, without its text: messages hold values, of which each may differ.
-    A traceback without lines of code tells itself apart."""
+    """Return the key of an exception: its class and the code lines of its traceback.
+
+    The message is not part of the key, since it may contain values that differ each time. If the traceback does not
+    contain code lines, the whole text is used.
+    """
     lines = [line for line in traceback.splitlines() if line.startswith('  File "')]
     return class_name, "\n".join(lines) or traceback
 
 
 @dataclass(frozen=True, slots=True)
 class ExceptionReport:
-    """One kind of exceptions of user code (``exception_kind``), with the newest message; times in seconds since 1970,
-    UTC."""
+    """Exceptions of user code of one kind (``exception_kind``), with the newest message.
+
+    Times are in seconds since 1970, UTC.
+    """
 
     component: str
     instance: str
@@ -39,8 +44,10 @@ class ExceptionReport:
 
 @dataclass(frozen=True, slots=True)
 class TopologyEvent:
-    """Something that happened to the topology, for its history (``heron_runtime.telemetry.recorder``). ``count``: so
-    many are told as one, of which the last was at ``time``; ``detail`` is JSON."""
+    """Event of the topology, for its history (``heron_runtime.telemetry.recorder``).
+
+    ``count`` events are reported as one; ``time`` is that of the last. ``detail`` is JSON.
+    """
 
     time: float
     kind: str
@@ -52,12 +59,12 @@ class TopologyEvent:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMetrics:
-    """One report of one process. Names are Heron's (``__emit-count/default``), see ``heron_runtime.model.metrics``.
+    """Report of one process. Metric names are Heron's (``__emit-count/default``), see ``heron_runtime.model.metrics``.
 
-    ``started`` is when the incarnation began (seconds since 1970, UTC). A metrics manager also sends reports of
-    incarnation 0: the sum of all the process's earlier incarnations up to the one that began at ``started``.
-    ``happenings`` are the last of the ``happened`` ones that there were, so whoever knows an earlier report knows which
-    are new, and how many it has missed.
+    ``started`` is the start time of the incarnation (seconds since 1970, UTC). A metrics manager also sends reports of
+    incarnation 0, which are the sum of all earlier incarnations of the process up to the one that began at ``started``.
+    ``happenings`` are the last of the ``happened`` events so far. A receiver that has an earlier report can tell which
+    events are new, and how many it has missed.
     """
 
     component: str
@@ -84,4 +91,4 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class MetricsAck:
-    """The reports have arrived."""
+    """Acknowledgement of Reports."""

@@ -1,4 +1,4 @@
-"""Sketches as bytes: DDSketch's own protobuf, as ``ProcessMetrics.sketches`` and ``MetricValue.sketch`` carry them.
+"""Codec of sketches: DDSketch's own protobuf, used in ``ProcessMetrics.sketches`` and ``MetricValue.sketch``.
 
 Any DDSketch library can read them (``ddsketch.pb.proto.DDSketchProto`` in Python).
 """
@@ -17,7 +17,7 @@ _MAX_BINS = 4096
 
 
 def encode_sketch(sketch: Sketch) -> bytes:
-    """``sketch`` as a protobuf ``DDSketch``."""
+    """Return ``sketch`` as a protobuf ``DDSketch``."""
     message = ddsketch_pb2.DDSketch(zeroCount=sketch.bins.get(ZERO_BIN, 0.0))
     message.mapping.gamma = GAMMA
     keys = [key for key in sketch.bins if key != ZERO_BIN]
@@ -29,14 +29,14 @@ def encode_sketch(sketch: Sketch) -> bytes:
 
 
 def check_sketches(sketches: Mapping[str, bytes], known: Mapping[str, bytes]) -> None:
-    """Raises MalformedMessage if one of the sketches cannot be decoded; those that are `known` can."""
+    """Raise MalformedMessage if a sketch cannot be decoded. Sketches equal to `known` ones are not decoded again."""
     for name, data in sketches.items():
         if known.get(name) != data:
             decode_sketch(data)
 
 
 def decode_sketch(data: bytes) -> Sketch:
-    """The sketch in ``data``. Raises MalformedMessage, also for another accuracy or an absurd size."""
+    """Return the sketch in ``data``. Raises MalformedMessage, also for another accuracy or too many bins."""
     try:
         message = ddsketch_pb2.DDSketch()
         message.ParseFromString(data)

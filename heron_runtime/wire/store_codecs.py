@@ -1,4 +1,4 @@
-"""Codecs of stored records. They are apart so that commands load them without the messages of processes."""
+"""Codecs of stored records, in a separate module so that commands load them without the messages of processes."""
 
 from __future__ import annotations
 

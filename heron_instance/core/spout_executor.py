@@ -40,6 +40,7 @@ from heron_runtime.wire.container import AT_END
 from heron_runtime.wire.data import Reason, Verdict
 
 FAST_CALL_MS = 0.1  # calls this short are not timed one by one
+FINISH_CALL_MS = 250.0  # a call may emit this long after it notices a deactivation; then its emits wait
 BURST_MS = 2.0  # acks wait at most this long and for one call
 FIRST_DELAY_MS = 1.0
 LAST_DELAY_MS = 16.0
@@ -135,6 +136,7 @@ class SpoutExecutor(Executor):
         self.window = PendingWindow(max_pending, self.output.interval_ms)
         self.at_end = EndOfInput(task)
         self._active = False
+        self._finish_by_ms: float | None = None  # in a call: until when it may emit after a deactivation
         self._stream_manager: int | None = None
         self._pacing = Pacing()
         self._call_ms = 1.0  # time of one call in the last burst
@@ -199,6 +201,7 @@ class SpoutExecutor(Executor):
         self._ack_delivery.deliver()
         self._ack_delivery.deliver_untracked()
         self._follow_state(now_ms)
+        self._finish_by_ms = None
         blocked = self._hold(now_ms)
         emitted, more, nothing = 0, False, False  # more: a call now might emit
         if output.draining.due and self._has_nothing_open():
@@ -377,15 +380,24 @@ class SpoutExecutor(Executor):
 
     def room(self) -> int:
         """Return the number of rows that may be emitted now."""
+        if self._finish_by_ms is not None:
+            return 1  # ask again at each emit
         room = self.output.quantum()
         return min(room, self.window.max_pending - self.pending.count) if self.collector.tracked else room
 
     def must_wait(self, now_ms: float) -> bool:
         """Return True while emits of a long call must wait: in ``next_tuple`` under the conditions of its next call."""
         call = self.task.user_code.call
-        if call is not None and call.method in WAITING_CALLS:
+        if call is None or call.method not in WAITING_CALLS:
+            return self.output.data_out.full
+        if self._active and self.is_active():
+            self._finish_by_ms = None
             return self.blocked(now_ms)
-        return self.output.data_out.full
+        # Deactivated: a call that ends soon may emit its rows. It would wait until the activation, and with it every
+        # checkpoint, since the task reaches a quiet point only between calls.
+        if self._finish_by_ms is None:
+            self._finish_by_ms = now_ms + FINISH_CALL_MS
+        return now_ms >= self._finish_by_ms or self.output.data_out.full
 
     def next_opening_ms(self) -> float | None:
         """Return when emits may be possible by time alone, or a timer is due."""

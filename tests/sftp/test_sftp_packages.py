@@ -95,6 +95,6 @@ def test_an_api_server_and_a_store_that_goes_away(server: SftpServer, tmp_path: 
     with api_server(home, *arguments) as api:
         wait_until(lambda: list(space.iterdir()) == [])  # what nobody needs went at the start
         log = api.log.read_text()
-        assert f"packages are kept in sftp://127.0.0.1:{server.port}/" in log
+        assert f"packages are stored in sftp://127.0.0.1:{server.port}/" in log
         assert "@127.0.0.1" not in log
         assert api.request("HEAD", path).status_code == 404

@@ -18,6 +18,7 @@ from spout_alone import Nothing, Source
 
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.emit_gate import LONG_CALL_MS
+from heron_instance.core.spout_executor import FINISH_CALL_MS
 from heron_instance.shell.main import locate_user_frame
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
@@ -122,7 +123,21 @@ def test_a_pause_and_a_deactivation_hold_within_a_call() -> None:
     assert spout.n == 4000
     assert len(emitted_at_wait) == 2
     assert 100 < emitted_at_wait[0] <= 100 + 1025
-    assert 1300 < emitted_at_wait[1] <= 1300 + 1025
+    assert 1300 < emitted_at_wait[1] <= 1300 + 1025 + FINISH_CALL_MS  # an emit a millisecond
+
+
+def test_a_call_that_ends_soon_after_a_deactivation_does_not_wait_for_the_activation() -> None:
+    world, shell, spout = looping(total=3, each_ms=1.5 * LONG_CALL_MS)
+    serve = shell.serve
+
+    def deactivate(wait_ms: float) -> None:
+        shell.executor.on_plan(world.clock.ms, replace(world.plan, state=TopologyState.PAUSED))
+        serve(wait_ms)
+
+    shell.serve = deactivate  # type: ignore[method-assign]
+    world.step(SPOUT)
+    assert spout.n == 3
+    assert shell.waits == []
 
 
 def test_what_a_call_emits_leaves_in_time_while_it_goes_on_emitting() -> None:

@@ -387,6 +387,7 @@ def test_without_the_store_the_last_state_is_served_as_stale(tmp_path: Path) -> 
         with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as rest:
             wait_until(lambda: rest.raw("/readyz")[0] == 200)
             (tmp_path / "state").rename(tmp_path / "gone")
+            (tmp_path / "state").write_text("a file where a folder should be")  # else a retry makes an empty store
             wait_until(lambda: json.loads(rest.raw("/readyz")[2])["clusters"]["local"]["stale"])
             status, headers, body = rest.raw(f"/topologies/info?{urlencode(PLACE)}")
             assert (status, headers["x-heronry-stale"]) == (200, "local")

@@ -104,7 +104,7 @@ _CORE = ("-m", "core")
 GROUPS: dict[str, Group] = {
     "check": Group(core=()),
     "unit": Group(
-        ("tests/unit", "tests/tidy", "-n", "2", "--hypothesis-profile=ci"),
+        ("tests/unit", "tests/checks", "-n", "2", "--hypothesis-profile=ci"),
         (LIBRARIES,),
         core=(),
         core_needs=(LIBRARIES,),

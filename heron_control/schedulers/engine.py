@@ -1,8 +1,9 @@
 """Container engine protocol: what schedulers need of a Docker engine, a swarm or Kubernetes, in plain values.
 
 ``docker_engine`` implements it for a Docker engine, ``swarm_engine`` for the manager of a Docker Swarm, ``k8s_engine``
-for the API server of Kubernetes. The tests have one in memory with the same contract (``tests/engine_contract.py``).
-Implementations are thread-safe. A method may take as long as the engine does, at most a minute.
+for the API server of Kubernetes. The tests have one in memory that keeps the same contract
+(``tests/support/contracts/engine.py``). Implementations are thread-safe.
+A method may take as long as the engine does, at most a minute.
 
 A *volume* holds the files of a topology that outlive its containers: a volume with Docker, its secrets and its folder
 of the shared storage (if there is one) on a swarm, the Secrets and ConfigMaps of its containers on Kubernetes.

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from front_door import FrontDoor, front_door
-from kafka_mock import KafkaMock, kafka_mock
-from mosquitto_server import Mosquitto
-from nats_server import NatsServer
-from one_server import serving
+
+from tests.support.heron_command import HeronCommand, heron_command
+from tests.support.server_process import running_server
+from tests.support.servers.kafka import KafkaMock, kafka_mock
+from tests.support.servers.mosquitto import Mosquitto
+from tests.support.servers.nats import NatsServer
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[NatsServer]:
     """A test that kills it starts it again."""
-    with serving(NatsServer) as made:
+    with running_server(NatsServer) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Mosquitto]:
     """A test that stops it starts it again."""
-    with serving(Mosquitto) as made:
+    with running_server(Mosquitto) as made:
         yield made
 
 
@@ -34,7 +35,7 @@ def brokers() -> Iterator[KafkaMock]:
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+def heron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeronCommand]:
     """One home for the tests of a file; nothing of any topology may be left at the end."""
-    with front_door(tmp_path_factory.mktemp("door")) as made:
+    with heron_command(tmp_path_factory.mktemp("home")) as made:
         yield made

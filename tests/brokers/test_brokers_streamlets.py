@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_mock import KafkaMock
-from nats_server import NatsServer
-from server_programs import differences, in_reference, into_servers, online, write_online
 
 from heronry.connect.polling import rows_of
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import kafka, nats, to_kafka, to_nats
 from heronry.streamlet.reference import run
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
+from tests.support.servers.kafka import KafkaMock
+from tests.support.servers.nats import NatsServer
+from tests.support.streamlets.server_programs import differences, in_reference, into_servers, online, write_online
 
 _numbers = itertools.count(1)
 

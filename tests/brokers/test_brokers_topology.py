@@ -8,10 +8,9 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, unique
-from mosquitto_server import Mosquitto
-from nats_server import NatsServer
-
+from tests.support.heron_command import HeronCommand, unique
+from tests.support.servers.mosquitto import Mosquitto
+from tests.support.servers.nats import NatsServer
 from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("messages_topology.py")
@@ -20,7 +19,7 @@ COMPONENTS = ("messages", "readings", "written")
 
 
 def test_each_message_is_written_once_whoever_is_killed(
-    server: NatsServer, broker: Mosquitto, door: FrontDoor, tmp_path: Path
+    server: NatsServer, broker: Mosquitto, heron: HeronCommand, tmp_path: Path
 ) -> None:
     name, given, published = unique("Messages"), list[tuple[str, str]](), set[str]()
     for stream in ("left", "right", "out"):
@@ -46,10 +45,10 @@ def test_each_message_is_written_once_whoever_is_killed(
         return {line["data"] for line in lines() if line.get("topic") == "plant/a"}
 
     def tasks() -> set[int]:
-        return {p["pid"] for p in door.status(name)["processes"] if p.get("component") in COMPONENTS}
+        return {p["pid"] for p in heron.status(name)["processes"] if p.get("component") in COMPONENTS}
 
     add("left"), add("right")
-    door.submit(
+    heron.submit(
         name, TOPOLOGY, "Messages", "--", server.url, str(server.password_file), "left,right", "out.x",
         str(tmp_path / "spool"), broker.url, "plant/+",
     )  # fmt: skip
@@ -66,5 +65,5 @@ def test_each_message_is_written_once_whoever_is_killed(
     add("left")
     wait_until_equal(lambda: len(found()), len(given), "messages written after the server's death")
     assert found() == sorted(given)
-    door.kill(name)
+    heron.kill(name)
     assert [path for path in (tmp_path / "spool").iterdir() if path.stat().st_size] == [], "all was published"

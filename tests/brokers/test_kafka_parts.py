@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import Place, Recorded, checkpoint, made, row
-from kafka_mock import KafkaMock
 
 from heronry.connect.kafka_sink import ID, KafkaSink
 from heronry.connect.kafka_source import KafkaTopics
 from heronry.connect.polling import Range, rows_of
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import Recorded, TaskPlace, checkpoint, made, row
+from tests.support.servers.kafka import KafkaMock
 
 _numbers = itertools.count(1)
 PARTITIONS = 4
@@ -39,7 +39,7 @@ class Read(Recorded, KafkaTopics):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def source_of(brokers: KafkaMock, topic: str, keyed: dict[str, Any], *fields: str, **more: Any) -> Iterator[Read]:
-    place = Place(component="source", source=fields or ("value",))
+    place = TaskPlace(component="source", source=fields or ("value",))
     spout = made(Read(keyed), brokers.config(topics=[topic], **{"poll.secs": 1e-9, **more}), place)
     try:
         yield spout
@@ -61,7 +61,7 @@ def read(brokers: KafkaMock, topic: str, keyed: dict[str, Any], *fields: str, **
 
 
 def sink_to(brokers: KafkaMock, topic: str, spool: Path, task: int = 1, **more: Any) -> KafkaSink:
-    place = Place(component=f"sink-{topic}", task=task, source=("n",))
+    place = TaskPlace(component=f"sink-{topic}", task=task, source=("n",))
     config = {"topic": topic, "spool": str(spool), "timeout.secs": 20, **more}
     return made(KafkaSink(), brokers.config(**config), place)
 
@@ -224,7 +224,9 @@ def test_brokers_that_do_not_answer_are_waited_for_and_named(brokers: KafkaMock,
                 sink.commit(1, token)
             with pytest.raises(ConnectError, match="cannot be reached"):
                 made(
-                    Read({}), brokers.config(topics=["x"], **{"timeout.secs": 0.2}), Place("source", source=("value",))
+                    Read({}),
+                    brokers.config(topics=["x"], **{"timeout.secs": 0.2}),
+                    TaskPlace("source", source=("value",)),
                 )
     sink._attempts = 6
     sink.commit(1, token)
@@ -260,7 +262,7 @@ def test_what_is_wrong_is_said(brokers: KafkaMock, topic: str, tmp_path: Path) -
     with pytest.raises(ConnectError, match="takes no such settings"):
         sink_to(brokers, topic, tmp_path, client={"no.such.setting": "1"})
     with pytest.raises(BadConfig, match="KafkaTopics has no fields"):
-        made(Read({}), brokers.config(topics=[topic]), Place(component="source"))
+        made(Read({}), brokers.config(topics=[topic]), TaskPlace(component="source"))
     with pytest.raises(ConnectError, match="cannot be reached"):
         sink_to(brokers, topic, tmp_path, servers="127.0.0.1:1", **{"timeout.secs": 0.5})
     with pytest.raises(ConnectError, match=r"has no such topic .*nowhere"):

@@ -9,9 +9,8 @@ import signal
 import time
 from pathlib import Path
 
-from front_door import FrontDoor, unique
-from kafka_mock import KafkaMock
-
+from tests.support.heron_command import HeronCommand, unique
+from tests.support.servers.kafka import KafkaMock
 from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("kafka_topology.py")
@@ -20,7 +19,9 @@ COMPONENTS = ("messages", "written")
 AWAY_SECS = 5.0
 
 
-def test_each_message_is_written_once_whoever_is_killed(brokers: KafkaMock, door: FrontDoor, tmp_path: Path) -> None:
+def test_each_message_is_written_once_whoever_is_killed(
+    brokers: KafkaMock, heron: HeronCommand, tmp_path: Path
+) -> None:
     name, given = unique("Messages"), dict[str, list[int]]()
     for topic in ("from", "to"):
         brokers.make(topic)
@@ -43,10 +44,10 @@ def test_each_message_is_written_once_whoever_is_killed(brokers: KafkaMock, door
         return sum(map(len, read.values()))
 
     def tasks() -> set[int]:
-        return {p["pid"] for p in door.status(name)["processes"] if p.get("component") in COMPONENTS}
+        return {p["pid"] for p in heron.status(name)["processes"] if p.get("component") in COMPONENTS}
 
     add()
-    door.submit(name, TOPOLOGY, "Messages", "--", brokers.servers, "from", "to", str(tmp_path / "spool"))
+    heron.submit(name, TOPOLOGY, "Messages", "--", brokers.servers, "from", "to", str(tmp_path / "spool"))
     wait_until(lambda: many(found()) > 0, "a checkpoint is committed")
     for pid in sorted(tasks()):
         add()
@@ -58,6 +59,6 @@ def test_each_message_is_written_once_whoever_is_killed(brokers: KafkaMock, door
         time.sleep(AWAY_SECS)
     wait_until_equal(lambda: many(found()), many(given), "messages written after the brokers were away")
     assert found() == given
-    door.kill(name)
+    heron.kill(name)
     left = [path for path in (tmp_path / "spool").iterdir() if path.stat().st_size or "claim" in path.name]
     assert left == [], "all was written"

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from connect_parts import Place, made
-from mosquitto_server import Mosquitto
 
 from heronry import Config
 from heronry.connect.mqtt_source import MqttTopics
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import TaskPlace, made
+from tests.support.servers.mosquitto import Mosquitto
 
 _numbers = itertools.count(1)
 WAIT_SECS = 60.0
@@ -59,7 +59,7 @@ class Read(MqttTopics):
 @contextlib.contextmanager
 def source(broker: Mosquitto, topic: str, mode: str = Config.ATLEAST_ONCE, *fields: str, **more: Any) -> Iterator[Read]:
     name = f"source-{topic.strip('/#')}"
-    place = Place(component=name, tasks=(1,), **{name: fields or ("data",)})
+    place = TaskPlace(component=name, tasks=(1,), **{name: fields or ("data",)})
     config = {Config.TOPOLOGY_RELIABILITY_MODE: mode, **broker.config(topics=[topic], repeats="accept", **more)}
     spout = made(Read(), config, place)
     try:
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said(broker: Mosquitto, topic: str) -> None:
     with pytest.raises(BadConfig, match="has no field 'word'"), source(broker, topic, Config.ATMOST_ONCE, "word"):
         pass
     with pytest.raises(BadConfig, match="has one task"):
-        made(Read(), broker.config(topics=["a"]), Place(component="source", source=("data",)))
+        made(Read(), broker.config(topics=["a"]), TaskPlace(component="source", source=("data",)))
     with pytest.raises(ConnectError, match="cannot be read"), source(broker, topic, url="mqtt://127.0.0.1:1"):
         pass
     wrong = broker.folder / "wrong"

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import Place, Recorded, checkpoint, made, row
-from nats_server import NatsServer
 
 from heronry.connect import nats_sink
 from heronry.connect.nats_sink import NatsSink
 from heronry.connect.nats_source import NatsStream
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import Recorded, TaskPlace, checkpoint, made, row
+from tests.support.servers.nats import NatsServer
 
 _numbers = itertools.count(1)
 PROBE = 77
@@ -38,7 +38,7 @@ class Read(Recorded, NatsStream):  # type: ignore[misc]
 
 def read(server: NatsServer, stream: str, keyed: dict[str, Any], *fields: str, **more: Any) -> list[list[Any]]:
     """What a source that begins at a position finds up to the end."""
-    place = Place(component="source", source=fields or ("data",))
+    place = TaskPlace(component="source", source=fields or ("data",))
     spout = made(Read(keyed), server.config(streams=[stream], **{"poll.secs": 1e-9, **more}), place)
     try:
         nothing = 0
@@ -52,7 +52,7 @@ def read(server: NatsServer, stream: str, keyed: dict[str, Any], *fields: str, *
 
 
 def sink_to(server: NatsServer, stream: str, spool: Path, task: int = 1, **more: Any) -> NatsSink:
-    place = Place(component=f"sink-{stream}", task=task, source=("n",))
+    place = TaskPlace(component=f"sink-{stream}", task=task, source=("n",))
     return made(NatsSink(), server.config(subject=f"{stream}.x", spool=str(spool), **more), place)
 
 
@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said(server: NatsServer, stream: str, tmp_path: Path) 
     with pytest.raises(ConnectError, match="remembers numbers of messages for 1 s only"):
         sink_to(server, "forgetful", tmp_path)
     with pytest.raises(BadConfig, match="NatsStream has no fields"):
-        made(Read({}), server.config(streams=[stream]), Place(component="source"))
+        made(Read({}), server.config(streams=[stream]), TaskPlace(component="source"))
     with pytest.raises(ConnectError, match="cannot be reached"):
         sink_to(server, stream, tmp_path, url="nats://127.0.0.1:1")
     wrong = server.folder / "wrong"

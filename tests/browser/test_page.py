@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from played_topology import PlayedTopology, word_count
-from tracker_process import TrackerProcess, tracker
 
 from heron_control.inspection.stream_runs import claimed
 from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
 from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary
+from tests.support.stub_topology import StubTopology, word_count
+from tests.support.tracker_process import TrackerProcess, tracker
 from tests.support.waiting import wait_until
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
@@ -46,8 +46,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StateStore]:
 
 
 @pytest.fixture(scope="module")
-def played(store: Any) -> Iterator[PlayedTopology]:
-    topology = PlayedTopology(store, store.folder)
+def played(store: Any) -> Iterator[StubTopology]:
+    topology = StubTopology(store, store.folder)
     topology.report()
     topology.press("count")
     yield topology
@@ -55,8 +55,8 @@ def played(store: Any) -> Iterator[PlayedTopology]:
 
 
 @pytest.fixture(scope="module")
-def evil(store: Any) -> Iterator[PlayedTopology]:
-    topology = PlayedTopology(store, store.folder, word_count("Invoices", EVIL))
+def evil(store: Any) -> Iterator[StubTopology]:
+    topology = StubTopology(store, store.folder, word_count("Invoices", EVIL))
     topology.report(minutes=2)
     topology.errors["container_1_sentences_1"] = EVIL
     topology.write("container_1_sentences_1", f"\x1b[31m{EVIL}\n")
@@ -65,9 +65,9 @@ def evil(store: Any) -> Iterator[PlayedTopology]:
 
 
 @pytest.fixture(scope="module")
-def kept(store: Any) -> Iterator[PlayedTopology]:
+def kept(store: Any) -> Iterator[StubTopology]:
     made = word_count("Exact")
-    topology = PlayedTopology(
+    topology = StubTopology(
         store, store.folder, replace(made, config={**made.config, "topology.reliability.mode": "EFFECTIVELY_ONCE"})
     )
     topology.report(minutes=2)
@@ -76,7 +76,7 @@ def kept(store: Any) -> Iterator[PlayedTopology]:
 
 
 @pytest.fixture(scope="module")
-def rest(store: Any, played: PlayedTopology, evil: PlayedTopology, kept: PlayedTopology) -> Iterator[TrackerProcess]:
+def rest(store: Any, played: StubTopology, evil: StubTopology, kept: StubTopology) -> Iterator[TrackerProcess]:
     with tracker("--cluster", f"local=files://{store.folder}/state", log=store.folder / "log") as process:
         wait_until(lambda: process.raw("/readyz")[0] == 200)
         yield process
@@ -206,7 +206,6 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
     pytest.importorskip("duckdb", reason="needs pip install 'heronry[history]'")
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from history_rows import write_raw
 
     from heron_runtime.model.history import (
         ABOUT,
@@ -220,6 +219,7 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
         file_name,
     )
     from metrics_manager.sinks.history import event_table
+    from tests.support.history_files import write_raw
 
     folder = store.folder / "history/local/ada/default/Ended/Ended-1"
     row = MetricRow(1_764_028_800_000, 1, "word", "container_1_word_1", "__emit-count/default", "counter", 1.0, 600.0)
@@ -251,7 +251,7 @@ def test_what_has_ended_is_listed_with_its_history(browser: Any, rest: TrackerPr
 
 
 @pytest.mark.core
-def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, played: PlayedTopology) -> None:
+def test_from_the_list_to_a_log_that_grows(browser: Any, rest: TrackerProcess, played: StubTopology) -> None:
     browser.get(rest.url + "/")
     click(browser, "#topologies a", "WordCount")
     shows(browser, "h1", "WordCount")
@@ -321,7 +321,7 @@ def test_the_keyboard_reaches_the_graph(browser: Any, rest: TrackerProcess) -> N
 def test_changes_appear_by_themselves(browser: Any, rest: TrackerProcess, store: Any) -> None:
     browser.get(rest.url + "/")
     shows(browser, "#topologies a", "WordCount")
-    newer = PlayedTopology(store, store.folder, word_count("Newer"))
+    newer = StubTopology(store, store.folder, word_count("Newer"))
     shows(browser, "#topologies a", "Newer")
     newer.pause()
     shows(browser, "#topologies tr .state.calm", "paused")
@@ -355,7 +355,7 @@ def test_the_documentation(browser: Any, rest: TrackerProcess) -> None:
 
 
 def test_what_is_kept_of_state_is_shown_where_it_is_kept(
-    browser: Any, rest: TrackerProcess, kept: PlayedTopology
+    browser: Any, rest: TrackerProcess, kept: StubTopology
 ) -> None:
     browser.get(rest.url + "/#/topology/local/ada/default/WordCount")
     shows(browser, "#health dt", "Lag")

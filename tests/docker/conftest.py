@@ -9,9 +9,10 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-import docker_fault_table
 import pytest
-from compose_cluster import ComposeCluster
+
+from tests.docker import docker_fault_table
+from tests.support.clusters.compose import ComposeCluster
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-import master_logs
-from compose_cluster import ComposeCluster, docker, inside, wait_for_cluster
-
 from heron_control.schedulers.docker_plan import HOME
 from heron_control.schedulers.topology_folder import LOG_FILES
 from heron_runtime.model.ids import holds_master
+from tests.support import master_logs
+from tests.support.clusters.compose import ComposeCluster, docker, inside, wait_for_cluster
 
 LOGS = f"{HOME}/{LOG_FILES}"  # on the volume that all containers share
 

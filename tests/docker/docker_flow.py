@@ -14,7 +14,7 @@ import time
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
-from compose_cluster import TAG, docker, stranger, wait_for_cluster
+from tests.support.clusters.compose import TAG, docker, stranger, wait_for_cluster
 
 SAMPLE_SECONDS = 0.1
 _LOOP = f"""

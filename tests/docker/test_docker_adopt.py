@@ -9,7 +9,7 @@ import urllib.request
 from collections import Counter
 from pathlib import Path
 
-from compose_cluster import ComposeCluster, docker, inside, wait_for_cluster
+from tests.support.clusters.compose import ComposeCluster, docker, inside, wait_for_cluster
 
 TOPOLOGY = Path(__file__).with_name("docker_exact_topology.py")
 SPLITS, KEYS, NUMBERS = 4, 50, 5000  # in each split

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from compose_cluster import COMMAND_SECONDS, ROOT, ComposeCluster, docker, wait_for_cluster
+from tests.support.clusters.compose import COMMAND_SECONDS, ROOT, ComposeCluster, docker, wait_for_cluster
 
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 PLACE, RUNS, COMES = "docker/tests", "Runs", "Comes"

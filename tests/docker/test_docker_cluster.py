@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from compose_cluster import ROOT, TAG, ComposeCluster, docker, inside, run, stranger, wait_for_cluster
 
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.engine import EngineError
+from tests.support.clusters.compose import ROOT, TAG, ComposeCluster, docker, inside, run, stranger, wait_for_cluster
 
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 NAME = "Small"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, inside, wait_for_cluster
+
+from tests.support.clusters.compose import ROOT, ComposeCluster, docker, inside, wait_for_cluster
 
 FOLDER = ROOT / "tests" / "integration" / "front_door"
 HERONRY, CODE = 10001, 10002

@@ -1,10 +1,11 @@
-"""A cluster by docker compose keeps the contract of schedulers (``tests/scheduler_contract.py``)."""
+"""A cluster by docker compose keeps the contract of schedulers (``tests/support/contracts/scheduler.py``)."""
 
 from __future__ import annotations
 
 import pytest
-from compose_cluster import ComposeCluster, docker
-from scheduler_contract import Ground, SchedulerContract
+
+from tests.support.clusters.compose import ComposeCluster, docker
+from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderTest
 
 
 class DockerGround:
@@ -42,5 +43,5 @@ class TestDocker(SchedulerContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def ground(cls, cluster: ComposeCluster) -> Ground:
+    def ground(cls, cluster: ComposeCluster) -> SchedulerUnderTest:
         return DockerGround(cluster)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from compose_cluster import run
+
+from tests.support.clusters.compose import run
 
 CLOSED = "no/such-image:here"
 

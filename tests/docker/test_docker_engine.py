@@ -6,12 +6,12 @@ import tarfile
 from collections.abc import Iterator
 
 import pytest
-from compose_cluster import run
-from engine_contract import EngineContract, Engines
 
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.engine import Engine
+from tests.support.clusters.compose import run
+from tests.support.contracts.engine import EngineContract, Engines
 
 PROJECTS = ("contract", "stranger")
 

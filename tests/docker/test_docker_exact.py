@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, inside, run, wait_for_cluster
 
+from tests.support.clusters.compose import ROOT, ComposeCluster, docker, inside, run, wait_for_cluster
 from tests.support.waiting import DEFAULT_LIMIT_SECONDS
 
 TOPOLOGY = Path(__file__).with_name("docker_exact_topology.py")

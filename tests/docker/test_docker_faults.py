@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import docker_fault_table
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, inside, wait_for_cluster
-from docker_faults import FAULTS, LOGS, STANDBY_FAULT, Fault, last
-from docker_flow import DockerFlow
-from fault_ledger import Text
 
 from heron_runtime.model.ids import holds_master
+from tests.docker import docker_fault_table
+from tests.docker.docker_faults import FAULTS, LOGS, STANDBY_FAULT, Fault, last
+from tests.docker.docker_flow import DockerFlow
+from tests.support.clusters.compose import ROOT, ComposeCluster, docker, inside, wait_for_cluster
+from tests.support.fault_ledger import Text
 
 ALL = os.environ.get("HERONRY_FAULTS") == "all"
 SEED = os.environ.get("HERONRY_FAULTS_SEED", "1")

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from compose_cluster import ComposeCluster, inside, wait_for_cluster
+
+from tests.support.clusters.compose import ComposeCluster, inside, wait_for_cluster
 
 SMALL = Path(__file__).with_name("docker_small_topology.py")
 GOOD = ("Even1", "Even2", "Even3", "Even4")

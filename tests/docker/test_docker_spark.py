@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, run
 
+from tests.support.clusters.compose import ROOT, ComposeCluster, run
 from tests.support.ports import free_port
 
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from compose_cluster import ROOT, ComposeCluster, docker, wait_for_cluster
-from docker_filling_topology import BOUND_MIB, VOLUME
+
+from tests.docker.docker_filling_topology import BOUND_MIB, VOLUME
+from tests.support.clusters.compose import ROOT, ComposeCluster, docker, wait_for_cluster
 
 NAME = "Filling"
 WHERE = f"cluster=docker&role=tests&environ=default&topology={NAME}&component=__container__"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import fault_table
+from tests.faults import fault_table
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fault_cluster import FaultCluster, Process
-
+from tests.support.fault_cluster import FaultCluster, Process
 from tests.support.waiting import wait_until
 
 Victims = dict[str, int]

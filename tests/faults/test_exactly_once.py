@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fault_cluster import NICE, ROOT, FaultCluster
 
+from tests.support.fault_cluster import NICE, ROOT, FaultCluster
 from tests.support.waiting import wait_until
 
 FAULTS = int(os.environ.get("HERONRY_EXACT_FAULTS", "20"))

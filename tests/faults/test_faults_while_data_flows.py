@@ -10,12 +10,12 @@ import os
 import random
 import time
 
-import fault_table
 import pytest
-from fault_cluster import POLL_SECONDS, TEXT, FaultCluster, Process, fault_cluster
-from fault_ledger import Text
-from fault_strikes import FAULTS, Fault
 
+from tests.faults import fault_table
+from tests.faults.fault_strikes import FAULTS, Fault
+from tests.support.fault_cluster import POLL_SECONDS, TEXT, FaultCluster, Process, fault_cluster
+from tests.support.fault_ledger import Text
 from tests.support.waiting import wait_until
 
 ALL = os.environ.get("HERONRY_FAULTS") == "all"

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from test_exactly_once import ExactWords
 
+from tests.faults.test_exactly_once import ExactWords
 from tests.support.waiting import wait_until
 
 DISK_MB = 48

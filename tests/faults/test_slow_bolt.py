@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 import pytest
-from fault_cluster import TEXT, FaultCluster, MiB, fault_cluster
-from fault_ledger import Text, all_acked, progress
 
 from stream_manager.core.credit import memory_bound
+from tests.support.fault_cluster import TEXT, FaultCluster, MiB, fault_cluster
+from tests.support.fault_ledger import Text, all_acked, progress
 from tests.support.waiting import wait_until
 
 HIGH, WINDOW, CAPACITY, LARGEST_FRAME = 1 * MiB, 1 * MiB, 1 * MiB, 1 * MiB

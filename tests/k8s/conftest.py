@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from k8s_cluster import K8sCluster
-from k8s_nodes import K8sNodes
+
+from tests.support.clusters.kubernetes import K8sCluster
+from tests.support.clusters.kubernetes_nodes import K8sNodes
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from k8s_chart import CHART, HELM, K8sPair, refusal, render
-from k8s_cluster import CLUSTER, ROOT, SETTINGS, K8sCluster
-from k8s_nodes import run
 
+from tests.support.clusters.kubernetes import CLUSTER, ROOT, SETTINGS, K8sCluster
+from tests.support.clusters.kubernetes_chart import CHART, HELM, K8sPair, refusal, render
+from tests.support.clusters.kubernetes_nodes import run
 from tests.support.waiting import wait_until
 
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
@@ -128,7 +128,7 @@ def pair(cluster: K8sCluster) -> Iterator[K8sPair]:
 
 def _submit(pair: K8sPair, name: str) -> None:
     settings = [f"--config-property={key}={value}" for key, value in SETTINGS.items()]
-    file = str(ROOT / "tests" / "contract_topology.py")
+    file = str(ROOT / "tests" / "support" / "contracts" / "contract_topology.py")
     pair.heron("submit", CLUSTER, file, "Contract", "--name", name, "--wait-timeout", "240", *settings, "--", "{}")
 
 

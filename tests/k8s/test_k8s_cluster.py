@@ -11,10 +11,10 @@ import json
 import time
 
 import pytest
-from cluster_flow import ClusterFlow, word_count
-from k8s_cluster import CLUSTER, NAMESPACE, ROOT, K8sCluster
-from k8s_nodes import K8sNodes
 
+from tests.support.cluster_flow import ClusterFlow, word_count
+from tests.support.clusters.kubernetes import CLUSTER, NAMESPACE, ROOT, K8sCluster
+from tests.support.clusters.kubernetes_nodes import K8sNodes
 from tests.support.waiting import wait_until
 
 NAME = "Flow"

@@ -1,12 +1,13 @@
-"""A Kubernetes of two nodes keeps the contract of schedulers (``tests/scheduler_contract.py``)."""
+"""A Kubernetes of two nodes keeps the contract of schedulers (``tests/support/contracts/scheduler.py``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from k8s_cluster import CLUSTER, SETTINGS, K8sCluster
-from scheduler_contract import Ground, SchedulerContract
+
+from tests.support.clusters.kubernetes import CLUSTER, SETTINGS, K8sCluster
+from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderTest
 
 
 class K8sGround:
@@ -40,6 +41,6 @@ class TestKubernetes(SchedulerContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def ground(cls, cluster: K8sCluster) -> Iterator[Ground]:
+    def ground(cls, cluster: K8sCluster) -> Iterator[SchedulerUnderTest]:
         with cluster.nodes.on_its_network():  # there is the way to the api server
             yield K8sGround(cluster)

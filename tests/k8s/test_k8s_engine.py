@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_contract import IMAGE, EngineContract, Engines
-from k8s_nodes import K8sNodes
 
 from heron_control.schedulers import docker_plan
 from heron_control.schedulers.engine import Engine
 from heron_control.schedulers.k8s_engine import KubernetesEngine
 from heron_control.schedulers.k8s_plan import Placing
 from heron_control.schedulers.shared_storage import SharedStorage
+from tests.support.clusters.kubernetes_nodes import K8sNodes
+from tests.support.contracts.engine import IMAGE, EngineContract, Engines
 from tests.support.waiting import wait_until
 
 PROJECTS = ("contract", "stranger")

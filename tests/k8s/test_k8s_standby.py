@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import time
 
-import master_logs
 import pytest
-from cluster_flow import ClusterFlow, word_count
-from k8s_cluster import CLUSTER, NAMESPACE, K8sCluster
-from master_logs import MASTERS
 
 from heron_control.schedulers.docker_plan import APART_LABEL
+from tests.support import master_logs
+from tests.support.cluster_flow import ClusterFlow, word_count
+from tests.support.clusters.kubernetes import CLUSTER, NAMESPACE, K8sCluster
+from tests.support.master_logs import MASTERS
 from tests.support.waiting import wait_until
 
 NAME = "Standby"

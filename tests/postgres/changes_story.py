@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
-from postgres_server import PostgresServer
 
 from heronry.connect.polling import Range, rows_of
 from heronry.connect.postgres_changes import ChangeReader
+from tests.support.servers.postgres import PostgresServer
 
 TABLE, SLOT, PUBLICATION = "story", "story_slot", "story_tables"
 FIELDS = ("op", "table", "new", "old", "unchanged", "lsn", "index")

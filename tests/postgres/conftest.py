@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from front_door import FrontDoor, front_door
-from one_server import serving
-from postgres_server import PostgresServer
+
+from tests.support.heron_command import HeronCommand, heron_command
+from tests.support.server_process import running_server
+from tests.support.servers.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[PostgresServer]:
     """A test that kills it starts it again."""
-    with serving(PostgresServer) as made:
+    with running_server(PostgresServer) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+def heron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeronCommand]:
     """One home for the tests of a file; nothing of any topology may be left at the end."""
-    with front_door(tmp_path_factory.mktemp("door")) as made:
+    with heron_command(tmp_path_factory.mktemp("home")) as made:
         yield made

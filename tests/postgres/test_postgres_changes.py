@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import changes_story as story
 import pytest
 from hypothesis import HealthCheck, given, settings
-from postgres_server import PostgresServer
+
+from tests.postgres import changes_story as story
+from tests.support.servers.postgres import PostgresServer
 
 DEAR = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 

@@ -13,10 +13,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import changes_story as story
 import pytest
-from connect_parts import Place
-from postgres_server import PostgresServer, program_of
 
 from heron_instance.core.state.task_state import SplitPositions
 from heronry.api.config import Config
@@ -25,6 +22,9 @@ from heronry.connect.polling import rows_of
 from heronry.connect.postgres_changes import ChangeReader, PostgresChanges
 from heronry.connect.settings import BadConfig, ConnectError
 from heronry.testing import Recorder
+from tests.postgres import changes_story as story
+from tests.support.connectors import TaskPlace
+from tests.support.servers.postgres import PostgresServer, program_of
 from tests.support.waiting import wait_until
 
 SLOT = story.SLOT
@@ -206,7 +206,7 @@ class Source:
         self.recorder = Recorder.attach(self.spout)
         self.spout.keyed = SplitPositions(1, (1,), self.spout.splits)
         config = server.config(**{"slot": SLOT, "publication": story.PUBLICATION, "poll.secs": 0.000_001, **more})
-        self.spout.initialize({**config, Config.TOPOLOGY_RELIABILITY_MODE: mode}, Place("c", 1, (1,), c=("id",)))
+        self.spout.initialize({**config, Config.TOPOLOGY_RELIABILITY_MODE: mode}, TaskPlace("c", 1, (1,), c=("id",)))
 
     def read(self, calls: int) -> list[Any]:
         for _ in range(calls):
@@ -266,4 +266,4 @@ def test_what_is_missing_is_said_at_submit(server: PostgresServer) -> None:
     assert [part for text in said for part in ("slot", "publication", "password") if f"{part}" in text]
     assert len(said) == 3
     with pytest.raises(BadConfig, match=r"needs config 'user.postgres.publication'"):
-        PostgresChanges().initialize(server.config(slot="s"), Place("c", 1, (1,), c=("id",)))
+        PostgresChanges().initialize(server.config(slot="s"), TaskPlace("c", 1, (1,), c=("id",)))

@@ -9,15 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import changes_story as story
 import pytest
-from online_world import importable
-from postgres_server import PostgresServer
-from server_programs import differences, in_reference, online, program, world
 
 from heronry.connect.pgoutput import lsn_of
 from heronry.streamlet import postgres_changes
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
+from tests.postgres import changes_story as story
+from tests.support.servers.postgres import PostgresServer
+from tests.support.streamlets.online_engine import importable
+from tests.support.streamlets.server_programs import differences, in_reference, online, program, world
 
 _numbers = itertools.count(1)
 

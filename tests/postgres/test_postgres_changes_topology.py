@@ -8,10 +8,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from front_door import FrontDoor, unique
-from postgres_server import PostgresServer
-
 from heronry.connect.pgoutput import lsn_of
+from tests.support.heron_command import HeronCommand, unique
+from tests.support.servers.postgres import PostgresServer
 from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("changes_topology.py")
@@ -36,12 +35,14 @@ def replica(found: list[dict[str, Any]]) -> dict[int, int]:
     return table
 
 
-def test_a_replica_equals_the_table_whoever_is_killed(server: PostgresServer, door: FrontDoor, tmp_path: Path) -> None:
+def test_a_replica_equals_the_table_whoever_is_killed(
+    server: PostgresServer, heron: HeronCommand, tmp_path: Path
+) -> None:
     folder, name = tmp_path / "changes", unique("Changed")
     server.ask("CREATE TABLE followed (id int PRIMARY KEY, n int)")
     server.ask("CREATE PUBLICATION followed FOR TABLE followed")
     server.ask("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", SLOT)
-    door.submit(name, TOPOLOGY, "Changed", "--", str(folder), server.dsn, str(server.password_file), SLOT, "followed")
+    heron.submit(name, TOPOLOGY, "Changed", "--", str(folder), server.dsn, str(server.password_file), SLOT, "followed")
 
     def write(first: int) -> None:
         """Two thousand changes in one transaction, which comes in many pieces, and many small ones."""
@@ -55,7 +56,7 @@ def test_a_replica_equals_the_table_whoever_is_killed(server: PostgresServer, do
         return dict(server.ask("SELECT id, n FROM followed"))
 
     def processes(component: str) -> list[int]:
-        return [p["pid"] for p in door.status(name)["processes"] if p.get("component") == component]
+        return [p["pid"] for p in heron.status(name)["processes"] if p.get("component") == component]
 
     def becomes_equal(what: str) -> None:
         expected = table()
@@ -81,6 +82,6 @@ def test_a_replica_equals_the_table_whoever_is_killed(server: PostgresServer, do
         return lsn_of(server.ask(statement, SLOT)[0][0])
 
     wait_until(lambda: confirmed() >= lsn_of(last), "the log is let go", 60)
-    door.kill(name)
+    heron.kill(name)
     assert server.ask("SELECT active FROM pg_replication_slots WHERE slot_name = %s", SLOT) == [(False,)]
     server.ask("SELECT pg_drop_replication_slot(%s)", SLOT)

@@ -11,12 +11,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from connect_parts import Place, checkpoint, made, row
-from postgres_server import PostgresServer
 
 from heronry.connect import postgres_sink
 from heronry.connect.postgres_sink import PostgresSink
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import TaskPlace, checkpoint, made, row
+from tests.support.servers.postgres import PostgresServer
 
 _numbers = itertools.count(1)
 
@@ -30,7 +30,7 @@ def table(server: PostgresServer) -> str:
 
 
 def sink_to(server: PostgresServer, table: str, *fields: str, task: int = 1, **more: Any) -> PostgresSink:
-    place = Place(component=f"sink-{table}", task=task, source=fields or ("word", "count"))
+    place = TaskPlace(component=f"sink-{table}", task=task, source=fields or ("word", "count"))
     return made(PostgresSink(), server.config(table=table, **more), place)
 
 

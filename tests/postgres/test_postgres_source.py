@@ -6,13 +6,13 @@ import itertools
 from typing import Any
 
 import pytest
-from connect_parts import Place
-from postgres_server import PostgresServer
 
 from heron_instance.core.state.task_state import SplitPositions
 from heronry.connect.postgres_source import SqlRows
 from heronry.connect.settings import BadConfig, ConnectError
 from heronry.testing import Recorder
+from tests.support.connectors import TaskPlace
+from tests.support.servers.postgres import PostgresServer
 
 _numbers = itertools.count(1)
 
@@ -44,7 +44,7 @@ class Reader:
         self.spout.keyed = SplitPositions(task, tasks, self.spout.splits)
         self.spout.keyed.load(positions)
         config = server.config(**{"table": table, "column": "id", "poll.secs": 0.001, "rows": 7, **more})
-        self.spout.initialize(config, Place("rows", task, tasks, rows=fields))
+        self.spout.initialize(config, TaskPlace("rows", task, tasks, rows=fields))
 
     def read(self, calls: int = 100) -> list[tuple[Any, ...]]:
         for _ in range(calls):

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import PostgresServer
-from server_programs import differences, in_reference, into_servers, online, write_online
 
 from heronry.connect.polling import rows_of
 from heronry.connect.settings import BadConfig, ConnectError
@@ -18,6 +16,8 @@ from heronry.streamlet import sql_rows, to_table
 from heronry.streamlet.reference import run
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
+from tests.support.servers.postgres import PostgresServer
+from tests.support.streamlets.server_programs import differences, in_reference, into_servers, online, write_online
 
 _numbers = itertools.count(1)
 

@@ -6,9 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, unique
-from postgres_server import PostgresServer
-
+from tests.support.heron_command import HeronCommand, unique
+from tests.support.servers.postgres import PostgresServer
 from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("connected_topology.py")
@@ -23,14 +22,14 @@ def write_lines(folder: Path, name: str, first: int) -> list[str]:
 
 
 def test_each_line_is_in_the_table_once_whoever_is_killed(
-    server: PostgresServer, door: FrontDoor, tmp_path: Path
+    server: PostgresServer, heron: HeronCommand, tmp_path: Path
 ) -> None:
     folder, name = tmp_path / "lines", unique("Connected")
     folder.mkdir()
     server.ask("CREATE TABLE lines (line text)")
     written = write_lines(folder, "a", 0) + write_lines(folder, "b", 0)
     arguments = (str(folder), server.dsn, str(server.password_file), "lines")
-    door.submit(name, TOPOLOGY, "Connected", "--", *arguments)
+    heron.submit(name, TOPOLOGY, "Connected", "--", *arguments)
 
     def found() -> list[str]:
         return sorted(line for (line,) in server.ask("SELECT line FROM lines"))
@@ -38,7 +37,7 @@ def test_each_line_is_in_the_table_once_whoever_is_killed(
     wait_until(lambda: len(found()) > 0, "a checkpoint is committed")
 
     def sinks() -> set[int]:
-        return {p["pid"] for p in door.status(name)["processes"] if p.get("component") == "table"}
+        return {p["pid"] for p in heron.status(name)["processes"] if p.get("component") == "table"}
 
     killed = sinks()
     assert len(killed) == 2
@@ -53,5 +52,5 @@ def test_each_line_is_in_the_table_once_whoever_is_killed(
     server.start()
     wait_until_equal(lambda: len(found()), len(written), "lines in the table after the server's death")
     assert found() == sorted(written)
-    door.kill(name)
+    heron.kill(name)
     assert server.ask("SELECT count(*) FROM heronry_staged") == [(0,)]

@@ -7,13 +7,13 @@ import logging
 from typing import Any
 
 import pytest
-from connect_parts import Place, Recorded, checkpoint, made, row
-from redis_server import RedisServer
 
 from heronry.connect import redis_sink
 from heronry.connect.redis_sink import RedisStreamSink
 from heronry.connect.redis_source import RedisStream
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import Recorded, TaskPlace, checkpoint, made, row
+from tests.support.servers.redis import RedisServer
 
 _numbers = itertools.count(1)
 
@@ -29,7 +29,7 @@ class Read(Recorded, RedisStream):  # type: ignore[misc]
 
 
 def source(server: RedisServer, stream: str, keyed: dict[str, Any], *fields: str, **more: Any) -> Read:
-    place = Place(component="source", source=fields or ("word",))
+    place = TaskPlace(component="source", source=fields or ("word",))
     return made(Read(keyed), server.config(streams=[stream], **{"poll.secs": 1e-9, **more}), place)
 
 
@@ -48,7 +48,7 @@ def read(server: RedisServer, stream: str, keyed: dict[str, Any], *fields: str, 
 
 
 def sink_to(server: RedisServer, stream: str, task: int = 1, **more: Any) -> RedisStreamSink:
-    place = Place(component=f"sink-{stream}", task=task, source=("word",))
+    place = TaskPlace(component=f"sink-{stream}", task=task, source=("word",))
     return made(RedisStreamSink(), server.config(stream=stream, **more), place)
 
 
@@ -186,11 +186,11 @@ def test_what_is_wrong_is_said(server: RedisServer, stream: str) -> None:
     with pytest.raises(ConnectError, match="refuses"):
         read(server, stream, {})
     with pytest.raises(BadConfig, match="no fields"):
-        made(Read({}), server.config(streams=[stream]), Place(component="source"))
+        made(Read({}), server.config(streams=[stream]), TaskPlace(component="source"))
     with pytest.raises(ConnectError, match="cannot be reached"):
-        made(RedisStreamSink(), server.config(stream="x", url="redis://127.0.0.1:1"), Place())
+        made(RedisStreamSink(), server.config(stream="x", url="redis://127.0.0.1:1"), TaskPlace())
     wrong = server.folder / "wrong"
     wrong.write_text("no")
     with pytest.raises(ConnectError) as refused:
-        made(RedisStreamSink(), server.config(stream="x", **{"password.file": str(wrong)}), Place())
+        made(RedisStreamSink(), server.config(stream="x", **{"password.file": str(wrong)}), TaskPlace())
     assert server.password not in str(refused.value)

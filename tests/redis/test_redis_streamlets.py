@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from online_world import importable
-from redis_server import RedisServer
-from server_programs import differences, in_reference, into_servers, online, program, read_all, world, write_online
 
 from heronry.api.errors import TopologyError
 from heronry.connect.polling import rows_of
@@ -20,6 +17,18 @@ from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, collect, redis_stream, to_redis_stream
 from heronry.streamlet.reference import run
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
+from tests.support.servers.redis import RedisServer
+from tests.support.streamlets.online_engine import importable
+from tests.support.streamlets.server_programs import (
+    differences,
+    in_reference,
+    into_servers,
+    online,
+    program,
+    read_all,
+    world,
+    write_online,
+)
 
 _numbers = itertools.count(1)
 

@@ -6,9 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from front_door import FrontDoor, unique
-from redis_server import RedisServer
-
+from tests.support.heron_command import HeronCommand, unique
+from tests.support.servers.redis import RedisServer
 from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("streams_topology.py")
@@ -23,16 +22,16 @@ def add(server: RedisServer, stream: str, first: int) -> list[tuple[str, str]]:
     return [(stream, f"w{number}") for number in range(first, first + ENTRIES)]
 
 
-def test_each_entry_is_written_once_whoever_is_killed(server: RedisServer, door: FrontDoor) -> None:
+def test_each_entry_is_written_once_whoever_is_killed(server: RedisServer, heron: HeronCommand) -> None:
     name = unique("Streams")
     given = add(server, "a", 0) + add(server, "b", 0)
-    door.submit(name, TOPOLOGY, "Streams", "--", server.url, str(server.password_file), "a,b", "out")
+    heron.submit(name, TOPOLOGY, "Streams", "--", server.url, str(server.password_file), "a,b", "out")
 
     def found() -> list[tuple[str, str]]:
         return sorted((fields["stream"], fields["word"]) for _, fields in server.client.xrange("out"))
 
     def tasks() -> set[int]:
-        return {p["pid"] for p in door.status(name)["processes"] if p.get("component") in ("entries", "written")}
+        return {p["pid"] for p in heron.status(name)["processes"] if p.get("component") in ("entries", "written")}
 
     wait_until(lambda: len(found()) > 0, "a checkpoint is committed")
     for number, pid in enumerate(sorted(tasks())):
@@ -45,7 +44,7 @@ def test_each_entry_is_written_once_whoever_is_killed(server: RedisServer, door:
     given += add(server, "a", 10 * ENTRIES)
     wait_until_equal(lambda: len(found()), len(given), "entries written after the server's death")
     assert found() == sorted(given)
-    door.kill(name)
+    heron.kill(name)
     ours = server.client.keys(f"heronry:{name}.written:*")
     assert f"heronry:{name}.written:tokens" in ours
     assert [key for key in ours if ":staged:" in key] == []

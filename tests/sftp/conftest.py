@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from one_server import serving
-from sftp_server import SftpServer
+
+from tests.support.server_process import running_server
+from tests.support.servers.sftp import SftpServer
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[SftpServer]:
     """A test that kills it starts it again."""
-    with serving(SftpServer) as made:
+    with running_server(SftpServer) as made:
         yield made

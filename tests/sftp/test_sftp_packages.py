@@ -8,21 +8,21 @@ from pathlib import Path
 
 import httpx
 import pytest
-from api_process import TOPOLOGIES, ApiProcess, api_server
-from package_contract import CONTRACT, Kept
-from sftp_server import SftpServer
 
 from heron_apiserver.package_store import PackageStore, PackageStoreError, RemotePackageStore, load_package_location
 from heron_control.packaging.shipping import pack_package
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.wire import message_codecs
+from tests.support.api_server_process import TOPOLOGIES, ApiProcess, api_server
+from tests.support.contracts.package_store import CONTRACT, PackageStoreUnderTest
+from tests.support.servers.sftp import SftpServer
 from tests.support.waiting import wait_until
 
 FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}
 
 
 @pytest.mark.parametrize("law", CONTRACT, ids=lambda law: law.__name__)
-def test_the_contract(server: SftpServer, tmp_path: Path, law: Callable[[Kept], None]) -> None:
+def test_the_contract(server: SftpServer, tmp_path: Path, law: Callable[[PackageStoreUnderTest], None]) -> None:
     place = load_package_location(server.url, str(server.options))
     folder = server.kept / law.__name__
     folder.mkdir()
@@ -30,7 +30,7 @@ def test_the_contract(server: SftpServer, tmp_path: Path, law: Callable[[Kept], 
     def make(name: str) -> PackageStore:
         return RemotePackageStore(place, law.__name__, tmp_path / name)
 
-    law(Kept(make("home"), lambda: make("other"), folder, tmp_path))
+    law(PackageStoreUnderTest(make("home"), lambda: make("other"), folder, tmp_path))
 
 
 def test_a_host_with_another_key_is_not_believed(server: SftpServer, tmp_path: Path) -> None:

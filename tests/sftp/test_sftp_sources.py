@@ -15,8 +15,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from front_door import FrontDoor, front_door, unique
-from sftp_server import SftpServer
 
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import files
@@ -24,6 +22,8 @@ from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reading import list_files
 from heronry.streamlet.results import finished, latest, read
 from heronry.streamlet.trees import tree_of
+from tests.support.heron_command import HeronCommand, heron_command, unique
+from tests.support.servers.sftp import SftpServer
 from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("url_program.py")
@@ -31,9 +31,9 @@ SECRET = "hush-hush-hush"
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[FrontDoor]:
+def heron(tmp_path: Path) -> Iterator[HeronCommand]:
     """A home of its own; nothing of any topology may be left at the end."""
-    with front_door(tmp_path / "door") as made:
+    with heron_command(tmp_path / "door") as made:
         yield made
 
 
@@ -106,11 +106,11 @@ def test_a_server_that_falls_silent_is_away(server: SftpServer, tmp_path: Path) 
                 session.resume()
 
 
-def kill_task(door: FrontDoor, name: str, component: str) -> None:
+def kill_task(heron: HeronCommand, name: str, component: str) -> None:
     """Kill a task. The status may still name a process that an earlier kill has ended; then ask again."""
 
     def killed() -> bool:
-        victim = next(p for p in door.status(name)["processes"] if p["component"] == component)
+        victim = next(p for p in heron.status(name)["processes"] if p["component"] == component)
         if not victim["pid"]:
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -122,7 +122,7 @@ def kill_task(door: FrontDoor, name: str, component: str) -> None:
 
 
 def test_each_line_counts_once_when_tasks_and_the_server_die(
-    server: SftpServer, options: Path, door: FrontDoor, tmp_path: Path
+    server: SftpServer, options: Path, heron: HeronCommand, tmp_path: Path
 ) -> None:
     name, folder, out = unique("far"), server.kept / "grows", tmp_path / "out"
     folder.mkdir()
@@ -145,40 +145,40 @@ def test_each_line_counts_once_when_tasks_and_the_server_die(
         return found == dict.fromkeys(range(1000), written // 1000)
 
     write_more()
-    door.submit(name, PROGRAM, "counted", "--", f"{server.url}/grows", str(options), str(out), "grows")
+    heron.submit(name, PROGRAM, "counted", "--", f"{server.url}/grows", str(options), str(out), "grows")
     for component in ("lines", "last_three", "lines"):
-        kill_task(door, name, component)
+        kill_task(heron, name, component)
         write_more()
         wait_until(is_exact, f"everything is counted after the death of {component}")
     server.kill()
     write_more()
     server.start()
     wait_until(is_exact, "everything is counted after the death of the server")
-    shown = door.heron(
+    shown = heron.run(
         "submit", "local", str(PROGRAM), "counted", "--dry-run", "--", server.url, str(options), "x"
     ).stdout
     assert SECRET not in shown
     for file in (tmp_path / "door").rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
-    door.kill(name)
+    heron.kill(name)
 
 
 def test_a_source_that_ends_is_read_once_when_its_task_dies(
-    server: SftpServer, options: Path, door: FrontDoor, tmp_path: Path
+    server: SftpServer, options: Path, heron: HeronCommand, tmp_path: Path
 ) -> None:
     name, out = unique("ends"), tmp_path / "out"
     for part in range(4):
         place = server.kept / "ends" / f"{part}.txt"
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(b"".join(b"%d\n" % number for number in range(250_000 * part, 250_000 * (part + 1))))
-    door.submit(name, PROGRAM, "counted", "--", f"{server.url}/ends", str(options), str(out))
+    heron.submit(name, PROGRAM, "counted", "--", f"{server.url}/ends", str(options), str(out))
     # What was listed is in a checkpoint; a task that dies before lists anew, and then more would be part of it.
     wait_until(lambda: list(out.glob("[!.]*")), "a checkpoint is complete")
     (server.kept / "ends" / "later.txt").write_text("999\n")  # no part of it
     for _ in range(3):
-        kill_task(door, name, "lines")
+        kill_task(heron, name, "lines")
         seen = len(list(out.glob("[!.]*")))
         wait_until(lambda: finished(out) or len(list(out.glob("[!.]*"))) > seen, "it goes on")  # noqa: B023  # called at once
     wait_until(lambda: finished(out), "the counts are final")
     assert dict(latest(read(out))) == dict.fromkeys(range(1000), 1000)
-    door.kill(name)
+    heron.kill(name)

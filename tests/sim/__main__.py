@@ -12,7 +12,7 @@ import time
 from .corpus import explore
 from .schedule import failure_text, run
 from .shrink import Shrinker
-from .world import Violation
+from .simulation import Violation
 
 
 def say(line: str) -> None:

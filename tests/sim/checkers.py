@@ -29,7 +29,7 @@ from heron_runtime.wire.data import Packet, Reason
 from stream_manager.core.stream_manager import REST_MS
 
 from .oracle import Root
-from .world import SimProcess, Violation
+from .simulation import SimProcess, Violation
 
 if TYPE_CHECKING:
     from stream_manager.core.links import Link

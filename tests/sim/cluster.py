@@ -19,10 +19,10 @@ from .instances import SimInstance
 from .masters import SimMaster
 from .oracle import Oracle
 from .programs import Program, SimSpout, make_component
+from .simulation import SimProcess, Simulation
 from .sources import Source
 from .stream_managers import SimStreamManager
 from .wire import Network
-from .world import SimProcess, World
 
 KIB = 1024
 PROBE_MS = 250.0
@@ -35,7 +35,7 @@ class Cluster:
     session_timeout_ms = 3000.0
     master_lease_ms = 3000
 
-    def __init__(self, world: World, program: Program, masters: int = 1) -> None:
+    def __init__(self, world: Simulation, program: Program, masters: int = 1) -> None:
         self.world = world
         self.program = program
         self.topology = program.topology

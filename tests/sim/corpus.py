@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .schedule import failure_text, run
-from .world import Violation
+from .simulation import Violation
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 STATES = Path(__file__).with_name("states.txt")

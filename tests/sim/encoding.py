@@ -22,7 +22,7 @@ from typing import Any
 from heron_runtime.wire import data_codec, message_codecs
 from heron_runtime.wire.errors import MalformedMessage
 
-from .world import Violation
+from .simulation import Violation
 
 
 @dataclass(frozen=True)

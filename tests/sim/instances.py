@@ -34,8 +34,8 @@ from heron_runtime.wire.control import (
 from heron_runtime.wire.data import Packet
 
 from .encoding import INSTANCES
+from .simulation import SimProcess, Simulation
 from .wire import DATA_OPEN, End, Pipe
-from .world import SimProcess, World
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -64,7 +64,12 @@ class SimInstance(SimProcess):
     """The process of one task. ``make_component`` gives fresh user code for each life."""
 
     def __init__(
-        self, world: World, cluster: Cluster, task: int, container: int, make_component: Callable[[SimInstance], Any]
+        self,
+        world: Simulation,
+        cluster: Cluster,
+        task: int,
+        container: int,
+        make_component: Callable[[SimInstance], Any],
     ) -> None:
         super().__init__(world, f"task{task}", container)
         self.cluster = cluster

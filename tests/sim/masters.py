@@ -22,8 +22,8 @@ from topology_master.core.master import TopologyMaster
 from topology_master.core.mastership import MasterRole
 from topology_master.shell.store import SESSIONS, MasterStore, read_stored
 
+from .simulation import SimProcess, Simulation
 from .wire import End
-from .world import SimProcess, World
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -37,7 +37,7 @@ class SimMaster(SimProcess):
     core: TopologyMaster
     store: MemoryStore
 
-    def __init__(self, world: World, cluster: Cluster, replica: int) -> None:
+    def __init__(self, world: Simulation, cluster: Cluster, replica: int) -> None:
         super().__init__(world, f"master{replica}", -replica)
         self.cluster = cluster
         self.lose_next_answer = False

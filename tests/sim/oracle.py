@@ -17,7 +17,7 @@ from heron_runtime.model.dataflow import FailKind, FailReason
 from heron_runtime.model.plan import PhysicalPlan
 from heron_runtime.model.topology import Edge, GroupingKind, TopologyDefinition
 
-from .world import Violation, World
+from .simulation import Simulation, Violation
 
 ONE_OF = (
     GroupingKind.SHUFFLE, GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY, GroupingKind.GLOBAL,
@@ -77,7 +77,7 @@ class Copy:
 class Oracle:
     """The books of one run."""
 
-    def __init__(self, world: World, topology: TopologyDefinition, tasks_of: dict[str, tuple[int, ...]]) -> None:
+    def __init__(self, world: Simulation, topology: TopologyDefinition, tasks_of: dict[str, tuple[int, ...]]) -> None:
         self.world = world
         self.roots: dict[int, Root] = {}
         self.emissions: dict[int, Emission] = {}

@@ -29,8 +29,8 @@ from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
 from heronry.api.tuples import Tuple
 
 from .oracle import Copy
+from .simulation import Violation
 from .sources import Source
-from .world import Violation
 
 if TYPE_CHECKING:
     from .instances import SimInstance

@@ -23,7 +23,7 @@ from heron_runtime.model.topology import GroupingKind, TopologyState
 from .cluster import UPLOAD_WINDOW, Cluster
 from .faults import Faults
 from .programs import random_program
-from .world import Violation, World
+from .simulation import Simulation, Violation
 
 REST_MS = 180_000.0  # the heaviest program: 160 messages of 70 tuples each, 30 ms a tuple, replays
 STEP_MS = 250.0
@@ -89,7 +89,7 @@ def replay_command(seed: int) -> str:
 
 def make(seed: int, listener: Callable[[str], None] | None = None, cut: Cut = WHOLE) -> tuple[Cluster, float]:
     """The cluster of a seed, and how long its faults last (0: none)."""
-    world = World(seed, listener)
+    world = Simulation(seed, listener)
     rng = world.rng
     keyed = GroupingKind.PARTIAL_KEY if seed % WORLDS == PARTIAL_KEY else GroupingKind.FIELDS
     program = random_program(rng, rng.choice((1, 2, 2, 3)), keyed)

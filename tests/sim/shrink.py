@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .schedule import Cut, run
-from .world import Violation
+from .simulation import Violation
 
 MOST_RUNS = 200
 MOST_FAULTS = 256  # more than any schedule draws

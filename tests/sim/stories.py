@@ -38,7 +38,7 @@ from heron_runtime.model.topology import (
 from .cluster import Cluster
 from .programs import FIELDS, Habits, Program, pack
 from .schedule import come_to_rest
-from .world import SimProcess, World
+from .simulation import SimProcess, Simulation
 
 SHOWN = re.compile(
     r"dies|starts, life ([2-9]|\d\d)|leads|stepping down|does not answer|is stopped|goes on|pauses|not paused|link ends"
@@ -127,7 +127,7 @@ class Story:
                 raise StoryError(f"no option {name!r}; there are {', '.join(options)}")
             options[name] = int(value)
         program = story_program(arguments[0], options["containers"], options["timeout"], options["pad"], options["par"])
-        cluster = self._cluster = Cluster(World(options["seed"], self._listen), program, options["masters"])
+        cluster = self._cluster = Cluster(Simulation(options["seed"], self._listen), program, options["masters"])
         cluster.start()
         self._run_for(STARTING_MS)
         for plan in program.packing.containers:

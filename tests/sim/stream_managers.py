@@ -25,8 +25,8 @@ from stream_manager.core.links import ControlOutbox, Link
 from stream_manager.core.stream_manager import StreamManager
 
 from .encoding import MASTERS, PEERS
+from .simulation import SimProcess, Simulation
 from .wire import DATA_OPEN, End, Pipe
-from .world import SimProcess, World
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -110,7 +110,7 @@ class SimStreamManager(SimProcess):
 
     core: StreamManager
 
-    def __init__(self, world: World, cluster: Cluster, container: int) -> None:
+    def __init__(self, world: Simulation, cluster: Cluster, container: int) -> None:
         super().__init__(world, f"sm{container}", container)
         self.cluster = cluster
         self.container = container

@@ -21,7 +21,7 @@ from heron_container.core.supervisor import Effect, FindReplacement, Kill, Proce
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.wire.container import ProcessState
 
-from .world import Violation, World
+from .simulation import Simulation, Violation
 
 POLICY, GRACE_MS = BackoffPolicy(), 5_000
 SUSPECT_MS, KILL_MS, ALWAYS_MS, TICK_MS = 10_000, 30_000, 120_000, 500
@@ -251,7 +251,7 @@ class Place:
     """One place in a packing plan, and the containers that take it for theirs: the newest one is right."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(seed)
+        self.world = Simulation(seed)
         self.pids = iter(range(100, 1_000_000))
         self.containers: list[SimContainer] = []
         self.healed = False

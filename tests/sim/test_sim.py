@@ -21,7 +21,7 @@ from . import corpus
 from .schedule import SOMETIMES, Result, failure_text, make, run
 from .seeds import SCHEDULES, lane_seeds
 from .shrink import MOST_FAULTS, Shrinker, kind_of
-from .world import Violation
+from .simulation import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
 LANES = 8

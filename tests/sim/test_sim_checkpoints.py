@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from .checkpoints.outside import Violation
+from .checkpoints.simulation import CheckpointSimulation, run
 from .checkpoints.tasks import Task
-from .checkpoints.world import World, run
 from .seeds import lane_seeds, scaled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,13 +47,13 @@ def test_histories_begin_with_older_checkpoints() -> None:
 def test_a_seed_fixes_the_schedule_of_checkpoints() -> None:
     def trace(seed: int) -> list[str]:
         lines: list[str] = []
-        World(seed, lines.append).run()
+        CheckpointSimulation(seed, lines.append).run()
         return lines
 
     here = trace(4)
     assert here == trace(4)
     assert any("is complete" in line for line in here)
-    program = "from tests.sim.checkpoints.world import World\nWorld(4, print).run()"
+    program = "from tests.sim.checkpoints.simulation import CheckpointSimulation\nCheckpointSimulation(4, print).run()"
     for hash_seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", program]

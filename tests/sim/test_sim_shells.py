@@ -12,7 +12,7 @@ import pytest
 
 from .seeds import scaled
 from .shells.schedule import Outcome, run
-from .world import broken_law
+from .simulation import broken_law
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = scaled(12)

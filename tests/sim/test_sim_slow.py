@@ -22,7 +22,7 @@ from heron_runtime.model.topology import (
 
 from .cluster import Cluster
 from .programs import FIELDS, Habits, Program, pack
-from .world import Violation, World
+from .simulation import Simulation, Violation
 
 SECONDS_MS, LOOK_EACH_MS = 15_000.0, 500.0
 LONGEST_WAIT_MS = 5_000.0
@@ -57,7 +57,7 @@ def slow_cluster(case: Case, seed: int) -> Cluster:
     program = Program(
         topology, pack(topology, containers), habits, MESSAGES, 0.0, pad_bytes, calm=True, slow_ms=slow_ms
     )
-    cluster = Cluster(World(seed), program)
+    cluster = Cluster(Simulation(seed), program)
     for window in ("upload", "peer"):
         cluster.settings[f"heron.streammgr.{window}.window.bytes"] = 4 * MiB
     return cluster

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .seeds import scaled
+from .simulation import broken_law
 from .supervision import run
-from .world import broken_law
 
 SCHEDULES = scaled(40)
 

@@ -1,7 +1,7 @@
 """Updates that move tasks while tuples flow and masters die: awaited tuples get through, and every update ends.
 
 No law here checks that a bolt waits for the barrier of every task upstream of it, or that the master waits for bolts
-and for tasks on the old plan: each is worth some milliseconds only. Unit tests check them (``test_standstill.py``,
+and for tasks on the old plan: each is worth some milliseconds only. Unit tests check them (``test_update_pause.py``,
 ``test_draining_laws.py``).
 """
 
@@ -12,8 +12,8 @@ from collections import Counter
 import pytest
 
 from .seeds import lane_seeds, scaled
+from .simulation import Violation
 from .updates import run
-from .world import Violation
 
 LANES, SCHEDULES = 2, scaled(24)
 

@@ -27,7 +27,7 @@ from .faults import Faults
 from .instances import SimInstance
 from .programs import Program, make_component, random_program
 from .schedule import QUIET_MS, come_to_rest, watched
-from .world import SimProcess, Violation, World
+from .simulation import SimProcess, Simulation, Violation
 
 LAST_UPDATE_MS = 6_000.0
 BY_USER = (FailKind.FAILED, FailKind.EXCEPTION)
@@ -36,7 +36,7 @@ BY_USER = (FailKind.FAILED, FailKind.EXCEPTION)
 class UpdatedCluster(Cluster):
     """Its tasks move. ``undrained``: what plans have said of what they did not wait for."""
 
-    def __init__(self, world: World, program: Program, masters: int) -> None:
+    def __init__(self, world: Simulation, program: Program, masters: int) -> None:
         super().__init__(world, program, masters)
         self.packing = program.packing
         self.undrained: list[str] = []
@@ -96,7 +96,7 @@ class UpdatedCluster(Cluster):
             self.oracle.moves = True
 
 
-def moved(packing: PackingPlan, world: World) -> PackingPlan:
+def moved(packing: PackingPlan, world: Simulation) -> PackingPlan:
     """Some tasks go to other containers; none is left empty."""
     rng = world.rng
     homes = {i.task: c.container for c in packing.containers for i in c.instances}
@@ -114,7 +114,7 @@ def moved(packing: PackingPlan, world: World) -> PackingPlan:
 
 def make(seed: int, listener: Callable[[str], None] | None = None) -> UpdatedCluster:
     """The cluster of a seed, with its updates and faults under way."""
-    world = World(seed, listener)
+    world = Simulation(seed, listener)
     rng = world.rng
     program = random_program(rng, rng.choice((2, 2, 3)))
     stubborn = seed % 5 == 3

@@ -20,7 +20,7 @@ from typing import Any
 from heron_runtime.wire.data import Packet
 
 from .encoding import PACKETS, Code, Conversation, Encoded, Garbled
-from .world import SimProcess, World
+from .simulation import SimProcess, Simulation
 
 KEEPALIVE_MS = 4000.0
 DATA_OPEN = "data stream opened"  # the first thing on a data pipe: the call itself
@@ -43,7 +43,7 @@ def tuples_in(item: Any) -> int:
 class Network:
     """Which directions between hosts are blocked, how slow everything is, and whether it carries bytes."""
 
-    def __init__(self, world: World, slowest_ms: float = 3.0) -> None:
+    def __init__(self, world: Simulation, slowest_ms: float = 3.0) -> None:
         self.world = world
         self.slowest_ms = slowest_ms
         self.channels: dict[Channel, None] = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from slurm_servers import SlurmServers, slurm_servers
+
+from tests.support.servers.slurm import SlurmServers, slurm_servers
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fault_cluster import FaultCluster, MiB
-from slurm_servers import SlurmServers
-
 from heron_control.schedulers.runtime import runtime_dir
 from heron_control.schedulers.slurm_plan import job_name
+from tests.support.fault_cluster import FaultCluster, MiB
+from tests.support.servers.slurm import SlurmServers
 from tests.support.waiting import wait_until
 
 MOST_CONTAINERS = 8

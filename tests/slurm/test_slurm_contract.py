@@ -1,12 +1,12 @@
-"""Slurm keeps the contract of schedulers (``tests/scheduler_contract.py``): steps of a job on two nodes, which are both
-this machine."""
+"""Scheduler contract on Slurm: steps of a job on two nodes, both of which are this machine."""
 
 from __future__ import annotations
 
 import pytest
-from process_ground import ProcessGround
-from scheduler_contract import Ground, SchedulerContract
-from slurm_servers import SlurmServers
+
+from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderTest
+from tests.support.process_scheduler import ProcessScheduler
+from tests.support.servers.slurm import SlurmServers
 
 SPARE = ("--config-property", "heron.slurm.spare.containers=1")  # an allocation does not grow
 
@@ -14,8 +14,8 @@ SPARE = ("--config-property", "heron.slurm.spare.containers=1")  # an allocation
 class TestSlurm(SchedulerContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def ground(cls, servers: SlurmServers, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    def ground(cls, servers: SlurmServers, tmp_path_factory: pytest.TempPathFactory) -> SchedulerUnderTest:
         home = tmp_path_factory.mktemp("contract") / "home"
-        made = ProcessGround("slurm", home, SLURM_CONF=str(servers.file))
+        made = ProcessScheduler("slurm", home, SLURM_CONF=str(servers.file))
         made.options += SPARE
         return made

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from slurm_servers import NODES, SlurmServers
+from tests.support.servers.slurm import NODES, SlurmServers
 
 
 def doctor(servers: SlurmServers, home: Path, code: int) -> Mapping[str, tuple[str, str]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from slurm_servers import SlurmServers
-from slurm_topology import SlurmTopology, slurm_topology
 
+from tests.slurm.slurm_topology import SlurmTopology, slurm_topology
+from tests.support.servers.slurm import SlurmServers
 from tests.support.waiting import wait_until
 
 

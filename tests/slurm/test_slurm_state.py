@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_servers import SlurmServers
 
+from tests.support.servers.slurm import SlurmServers
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]

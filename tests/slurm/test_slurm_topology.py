@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fault_cluster import TEXT
-from fault_ledger import Text
-from slurm_servers import NODES, SlurmServers
-from slurm_topology import SlurmTopology, slurm_topology
 
+from tests.slurm.slurm_topology import SlurmTopology, slurm_topology
+from tests.support.fault_cluster import TEXT
+from tests.support.fault_ledger import Text
+from tests.support.servers.slurm import NODES, SlurmServers
 from tests.support.waiting import wait_until
 
 

@@ -11,14 +11,14 @@ import pytest
 pytest.importorskip("pyspark", reason="needs PySpark: deploy/spark-setup")
 
 from pyspark.sql import SparkSession
-from spark_cluster import Standalone
 
 from data_pipeline.shell.class_archive import OPTIONS
 from data_pipeline.shell.session import SessionOptions, own_session
+from tests.support.servers.spark import Standalone
 
 if TYPE_CHECKING:
-    from kafka_mock import KafkaMock
-    from nats_server import NatsServer
+    from tests.support.servers.kafka import KafkaMock
+    from tests.support.servers.nats import NatsServer
 
 #: For the JVMs of all tests, and of what they start: these live for seconds, in which thorough compiling never pays.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -46,7 +46,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[KafkaMock]:
     """Their topic ``words`` is empty."""
-    from kafka_mock import kafka_mock  # here: who tests no server needs none of the clients
+    from tests.support.servers.kafka import kafka_mock  # here: who tests no server needs none of the clients
 
     with kafka_mock() as made:
         made.make("words")
@@ -56,9 +56,9 @@ def brokers() -> Iterator[KafkaMock]:
 @pytest.fixture(scope="module")
 def jetstream() -> Iterator[NatsServer]:
     """Its stream ``words`` is empty."""
-    from nats_server import NatsServer
-    from one_server import serving
+    from tests.support.server_process import running_server
+    from tests.support.servers.nats import NatsServer
 
-    with serving(NatsServer) as made:
+    with running_server(NatsServer) as made:
         made.make("words")
         yield made

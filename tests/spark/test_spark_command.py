@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from spark_cluster import ROOT, run_heron
 
+from tests.support.servers.spark import ROOT, run_heron
 from tests.support.waiting import wait_until
 
 TEXT = ROOT / "examples" / "data" / "northanger_abbey.txt"

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparing import difference
-from cookbook_page import PAGE, program, recipes
 from pyspark.sql import SparkSession
-from spark_world import run_all
 
 from data_pipeline.shell.asked import asked
 from data_pipeline.shell.job import answer
@@ -22,6 +19,9 @@ from heronry.streamlet import collect
 from heronry.streamlet.program import Program, SinkStep
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.cookbook import PAGE, program, recipes
+from tests.support.streamlets.spark_engine import run_all
 
 ASIDE = "readings"
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from spark_cluster import run_heron
 
 from data_pipeline.core.history import work
 from data_pipeline.shell import compaction, history
@@ -33,6 +32,7 @@ from heron_runtime.model.history import (
 )
 from heron_runtime.model.sketch import Sketch
 from metrics_manager.sinks.history import row_table
+from tests.support.servers.spark import run_heron
 
 START = bucket(1_764_028_800_000, "1d")
 PLACES = ("local/me/default/words/words-1", "local/me/a b%20c/lines/lines-2")

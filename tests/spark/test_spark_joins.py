@@ -16,12 +16,10 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from comparing import difference
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from spark_world import run_all
 
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.planner import Choice, plan
@@ -35,6 +33,8 @@ from heronry.streamlet.joins import KINDS
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.windows import Window
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.spark_engine import run_all
 
 FEW = settings(
     max_examples=1, phases=[Phase.explicit, Phase.generate],

@@ -10,12 +10,8 @@ import io
 from pathlib import Path
 from typing import Any
 
-import iceberg_tables
 import pytest
-from lake_tables import TYPES, WORDS, deltalake, make, rows_of, typed, write
 from pyspark.sql import SparkSession
-from server_programs import differences, in_reference, program
-from spark_world import run_all
 
 from data_pipeline.shell.asked import asked
 from data_pipeline.shell.job import answer
@@ -27,6 +23,10 @@ from heronry.connect.lake import STAGED
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, delta, iceberg, to_delta, to_iceberg
 from heronry.streamlet.server_sinks import ServerSink
+from tests.support import iceberg_tables
+from tests.support.delta_tables import TYPES, WORDS, deltalake, make, rows_of, typed, write
+from tests.support.streamlets.server_programs import differences, in_reference, program
+from tests.support.streamlets.spark_engine import run_all
 
 COUNT = 40
 

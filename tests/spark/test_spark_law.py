@@ -10,18 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import program_strategies  # where the law without Spark is
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from comparing import difference
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from online_world import OnlineWorld, definition_of, importable
-from program_strategies import RECIPES, Recipe
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from spark_world import read_back, run_all
 
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.planner import Choice, plan
@@ -42,9 +37,14 @@ from heronry.streamlet import (
 from heronry.streamlet.program import KeyValue, Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import latest
+from tests.support.streamlets import random_programs  # where the law without Spark is
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.random_programs import RECIPES, Recipe
+from tests.support.streamlets.spark_engine import read_back, run_all
 
 # Its functions go to the workers as they are: nothing there could import them by name.
-cloudpickle.register_pickle_by_value(program_strategies)
+cloudpickle.register_pickle_by_value(random_programs)
 
 # A job takes seconds: few examples of many programs each, and no shrinking.
 FEW = settings(
@@ -146,7 +146,7 @@ def online(recipe: Recipe, seed: int) -> list[list[Any]]:
     with tempfile.TemporaryDirectory() as folder:
         builder = recipe.build(end, **{"user.streamlet.folder": folder})
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), seed)
+            world = OnlineEngine(definition_of(builder), Path(folder), seed)
             world.until_final()
             world.stop()
     return [latest(records) if records and isinstance(records[0], KeyValue) else records for records in ends]

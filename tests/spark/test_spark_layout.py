@@ -7,10 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from comparing import difference
-from online_world import OnlineWorld, definition_of, importable
 from pyspark.sql import SparkSession
-from test_spark_output import folder_of
 
 from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
@@ -21,6 +18,9 @@ from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.staged import Staging
 from heronry.streamlet import Builder, files, to_files
 from heronry.streamlet.decoding import read_all
+from tests.spark.test_spark_output import folder_of
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 VALUES = (None, "", "a/b", 'q"', " lead and trail ", "ä=1%", "x,y", "#", "a'b", "{[^]}")
 FORMS: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ def test_files_lie_and_read_as_those_of_the_topology(
     (tmp_path / "in" / "a.csv").write_text("i\n" + "".join(f"{n}\n" for n in range(40)))
     builder = program(tmp_path / "in", tmp_path / "online")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     tables, made = Tables(spark), builder.build()

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from spark_world import run_all
 
 from data_pipeline.core.planner import plan
 from heronry.streamlet import Builder, collect, files, mean, sum_
 from heronry.streamlet.reference import run
+from tests.support.streamlets.spark_engine import run_all
 
 # The bytes at which the rules of UTF-8 change.
 EDGES = bytes.fromhex("0a 0d 41 7f 80 85 8f 90 9f a0 a8 bf c0 c1 c2 df e0 e1 e2 ec ed ee ef f0 f1 f3 f4 f5 ff")

@@ -11,10 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from comparing import difference
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from spark_world import run_all
 
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.plan import CannotPlan
@@ -25,6 +23,8 @@ from heronry.streamlet import Builder, collect, files
 from heronry.streamlet.packed import BYTE_ORDER_MARK
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.spark_engine import run_all
 
 SCHEMA = {"k": "str", "n": "int"}
 

@@ -15,11 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from comparing import difference
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from spark_world import run_all
 
 from data_pipeline.core.describe import described
 from data_pipeline.core.failure import failure_in
@@ -27,6 +25,8 @@ from data_pipeline.core.planner import Choice, plan
 from heronry.streamlet import Builder, collect, count, files, max_, mean, min_, sliding, sum_, tumbling
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.spark_engine import run_all
 
 FEW = settings(
     max_examples=2, phases=[Phase.explicit, Phase.generate],

@@ -14,10 +14,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from comparing import difference
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from spark_world import run_all
 
 from data_pipeline.core.decode import plain_path
 from data_pipeline.core.failure import failure_in
@@ -33,6 +31,8 @@ from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.windows import hour_folder, tumbling
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.spark_engine import run_all
 
 TEXT = Path(__file__).parents[2] / "examples" / "data" / "northanger_abbey.txt"
 HOUR = 3_600_000

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from staged_world import LIVES, PROGRAM, MemorySink, World, stage_one, world_of
 
 from data_pipeline.core import staged
 from data_pipeline.core.staged import Journal, Report
@@ -17,6 +16,7 @@ from data_pipeline.shell.output import OutputFolder, Place, _Local
 from data_pipeline.shell.staged import Staging, clear, settle
 from heron_runtime.failures import Interrupted
 from heronry.connect.settings import ConnectError
+from tests.support.streamlets.staged_engine import LIVES, PROGRAM, MemorySink, StagedEngine, stage_one, staged_engine
 
 FATES = st.lists(st.sampled_from(["dies", "staged", "late"]), max_size=2)
 
@@ -29,7 +29,7 @@ def test_records_are_seen_once_whoever_dies() -> None:
     @example([["staged"], ["dies"]], [35, 9, 9], False)
     @example([["staged"], []], [7], False)  # when some have staged
     def holds(attempts: list[list[str]], deaths: list[int], early: bool) -> None:
-        with world_of(attempts, deaths) as world:
+        with staged_engine(attempts, deaths) as world:
             until_it_is_done(world, early)
             assert world.server.seen == world.expected
             assert world.command() == "refused"
@@ -40,7 +40,7 @@ def test_records_are_seen_once_whoever_dies() -> None:
     holds()
 
 
-def until_it_is_done(world: World, early: bool) -> None:
+def until_it_is_done(world: StagedEngine, early: bool) -> None:
     """``early``: who was given up wakes up before the next command, else behind the last."""
     while world.command() == "died":
         if early:
@@ -51,7 +51,7 @@ def until_it_is_done(world: World, early: bool) -> None:
 def test_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next() -> None:
     """At each of its steps, one by one."""
     for step in range(1, 80):
-        with world_of([["staged"], []], [step]) as world:
+        with staged_engine([["staged"], []], [step]) as world:
             first = world.command()
             there = Path(world.url).exists()
             second = world.command()
@@ -63,7 +63,7 @@ def test_a_driver_that_dies_behind_the_rename_leaves_all_to_the_next() -> None:
     raise AssertionError("more steps than were tried")
 
 
-def done(world: World) -> bool:
+def done(world: StagedEngine) -> bool:
     """It died when all that others see was done."""
     return Place(None, world.url).read(staged.SETTLED) is not None
 
@@ -73,7 +73,7 @@ def done(world: World) -> bool:
 
 def step_of_first_commit() -> int:
     for step in range(1, 80):
-        with world_of([[], []], [step]) as world:
+        with staged_engine([[], []], [step]) as world:
             world.command()
             if Path(world.url).exists():
                 return step + 1
@@ -82,7 +82,7 @@ def step_of_first_commit() -> int:
 
 def test_of_two_drivers_at_once_one_commits() -> None:
     """The second has done all, and made the server forget, while the first is at its first token."""
-    with world_of([[], []], [step_of_first_commit()]) as world:
+    with staged_engine([[], []], [step_of_first_commit()]) as world:
         assert world.command() == "died"
         place, right, others = Place(None, world.url), MemorySink.commit, []
         world.left = LIVES
@@ -100,7 +100,7 @@ def test_of_two_drivers_at_once_one_commits() -> None:
 
 
 def test_what_fails_behind_the_rename_throws_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    with world_of([[], []], []) as world:
+    with staged_engine([[], []], []) as world:
         right = _Local.publish
 
         def publish(self: Any, *, replace: bool) -> None:
@@ -125,7 +125,7 @@ def test_what_fails_behind_the_rename_throws_nothing_away(monkeypatch: pytest.Mo
 def test_commits_that_are_broken_off_are_owed(
     monkeypatch: pytest.MonkeyPatch, raised: BaseException, told: type[Exception], said: str
 ) -> None:
-    with world_of([[], []], [step_of_first_commit()]) as world:
+    with staged_engine([[], []], [step_of_first_commit()]) as world:
         assert world.command() == "died"
         world.left = LIVES
 
@@ -141,7 +141,7 @@ def test_commits_that_are_broken_off_are_owed(
 
 
 def test_what_fails_before_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with world_of([["staged"], []], []) as world:
+    with staged_engine([["staged"], []], []) as world:
         with monkeypatch.context() as patch:
             patch.setattr(staged, "counted", None)
             with pytest.raises(TypeError):
@@ -151,7 +151,7 @@ def test_what_fails_before_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_cancelled_tasks_still_stage_is_thrown_away() -> None:
-    with world_of([[]], []) as world:
+    with staged_engine([[]], []) as world:
         looks: list[int] = []
 
         def at_work() -> bool:
@@ -173,7 +173,7 @@ def test_what_cancelled_tasks_still_stage_is_thrown_away() -> None:
 def test_a_server_that_is_away_is_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder with the journal stays until then."""
     said: list[str] = []
-    with world_of([["staged"]], []) as world:
+    with staged_engine([["staged"]], []) as world:
 
         def away(*_: object) -> None:
             raise ConnectError("it is away")

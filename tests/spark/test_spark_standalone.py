@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from spark_cluster import Standalone, run_heron
+from tests.support.servers.spark import Standalone, run_heron
 
 PROGRAM = """
 import os

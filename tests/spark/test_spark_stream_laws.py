@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from staged_world import STEPS, world_of
-from stream_world import StreamWorld
-from test_spark_staged_laws import FATES
 
 from data_pipeline.core import staged
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.staged import Journal
 from data_pipeline.shell.output import Place
+from tests.spark.test_spark_staged_laws import FATES
+from tests.support.streamlets.staged_engine import STEPS, staged_engine
+from tests.support.streamlets.stream_engine import StreamEngine
 
 
 def test_records_are_appended_once_whoever_dies() -> None:
@@ -29,7 +29,7 @@ def test_records_are_appended_once_whoever_dies() -> None:
     )  # fmt: skip
     @example([["staged"], []], [40, 9, 30], [3, 2, 4, 1], False)
     def holds(attempts: list[list[str]], deaths: list[int], lots: list[int], early: bool) -> None:
-        with world_of(attempts, deaths, StreamWorld) as world:
+        with staged_engine(attempts, deaths, StreamEngine) as world:
             for lot in [*lots, 0]:
                 world.arrive(lot)
                 while world.command() == "died":
@@ -42,7 +42,7 @@ def test_records_are_appended_once_whoever_dies() -> None:
     holds()
 
 
-def is_as_by_a_batch(world: StreamWorld) -> None:
+def is_as_by_a_batch(world: StreamEngine) -> None:
     """Over all that has arrived."""
     assert world.server.seen == world.expected
     assert world.server.rows == world.totals()
@@ -56,7 +56,7 @@ def is_as_by_a_batch(world: StreamWorld) -> None:
 def test_a_driver_that_dies_at_any_step_leaves_what_the_next_goes_on_from() -> None:
     """At each of the steps of its second command, one by one: it has a micro-batch, joins portions, and publishes."""
     for step in range(1, 300):
-        with world_of([["staged"], []], [], StreamWorld) as world:
+        with staged_engine([["staged"], []], [], StreamEngine) as world:
             for _ in range(2):
                 world.arrive(3)
                 assert world.command() == "written"
@@ -73,7 +73,7 @@ def test_a_driver_that_dies_at_any_step_leaves_what_the_next_goes_on_from() -> N
 
 def test_other_input_under_a_number_that_counts_is_refused() -> None:
     """Spark's own part of the checkpoint was lost, say."""
-    with world_of([[], []], [], StreamWorld) as world:
+    with staged_engine([[], []], [], StreamEngine) as world:
         for _ in range(4):
             world.arrive(2)
             world.command()
@@ -87,7 +87,7 @@ def test_other_input_under_a_number_that_counts_is_refused() -> None:
 
 def test_all_micro_batches_of_a_stream_sign_with_one_name() -> None:
     """Or what a table keeps of each writer would grow with them."""
-    with world_of([[]], [], StreamWorld) as world:
+    with staged_engine([[]], [], StreamEngine) as world:
         for _ in range(4):
             world.arrive(2)
             world.command()

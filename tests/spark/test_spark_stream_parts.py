@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from comparing import difference
 from pyspark.sql import SparkSession
 
 from data_pipeline.shell import catalyst, parts, portions, tasks
@@ -24,6 +23,7 @@ from heronry.streamlet.aside import ON_ERROR
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+from tests.support.streamlets.comparison import difference
 
 ARROW = [("k", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("t", pa.int64())]
 REDUCERS = {

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_cluster import run_heron
-from test_spark_aside import DIRTY, LINES, plain, told
 
 from data_pipeline.shell import portions
 from data_pipeline.shell.asked import asked
@@ -31,6 +29,8 @@ from heronry.streamlet import Builder, Context, Process, files, sequence, sessio
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+from tests.spark.test_spark_dead_letters import DIRTY, LINES, plain, told
+from tests.support.servers.spark import run_heron
 
 WORDS = """
 from heronry.streamlet import Builder, files, to_files

@@ -6,10 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from comparing import difference
 from pyspark.sql import SparkSession
-from range_server import range_server
-from spark_world import run_all
 
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.planner import plan
@@ -19,6 +16,9 @@ from heronry.streamlet import Builder, collect, files
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
+from tests.support.servers.file_ranges import range_server
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.spark_engine import run_all
 
 
 def several_ways(source: FileSource, table: FileSource) -> Program:

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
-from spark_cluster import ROOT, run_heron
 
 from heronry.pipeline import View, read_view
 from heronry.streamlet.results import finished
+from tests.support.servers.spark import ROOT, run_heron
 from tests.support.waiting import wait_until
 
 RECORDS, RATE, BUCKET = 16_000, 400, 100

@@ -15,11 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
-from spark_cluster import ROOT, run_heron
 
 from data_pipeline.core.warm import Places
 from data_pipeline.shell import warm
 from heron_control.schedulers.identity import HostLock
+from tests.support.servers.spark import ROOT, run_heron
 from tests.support.waiting import wait_until
 
 PROGRAM = """

@@ -1,4 +1,4 @@
-"""Ports of 127.0.0.1 for servers that have to be told their port before they start."""
+"""Free ports of 127.0.0.1 for servers that need their port before they start."""
 
 from __future__ import annotations
 

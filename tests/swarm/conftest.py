@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from swarm_cluster import SwarmCluster
-from swarm_nodes import SwarmNodes
+
+from tests.support.clusters.swarm import SwarmCluster
+from tests.support.clusters.swarm_nodes import SwarmNodes
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ import time
 from collections import Counter
 
 import pytest
-from cluster_flow import ClusterFlow, word_count
-from swarm_cluster import CLUSTER, ROOT, SwarmCluster
 
 from heron_control.schedulers.docker_plan import SHARED_PATH
+from tests.support.cluster_flow import ClusterFlow, word_count
+from tests.support.clusters.swarm import CLUSTER, ROOT, SwarmCluster
 from tests.support.waiting import wait_until
 
 NAME = "Flow"

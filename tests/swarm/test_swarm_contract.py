@@ -1,10 +1,11 @@
-"""A swarm of three engines keeps the contract of schedulers (``tests/scheduler_contract.py``)."""
+"""A swarm of three engines keeps the contract of schedulers (``tests/support/contracts/scheduler.py``)."""
 
 from __future__ import annotations
 
 import pytest
-from scheduler_contract import Ground, SchedulerContract
-from swarm_cluster import CLUSTER, SETTINGS, SwarmCluster
+
+from tests.support.clusters.swarm import CLUSTER, SETTINGS, SwarmCluster
+from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderTest
 
 
 class SwarmGround:
@@ -37,5 +38,5 @@ class TestSwarm(SchedulerContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def ground(cls, cluster: SwarmCluster) -> Ground:
+    def ground(cls, cluster: SwarmCluster) -> SchedulerUnderTest:
         return SwarmGround(cluster)

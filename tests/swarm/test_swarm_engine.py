@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from engine_contract import IMAGE, LAUNCH, EngineContract, Engines
-from swarm_nodes import SwarmNodes
 
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.engine import Engine
 from heron_control.schedulers.swarm_engine import SwarmEngine
+from tests.support.clusters.swarm_nodes import SwarmNodes
+from tests.support.contracts.engine import IMAGE, LAUNCH, EngineContract, Engines
 from tests.support.waiting import wait_until
 
 PROJECTS = ("contract", "stranger")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import time
 
-import master_logs
 import pytest
-from cluster_flow import ClusterFlow, word_count
-from master_logs import MASTERS
-from swarm_cluster import CLUSTER, SwarmCluster
 
+from tests.support import master_logs
+from tests.support.cluster_flow import ClusterFlow, word_count
+from tests.support.clusters.swarm import CLUSTER, SwarmCluster
+from tests.support.master_logs import MASTERS
 from tests.support.waiting import wait_until
 
 NAME = "Standby"

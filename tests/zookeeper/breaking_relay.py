@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from relay import Relay
+from tests.zookeeper.relay import Relay
 
 
 class BreakingRelay(Relay):

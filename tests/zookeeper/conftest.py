@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from zookeeper_servers import Ensemble
-from zookeeper_world import ZookeeperWorld
 
 from heron_runtime.state.store import StateStore
+from tests.support.servers.zookeeper import Ensemble
+from tests.support.stores.zookeeper import ZookeeperStoreClients
 
 _numbers = itertools.count(1)
 
@@ -39,15 +39,15 @@ def root() -> str:
 
 
 @pytest.fixture
-def world(server: Ensemble, root: str) -> Iterator[ZookeeperWorld]:
+def world(server: Ensemble, root: str) -> Iterator[ZookeeperStoreClients]:
     """Clients of one tree on the server."""
-    made = ZookeeperWorld(server.hosts, root)
+    made = ZookeeperStoreClients(server.hosts, root)
     yield made
     for client in made.clients:
         client.close()
 
 
 @pytest.fixture
-def store(world: ZookeeperWorld) -> StateStore:
+def store(world: ZookeeperStoreClients) -> StateStore:
     """A client."""
     return world.client()

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
-from api_process import ROOT
-from relay import Relay
+
+from tests.support.api_server_process import ROOT
+from tests.zookeeper.relay import Relay
 
 ANSWERS = ROOT / "deploy" / "balancer"
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from api_process import ROOT, ApiProcess, Heron, api_server
-from leader_relay import LeaderRelay, leads
-from zookeeper_servers import Ensemble
 
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import StateStore
+from tests.support.api_server_process import ROOT, ApiProcess, Heron, api_server
+from tests.support.servers.zookeeper import Ensemble
 from tests.support.waiting import wait_until
+from tests.zookeeper.leader_relay import LeaderRelay, leads
 
 FILE = ROOT / "tests" / "integration" / "heron_tracker" / "paced_words.py"
 PLACE = "pair/ada/test"

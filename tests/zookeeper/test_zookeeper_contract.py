@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from test_state_machine import StoreMachine
-from test_store_contract import *  # noqa: F403
-from test_topologies import *  # noqa: F403
-from zookeeper_servers import Ensemble
 
 from heron_runtime.state.zookeeper import ZookeeperStore
+from tests.support.servers.zookeeper import Ensemble
+from tests.unit.state.test_state_machine import StoreMachine
+from tests.unit.state.test_store_contract import *  # noqa: F403
+from tests.unit.state.test_topologies import *  # noqa: F403
 
 
 def test_it_does_what_the_model_does(server: Ensemble) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from test_topologies import parts
-from zookeeper_servers import Ensemble
 
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.store import (
@@ -26,7 +24,9 @@ from heron_runtime.state.store import (
 )
 from heron_runtime.state.topologies import AlreadyExists
 from heron_runtime.state.zookeeper import ZookeeperStore
+from tests.support.servers.zookeeper import Ensemble
 from tests.support.waiting import wait_until
+from tests.unit.state.test_topologies import parts
 
 ROUNDS = 3  # leaders killed
 

@@ -14,9 +14,6 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NotEmptyError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
-from test_topologies import parts
-from zookeeper_servers import Ensemble
-from zookeeper_world import ZookeeperWorld
 
 from heron_container.shell.store_watch import StoreWatch
 from heron_control.schedulers.topology_folder import draw_store_credential, store_credential_in
@@ -30,7 +27,10 @@ from heron_runtime.state.store import Check, CheckOwner, Create, Delete, NoNode,
 from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.wire import message_codecs
+from tests.support.servers.zookeeper import Ensemble
+from tests.support.stores.zookeeper import ZookeeperStoreClients
 from tests.support.waiting import wait_until
+from tests.unit.state.test_topologies import parts
 from topology_master.shell.store import read_stored
 
 CLUSTER = StoreCredential("heronry:long-password-1", "tracker:long-password-2")
@@ -84,7 +84,7 @@ def everything(client: KazooClient, path: str) -> list[str]:
 
 
 @pytest.fixture
-def control(world: ZookeeperWorld) -> ZookeeperStore:
+def control(world: ZookeeperStoreClients) -> ZookeeperStore:
     """The api server."""
     return world.client(credential=CLUSTER)
 
@@ -133,7 +133,7 @@ def what_may(client: KazooClient, path: str) -> set[str]:
 
 
 def test_a_topology_does_its_own_work_with_its_own_credential(
-    world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a"))
     work(own, "a")
@@ -150,7 +150,7 @@ def test_a_topology_does_its_own_work_with_its_own_credential(
 
 
 def test_all_else_is_refused(
-    world: ZookeeperWorld, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
     first = submit(control, tmp_path / "first", "a")
     other = submit(control, tmp_path / "other", "b", schedules=False)
@@ -191,7 +191,7 @@ def test_all_else_is_refused(
 
 
 def test_the_schedulers_place_is_the_control_planes_where_it_schedules(
-    world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a", schedules=False))
     control.commit([Create(paths.scheduler("a"), b"here", ephemeral=True)])
@@ -203,7 +203,7 @@ def test_the_schedulers_place_is_the_control_planes_where_it_schedules(
 
 
 def test_kill_removes_what_sessions_of_the_topology_own(
-    world: ZookeeperWorld, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a"))
     submit(control, tmp_path / "b", "b")
@@ -220,7 +220,7 @@ def test_kill_removes_what_sessions_of_the_topology_own(
 
 
 def test_a_name_that_is_submitted_again_is_closed_to_the_credential_before(
-    world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     before = world.client(credential=submit(control, tmp_path / "1", "a", 1))
     work(before, "a")
@@ -239,7 +239,7 @@ def test_a_name_that_is_submitted_again_is_closed_to_the_credential_before(
 
 
 def test_of_several_nodes_the_one_that_may_not_be_read_is_named(
-    world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path / "a", "a"))
     submit(control, tmp_path / "b", "b")
@@ -250,7 +250,7 @@ def test_of_several_nodes_the_one_that_may_not_be_read_is_named(
 
 
 def test_what_a_topology_hides_is_said_and_stops_no_kill(
-    world: ZookeeperWorld, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
     own = submit(control, tmp_path / "1", "a")
     mallory = kazoo(own.topology)
@@ -265,7 +265,7 @@ def test_what_a_topology_hides_is_said_and_stops_no_kill(
 
 
 def test_the_clusters_own_credential_is_changed_under_what_runs(
-    world: ZookeeperWorld, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, kazoo: Callable[[str], KazooClient], tmp_path: Path
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a"))
     work(own, "a")
@@ -286,7 +286,7 @@ def test_the_clusters_own_credential_is_changed_under_what_runs(
 
 
 def test_what_crashed_kills_left_is_found_and_what_lives_is_spared(
-    world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path
+    world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path
 ) -> None:
     for name in ("a", "b"):
         work(world.client(credential=submit(control, tmp_path / name, name)), name)
@@ -312,7 +312,7 @@ def asks_nothing(loop: StoreWatch) -> bool:
 
 @pytest.mark.parametrize("scheduler", ["local", "docker"])
 async def test_a_container_looks_at_no_more_than_it_may(
-    server: Ensemble, world: ZookeeperWorld, control: ZookeeperStore, tmp_path: Path, scheduler: str
+    server: Ensemble, world: ZookeeperStoreClients, control: ZookeeperStore, tmp_path: Path, scheduler: str
 ) -> None:
     own = world.client(credential=submit(control, tmp_path, "a", schedules=scheduler == "local"))
     own.commit([Create(paths.physical_plan("a"), plan_of("a"))])

@@ -12,11 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from breaking_relay import BreakingRelay
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from zookeeper_servers import Ensemble
-from zookeeper_world import ZookeeperWorld, end_session
 
 from heron_runtime.state import open_store
 from heron_runtime.state.credential import StoreCredential
@@ -35,7 +32,10 @@ from heron_runtime.state.store import (
 )
 from heron_runtime.state.zookeeper import ZookeeperStore
 from tests.support.ports import free_port
+from tests.support.servers.zookeeper import Ensemble
+from tests.support.stores.zookeeper import ZookeeperStoreClients, end_session
 from tests.support.waiting import wait_until
+from tests.zookeeper.breaking_relay import BreakingRelay
 
 CLUSTER = StoreCredential("heronry:long-password-1", "tracker:long-password-2")
 READER = StoreCredential(reader="tracker:long-password-2")
@@ -108,7 +108,7 @@ def test_roots_are_apart(server: Ensemble, root: str) -> None:
     two.close()
 
 
-def test_several_nodes_are_read_in_one_breath(world: ZookeeperWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_nodes_are_read_in_one_breath(world: ZookeeperStoreClients, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sync before them all, and nobody waits for an answer before the last question is asked."""
     store = world.client()
     store.commit([Create("/a/x", b"1")])
@@ -120,7 +120,7 @@ def test_several_nodes_are_read_in_one_breath(world: ZookeeperWorld, monkeypatch
     assert sent == ["sync_async", *["get_async"] * 3]
 
 
-def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperWorld, admin: KazooClient) -> None:
+def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     store = world.client()
     store.commit([Create("/a/x", b"")])
     admin.delete(world.root, recursive=True)
@@ -142,7 +142,7 @@ def test_servers_that_are_not_there_are_named() -> None:
 # -- rights --------------------------------------------------------------------------------------------------------
 
 
-def test_a_stranger_and_nobody_are_refused(world: ZookeeperWorld) -> None:
+def test_a_stranger_and_nobody_are_refused(world: ZookeeperStoreClients) -> None:
     world.client(credential=CLUSTER).commit([Create("/topologies/t", b"ours")])
     with pytest.raises(StoreError, match="credential of 'mallory' is not the one") as caught:
         world.client(credential=STRANGER)
@@ -151,7 +151,7 @@ def test_a_stranger_and_nobody_are_refused(world: ZookeeperWorld) -> None:
         world.client()
 
 
-def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperWorld, admin: KazooClient) -> None:
+def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     owner = world.client(credential=CLUSTER)
     owner.commit([Create("/topologies/t", b"1"), Create("/tmanagers/t", b"me", ephemeral=True)])
     reader = world.client(credential=READER)
@@ -175,12 +175,12 @@ def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperWorld, ad
     assert owner.get("/topologies/t") == Node(b"2", 1)
 
 
-def test_a_reader_makes_no_root(world: ZookeeperWorld) -> None:
+def test_a_reader_makes_no_root(world: ZookeeperStoreClients) -> None:
     with pytest.raises(StoreError, match="is not there"):
         world.client(credential=READER)
 
 
-def test_a_cluster_that_gets_a_credential_is_closed_to_others(world: ZookeeperWorld, admin: KazooClient) -> None:
+def test_a_cluster_that_gets_a_credential_is_closed_to_others(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     open_to_all = world.client()
     open_to_all.commit([Create("/topologies/t", b"1")])
     world.client(credential=CLUSTER)
@@ -197,7 +197,7 @@ def admin_acls(admin: KazooClient, path: str) -> list[object]:
     return list(admin.get_acls(path)[0])
 
 
-def test_no_log_holds_a_password(world: ZookeeperWorld, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_holds_a_password(world: ZookeeperStoreClients, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         store = world.client(credential=CLUSTER)
         store.commit([Create("/a/x", b"")])
@@ -279,7 +279,7 @@ def test_servers_that_are_away_end_no_session(tmp_path: Path) -> None:
         ensemble.kill()
 
 
-def test_an_owner_stopped_between_its_look_and_its_write_does_no_harm(world: ZookeeperWorld) -> None:
+def test_an_owner_stopped_between_its_look_and_its_write_does_no_harm(world: ZookeeperStoreClients) -> None:
     other = world.client()
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, world.hosts, world.root],
@@ -303,7 +303,7 @@ def test_an_owner_stopped_between_its_look_and_its_write_does_no_harm(world: Zoo
         process.stdout.close()
 
 
-def test_a_node_replaced_between_look_and_write_is_not_taken_for_ours(world: ZookeeperWorld) -> None:
+def test_a_node_replaced_between_look_and_write_is_not_taken_for_ours(world: ZookeeperStoreClients) -> None:
     """The same path, the same version, another owner: only the folder's version tells."""
     owner, other = world.client(), world.client()
     owner.commit([Create("/tmanagers/t", b"first", ephemeral=True)])

@@ -11,9 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from certificates import Authority
-from listening_relay import ListeningRelay
-from zookeeper_servers import Ensemble, Server
 
 from heron_runtime.state import open_store
 from heron_runtime.state.credential import StoreCredential, read_credential
@@ -21,7 +18,10 @@ from heron_runtime.state.store import Create, Node, SessionState, Set, StoreErro
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.state.zookeeper_connection import Handler, client_context
 from tests.support.ports import free_ports
+from tests.support.servers.certificates import Authority
+from tests.support.servers.zookeeper import Ensemble, Server
 from tests.support.waiting import wait_until
+from tests.zookeeper.listening_relay import ListeningRelay
 
 HERE = "127.0.0.1"
 CLUSTER, READER = "heronry:long-password-1", "tracker:long-password-2"

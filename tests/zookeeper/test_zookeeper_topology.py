@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from fault_cluster import ROOT, TEXT
-from fault_ledger import Text
-from test_faults_while_data_flows import one_master_acts
-from zookeeper_cluster import READER, ZookeeperCluster, zookeeper_cluster
-from zookeeper_servers import Ensemble, Server
 
 from heron_runtime.model.records import MasterLocation
+from tests.faults.test_faults_while_data_flows import one_master_acts
+from tests.support.clusters.zookeeper import READER, ZookeeperCluster, zookeeper_cluster
+from tests.support.fault_cluster import ROOT, TEXT
+from tests.support.fault_ledger import Text
+from tests.support.servers.zookeeper import Ensemble, Server
 from tests.support.waiting import wait_until
 
 AWAY_SECONDS = 10.0

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from front_door import FrontDoor, unique
-from keeping_server import KeepingServer
 
+from tests.support.heron_command import HeronCommand, unique
+from tests.support.servers.idempotent_http import KeepingServer
 from tests.support.waiting import wait_until, wait_until_equal
 
 TOPOLOGY = Path(__file__).with_name("sinks_topology.py")
@@ -47,24 +47,24 @@ def write_lines(folder: Path, name: str, first: int) -> list[str]:
 
 
 def test_files_and_batches_hold_each_line_once_whoever_is_killed(
-    server: KeepingServer, door: FrontDoor, tmp_path: Path
+    server: KeepingServer, heron: HeronCommand, tmp_path: Path
 ) -> None:
     name, folder = unique("Sinks"), tmp_path / "lines"
     folder.mkdir()
     written = write_lines(folder, "a", 0)
     server.planned[:] = [503, 429]
-    door.submit(name, TOPOLOGY, "Sinks", "--", str(tmp_path), server.url, str(NUMBERS))
+    heron.submit(name, TOPOLOGY, "Sinks", "--", str(tmp_path), server.url, str(NUMBERS))
 
     def posted() -> list[str]:
         return sorted(record["line"] for batch in list(server.bodies.values()) for record in batch)
 
     wait_until(lambda: cells(tmp_path / "csv") and posted(), "a checkpoint is committed")
     for number, component in enumerate(("table", "post")):
-        (pid, *_) = [p["pid"] for p in door.status(name)["processes"] if p.get("component") == component]
+        (pid, *_) = [p["pid"] for p in heron.status(name)["processes"] if p.get("component") == component]
         written += write_lines(folder, "ab"[number], LINES)
         os.kill(pid, signal.SIGKILL)
         wait_until_equal(lambda: len(cells(tmp_path / "csv")), len(written), "lines in files")
         wait_until_equal(lambda: len(posted()), len(written), "lines posted")
         assert cells(tmp_path / "csv") == posted() == sorted(written)
     assert cells(tmp_path / "numbers") == sorted(map(str, range(NUMBERS)))
-    door.kill(name)
+    heron.kill(name)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from front_door import FrontDoor, front_door
+
+from tests.support.heron_command import HeronCommand, heron_command
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+def heron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeronCommand]:
     """One home for the tests of a file; nothing of any topology may be left at the end."""
-    with front_door(tmp_path_factory.mktemp("door")) as made:
+    with heron_command(tmp_path_factory.mktemp("home")) as made:
         yield made

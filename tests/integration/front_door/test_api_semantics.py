@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
-import semantics_topology as user
-from front_door import FrontDoor, front_door, json_lines, unique
 
+from tests.integration.front_door import semantics_topology as user
+from tests.support.heron_command import HeronCommand, heron_command, json_lines, unique
 from tests.support.waiting import wait_until, wait_until_equal
 
 FILE = Path(user.__file__)
@@ -29,7 +29,7 @@ FILE = Path(user.__file__)
 class Run:
     """The running topologies and what their tasks write."""
 
-    door: FrontDoor
+    heron: HeronCommand
     name: str
     at_most_once: str
     folder: Path
@@ -65,7 +65,7 @@ class Run:
 
     def task(self, component: str) -> int:
         """The only task of a component."""
-        (task,) = (p["task"] for p in self.door.status(self.name)["processes"] if p["component"] == component)
+        (task,) = (p["task"] for p in self.heron.status(self.name)["processes"] if p["component"] == component)
         return int(task)
 
 
@@ -73,24 +73,25 @@ class Run:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Both topologies, submitted at once and deactivated; activated when every task runs."""
     folder = tmp_path_factory.mktemp("semantics")
-    with front_door(folder) as door:
-        found = Run(door, unique("Semantics"), unique("AtMostOnce"), folder)
+    with heron_command(folder) as heron:
+        found = Run(heron, unique("Semantics"), unique("AtMostOnce"), folder)
         names = {found.name: "Semantics", found.at_most_once: "AtMostOnce"}
         started = [
-            door.start_submit(name, FILE, "--deploy-deactivated", cls, "--", str(folder)) for name, cls in names.items()
+            heron.start_submit(name, FILE, "--deploy-deactivated", cls, "--", str(folder))
+            for name, cls in names.items()
         ]
         for process in started:
-            door.finish(process)
+            heron.finish(process)
         for name in names:
-            door.remember(name)
-            door.reaches(name, "paused")
+            heron.remember(name)
+            heron.reaches(name, "paused")
         # Deployed deactivated: every task runs, and no spout has emitted or was told to.
         assert found.diary("cases") == found.diary("untracked") == found.diary("clockwork") == []
         for name in names:
-            door.heron("activate", "local", name)
+            heron.run("activate", "local", name)
         yield found
         for name in names:
-            door.kill(name)
+            heron.kill(name)
 
 
 def test_a_fail_by_hand_tells_reason_component_and_task(run: Run) -> None:
@@ -133,7 +134,7 @@ def test_acks_by_themselves_and_acks_too_many(run: Run) -> None:
     (line,) = run.diary("judge")
     assert "acked or failed already" in line["refused"]
     wait_until_equal(
-        lambda: run.door.totals(run.name)["judge"].get("__ignored-settle-count"), 2, "ignored acks and fails"
+        lambda: run.heron.totals(run.name)["judge"].get("__ignored-settle-count"), 2, "ignored acks and fails"
     )
 
 
@@ -151,13 +152,13 @@ def test_on_exception_restart_restarts_the_instance(run: Run) -> None:
     assert "start me again" in verdict["traceback"]
     pids = wait_until(lambda: p if len(p := [line["pid"] for line in run.diary("fragile")]) == 2 else None, "a restart")
     assert pids[0] != pids[1]
-    run.door.reaches(run.name, "running")
-    processes = run.door.status(run.name)["processes"]
+    run.heron.reaches(run.name, "running")
+    processes = run.heron.status(run.name)["processes"]
     restarted = {p["component"]: (p["restarts"], p["last_error"]) for p in processes if p["restarts"]}
     assert restarted.keys() == {"fragile"}, restarted
     assert restarted["fragile"][0] == 1
     assert "MemoryError" in restarted["fragile"][1]
-    shown = run.door.heron("status", "local", run.name).stdout
+    shown = run.heron.run("status", "local", run.name).stdout
     assert "ZeroDivisionError in" in shown
     assert "MemoryError in" in shown
 
@@ -177,7 +178,7 @@ def test_every_grouping_brings_tuples_where_it_says(run: Run) -> None:
     assert got["parity"] == {first: [n for n in numbers if n % 2], last: [n for n in numbers if n % 2 == 0 and n % 10]}
     assert got["lowest"] == {min(got["lowest"]): numbers, max(got["lowest"]): []}
     containers = {task: lines[0]["container"] for task, lines in run.diaries("local").items()}
-    (home,) = (p["container"] for p in run.door.status(run.name)["processes"] if p["component"] == "cases")
+    (home,) = (p["container"] for p in run.heron.status(run.name)["processes"] if p["component"] == "cases")
     assert sorted(containers.values()) == [1, 2]
     assert {containers[task]: sorted(n) for task, n in got["local"].items()} == {home: numbers, 3 - home: []}
     asked = {line["number"]: line["tasks"] for line in run.diary("cases") if "tasks" in line}
@@ -205,12 +206,12 @@ def test_ticks_hooks_and_metrics_of_the_user(run: Run) -> None:
     wanted = {"seen": cases, "by-case/double": 2, "by-case/raise": 1, "level": 7, "mean": 3, "latency": cases}
 
     def reported() -> dict[str, float]:
-        found = run.door.totals(run.name).get("watched", {})
+        found = run.heron.totals(run.name).get("watched", {})
         return {metric: found.get(metric, -1) for metric in wanted}
 
     wait_until_equal(reported, wanted, "metrics of the user")
-    assert run.door.totals(run.name)["watched"]["__hook-exception-count"] == 1
-    shown = run.door.json("metrics", "local", run.name, "latency", "--component", "watched")
+    assert run.heron.totals(run.name)["watched"]["__hook-exception-count"] == 1
+    shown = run.heron.json("metrics", "local", run.name, "latency", "--component", "watched")
     assert shown["components"]["watched"]["latency"]["p50"] == pytest.approx(20.0, rel=0.02)
 
 
@@ -223,17 +224,17 @@ def test_at_most_once_acks_at_once(run: Run) -> None:
 
 
 def test_deactivate_stops_emits_and_activate_resumes(run: Run) -> None:
-    door, name = run.door, run.at_most_once
+    heron, name = run.heron, run.at_most_once
 
     def drained() -> float:
-        return door.totals(name).get("drain", {}).get("__execute-count/clockwork/default", 0)
+        return heron.totals(name).get("drain", {}).get("__execute-count/clockwork/default", 0)
 
     before = wait_until(drained, "it emits")
-    door.heron("deactivate", "local", name)
-    door.reaches(name, "paused")
+    heron.run("deactivate", "local", name)
+    heron.reaches(name, "paused")
     wait_until(lambda: "deactivated" in run.diary("clockwork")[-1], "the spout is told")
-    door.heron("activate", "local", name)
-    door.reaches(name, "running")
+    heron.run("activate", "local", name)
+    heron.reaches(name, "running")
     wait_until(lambda: "activated" in run.diary("clockwork")[-1], "the spout is told")
     first, stop, go = run.diary("clockwork")
     assert first == {"activated": 0}
@@ -241,20 +242,20 @@ def test_deactivate_stops_emits_and_activate_resumes(run: Run) -> None:
     wait_until(lambda: drained() > max(before, go["activated"] / 2), "it emits again")
 
 
-def test_max_spout_pending_holds(door: FrontDoor, tmp_path: Path) -> None:
+def test_max_spout_pending_holds(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("Pending")
-    door.submit(name, FILE, "Pending", "--", str(tmp_path))
+    heron.submit(name, FILE, "Pending", "--", str(tmp_path))
 
     def diary() -> list[dict[str, int]]:
         return [line for file in tmp_path.glob("greedy-*.jsonl") for line in json_lines(file)]
 
-    wait_until_equal(lambda: door.totals(name).get("greedy", {}).get("__pending-acked-count"), 10, "pending")
+    wait_until_equal(lambda: heron.totals(name).get("greedy", {}).get("__pending-acked-count"), 10, "pending")
     assert max(line["most"] for line in diary()) == 10
     (tmp_path / "release").touch()
     wait_until_equal(lambda: diary()[-1], {"done": 10}, "all are acked, and never more than ten were in flight")
-    instance = next(p for p in door.status(name)["processes"] if p["component"] == "holder")
+    instance = next(p for p in heron.status(name)["processes"] if p["component"] == "holder")
     os.kill(instance["pid"], signal.SIGUSR1)  # a dump of its stacks, as the README says
-    wait_until(lambda: "Thread" in door.heron("logs", "local", name, "holder").stdout, "a dump in the log")
+    wait_until(lambda: "Thread" in heron.run("logs", "local", name, "holder").stdout, "a dump in the log")
     assert psutil.pid_exists(instance["pid"])
     assert json.dumps(diary())
-    door.kill(name)
+    heron.kill(name)

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from front_door import Done, FrontDoor, front_door, titles, unique
 
 from heron_runtime.model.settings import ALL_SETTINGS
+from tests.support.heron_command import Done, HeronCommand, heron_command, titles, unique
 from tests.support.waiting import wait_until
 
 GOOD = """
@@ -56,18 +56,18 @@ Refused = Callable[..., Done]
 
 
 @pytest.fixture
-def refused(door: FrontDoor) -> Iterator[Refused]:
+def refused(heron: HeronCommand) -> Iterator[Refused]:
     """Submit something that is refused with an exit code; nothing may be left of it."""
 
     def submit(*arguments: object, code: int) -> Done:
-        done = door.heron("submit", "local", *map(str, arguments), code=code)
+        done = heron.run("submit", "local", *map(str, arguments), code=code)
         assert done.stdout == ""
         assert "heron: " in done.stderr
-        door.untouched()
+        heron.untouched()
         return done
 
     yield submit
-    assert door.json("list", "local") == []
+    assert heron.json("list", "local") == []
 
 
 @pytest.mark.core
@@ -100,18 +100,18 @@ def test_a_wrong_class_is_told_what_there_is(refused: Refused, tmp_path: Path) -
 
 
 @pytest.mark.core
-def test_places_and_names(door: FrontDoor, refused: Refused, tmp_path: Path) -> None:
+def test_places_and_names(heron: HeronCommand, refused: Refused, tmp_path: Path) -> None:
     file = program(tmp_path)
-    assert "did you mean 'local'" in door.heron("submit", "lcoal", str(file), code=3).stderr
-    assert "too many parts" in door.heron("submit", "local/a/b/c", str(file), code=2).stderr
+    assert "did you mean 'local'" in heron.run("submit", "lcoal", str(file), code=3).stderr
+    assert "too many parts" in heron.run("submit", "local/a/b/c", str(file), code=2).stderr
     assert "invalid topology name" in refused("--name", "x" * 5_000, file, code=2).stderr
     assert "invalid topology name" in refused("--name", "../up", file, code=2).stderr
     said = refused(program(tmp_path, more=f"name = {'x' * 300!r}"), code=7).stderr
     assert "128" in said
     assert len(said) < 2_000
-    assert "no topology 'Count'" in door.heron("status", "local", "Count", code=3).stderr
-    assert "no topology 'Count'" in door.heron("kill", "local", "Count", code=3).stderr
-    assert door.heron("frobnicate", code=2).stdout == ""
+    assert "no topology 'Count'" in heron.run("status", "local", "Count", code=3).stderr
+    assert "no topology 'Count'" in heron.run("kill", "local", "Count", code=3).stderr
+    assert heron.run("frobnicate", code=2).stdout == ""
 
 
 @pytest.mark.core
@@ -132,7 +132,7 @@ def test_invalid_topologies_and_settings(refused: Refused, tmp_path: Path) -> No
         assert told in refused("--config-property", given, file, code=2).stderr
 
 
-def test_what_is_far_too_large_or_never_ends(refused: Refused, door: FrontDoor, tmp_path: Path) -> None:
+def test_what_is_far_too_large_or_never_ends(refused: Refused, heron: HeronCommand, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.py"
     os.mkfifo(pipe)
     assert "is neither a file nor a folder" in refused(pipe, code=7).stderr
@@ -147,9 +147,9 @@ def test_what_is_far_too_large_or_never_ends(refused: Refused, door: FrontDoor, 
     for digits in (30, 5000):
         config = f"config = {{'topology.container.ram': 10**{digits}}}"
         assert "too large" in refused(program(tmp_path, more=config), code=7).stderr
-    door.home.joinpath("config.yaml").write_text("local:\n  user.x: " + "x" * (50 << 20) + "\n")
+    heron.home.joinpath("config.yaml").write_text("local:\n  user.x: " + "x" * (50 << 20) + "\n")
     assert "config.yaml: more than 1048576 characters" in refused(program(tmp_path), code=1).stderr
-    door.home.joinpath("config.yaml").unlink()
+    heron.home.joinpath("config.yaml").unlink()
 
 
 def test_foreign_text_is_a_screen_and_no_line_of_ours(refused: Refused, tmp_path: Path) -> None:
@@ -167,36 +167,36 @@ def test_foreign_text_is_a_screen_and_no_line_of_ours(refused: Refused, tmp_path
 
 
 def test_spouts_that_wait_in_vain_are_warned_of_and_refused_if_strict(
-    refused: Refused, door: FrontDoor, tmp_path: Path
+    refused: Refused, heron: HeronCommand, tmp_path: Path
 ) -> None:
     file = program(tmp_path, initialize="pass\n    def fail(self, tup_id):\n        pass")
     words = ("spout 'numbers' defines fail", '"topology.reliability.mode": "ATLEAST_ONCE"')
     said = refused(file, "--strict", code=7).stderr
     assert all(word in said for word in words)
-    said = door.heron("submit", "local", str(file), "--dry-run").stderr
+    said = heron.run("submit", "local", str(file), "--dry-run").stderr
     assert all(word in said for word in words)
     assert "warning: " in said
     for mode in ("ATMOST_ONCE", "ATLEAST_ONCE"):
         given = ("--strict", "--dry-run", "--config-property", f"topology.reliability.mode={mode}")
-        assert "warning" not in door.heron("submit", "local", str(file), *given).stderr
+        assert "warning" not in heron.run("submit", "local", str(file), *given).stderr
 
 
 def test_ends_of_the_graph_that_are_no_safe_sinks_are_warned_of_and_refused_if_strict(
-    refused: Refused, door: FrontDoor, tmp_path: Path
+    refused: Refused, heron: HeronCommand, tmp_path: Path
 ) -> None:
     file = program(tmp_path)
     exact = ("--config-property", "topology.reliability.mode=EFFECTIVELY_ONCE")
     said = refused(file, "--strict", *exact, code=7).stderr
     assert "bolt 'sink': it has no readers and is not a TwoPhaseSink" in said
     assert 'output_effect = "idempotent", or "at_least_once"' in said
-    said = door.heron("submit", "local", str(file), "--dry-run", *exact).stderr
+    said = heron.run("submit", "local", str(file), "--dry-run", *exact).stderr
     assert "warning: bolt 'sink': it has no readers" in said
     text = file.read_text()
     for effect, told in (("idempotent", False), ("at_least_once", True)):
         file.write_text(
             text.replace("class Sink(BasicBolt):", f"class Sink(BasicBolt):\n    output_effect = {effect!r}")
         )
-        said = door.heron("submit", "local", str(file), "--strict", "--dry-run", *exact).stderr
+        said = heron.run("submit", "local", str(file), "--strict", "--dry-run", *exact).stderr
         assert "warning" not in said
         assert ("note: sink: output may be repeated after a fault" in said) is told
 
@@ -255,37 +255,37 @@ def test_requirements_that_cannot_be_had(refused: Refused, tmp_path: Path) -> No
     assert "not-there-1.0" in refused(folder, "counting:Count", code=7).stderr
 
 
-def test_user_code_that_raises_in_initialize(door: FrontDoor, tmp_path: Path) -> None:
+def test_user_code_that_raises_in_initialize(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("Raising")
     file = program(tmp_path, initialize="raise RuntimeError('no such broker')")
-    failed = door.finish(door.start_submit(name, file), 1)
+    failed = heron.finish(heron.start_submit(name, file), 1)
     assert "container_1_numbers_1 is" in failed.stderr
     assert "RuntimeError: no such broker" in failed.stderr
     assert "counting.py" in failed.stderr, "the last lines of its log"
     assert failed.stdout == ""
-    assert door.nodes(name) == []
+    assert heron.nodes(name) == []
     wait_until(lambda: not titles(name), "every process ends")
-    (kept,) = (door.home / "topologies").glob(f"local/*/default/{name}/*")
+    (kept,) = (heron.home / "topologies").glob(f"local/*/default/{name}/*")
     assert kept.name == "log-files"
     assert str(kept) in failed.stderr
-    door.finish(door.start_submit(name, program(tmp_path)))  # once mended, what was kept is in nobody's way
-    door.remember(name)
-    door.kill(name)
+    heron.finish(heron.start_submit(name, program(tmp_path)))  # once mended, what was kept is in nobody's way
+    heron.remember(name)
+    heron.kill(name)
 
 
-def test_ctrl_c_while_the_file_is_asked_for_its_topology(door: FrontDoor, tmp_path: Path) -> None:
+def test_ctrl_c_while_the_file_is_asked_for_its_topology(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("Interrupted")
     marker = tmp_path / "pid"
     file = program(tmp_path)
     file.write_text(f"import os, time\nopen({str(marker)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
-    process = door.start_submit(name, file)
+    process = heron.start_submit(name, file)
     wait_until(lambda: marker.exists() and marker.read_text(), "the file is imported")
     process.send_signal(signal.SIGINT)
-    said = door.finish(process, 130).stderr
+    said = heron.finish(process, 130).stderr
     assert "interrupted" in said
     assert "Traceback" not in said
     assert not Path("/proc", marker.read_text()).exists()
-    door.untouched()
+    heron.untouched()
 
 
 # Homes that cannot be written. A tmpfs is real and small; without the right to mount, the next best real thing.
@@ -320,14 +320,14 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_home_that_is_read_only(read_only: Path, tmp_path: Path) -> None:
-    with front_door(tmp_path, read_only) as door:
+    with heron_command(tmp_path, read_only) as heron:
         file = program(tmp_path)
         for command in (["submit", "local", str(file)], ["list", "local"], ["config", "local", "set", "user.a", "1"]):
-            said = door.heron(*command, code=5).stderr
+            said = heron.run(*command, code=5).stderr
             assert str(read_only) in said
             assert "HERONRY_HOME" in said
             assert "internal error" not in said
-        assert "failed checks" in door.heron("doctor", code=1).stderr
+        assert "failed checks" in heron.run("doctor", code=1).stderr
 
 
 @pytest.fixture
@@ -359,10 +359,10 @@ def fill(disk: Path, leave_bytes: int) -> Path:
 
 
 def test_a_disk_that_is_full_before_during_and_after_submit(small_disk: Path, tmp_path: Path) -> None:
-    with front_door(tmp_path, small_disk) as door:
+    with heron_command(tmp_path, small_disk) as heron:
         file = program(tmp_path)
         ballast = fill(small_disk, 1024 * 1024)
-        said = door.heron("submit", "local", str(file), code=1).stderr
+        said = heron.run("submit", "local", str(file), code=1).stderr
         assert f"{small_disk}: the disk is full" in said
         ballast.unlink()
 
@@ -370,36 +370,36 @@ def test_a_disk_that_is_full_before_during_and_after_submit(small_disk: Path, tm
         folder.mkdir()
         program(folder)
         (folder / "large.bin").write_bytes(os.urandom(1024) * 45 * 1024)
-        said = door.heron("submit", "local", str(folder), "counting:Count", code=1).stderr
+        said = heron.run("submit", "local", str(folder), "counting:Count", code=1).stderr
         assert "No space left on device" in said
         assert "free some space" in said
-        door.untouched()
-        assert door.json("list", "local") == []
+        heron.untouched()
+        assert heron.json("list", "local") == []
 
         name = unique("OnAFullDisk")
-        door.submit(name, file)
+        heron.submit(name, file)
         ballast = fill(small_disk, 0)
-        wait_until(lambda: door.status(name)["state"] == "degraded", "status knows that the disk is full")
-        assert str(small_disk) in door.status(name)["cause"]
-        done = door.finish(door.start("kill", "local", name), code=None)
+        wait_until(lambda: heron.status(name)["state"] == "degraded", "status knows that the disk is full")
+        assert str(small_disk) in heron.status(name)["cause"]
+        done = heron.finish(heron.start("kill", "local", name), code=None)
         wait_until(lambda: not titles(name), "every process ends")
         if done.returncode:  # the state is there still, since nothing could be written; with room again, kill ends it
             assert "disk" in done.stderr
             ballast.unlink()
-            door.heron("kill", "local", name)
-        door.nothing_is_left(name)
+            heron.run("kill", "local", name)
+        heron.nothing_is_left(name)
 
 
-def test_a_file_that_may_not_grow(door: FrontDoor, tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow(heron: HeronCommand, tmp_path: Path) -> None:
     """The shell's limit on the size of files (``ulimit -f``), as a quota would have it."""
     file = program(tmp_path)
     file.write_text(file.read_text() + "#" * 300_000)
-    script = f"ulimit -f 100; exec {' '.join(door.command)} submit local {file}"
+    script = f"ulimit -f 100; exec {' '.join(heron.command)} submit local {file}"
     process = subprocess.Popen(
-        ["bash", "-c", script, ""], cwd=door.cwd, env=door.environment,
+        ["bash", "-c", script, ""], cwd=heron.cwd, env=heron.environment,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    said = door.finish(process, 1).stderr
+    said = heron.finish(process, 1).stderr
     assert "File too large" in said
     assert "internal error" not in said
-    door.untouched()
+    heron.untouched()

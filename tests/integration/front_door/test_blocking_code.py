@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import blocking_topology as user
 import pytest
-from front_door import FrontDoor, front_door, json_lines, unique
 
+from tests.integration.front_door import blocking_topology as user
+from tests.support.heron_command import HeronCommand, heron_command, json_lines, unique
 from tests.support.waiting import wait_until
 
 
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 class Run:
     """The running topology and what its tasks write."""
 
-    door: FrontDoor
+    heron: HeronCommand
     name: str
     folder: Path
 
@@ -36,11 +36,11 @@ class Run:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """The topology, once for all tests of this file. It must stop when it is killed, endless loops or not."""
     folder = tmp_path_factory.mktemp("blocking")
-    with front_door(folder) as door:
-        found = Run(door, unique("Blocking"), folder)
-        door.submit(found.name, user.__file__, "Blocking", "--", str(folder))
+    with heron_command(folder) as heron:
+        found = Run(heron, unique("Blocking"), folder)
+        heron.submit(found.name, user.__file__, "Blocking", "--", str(folder))
         yield found
-        door.kill(found.name)
+        heron.kill(found.name)
 
 
 def test_a_spout_that_never_returns_delivers_and_is_told_of_acks(run: Run) -> None:
@@ -60,7 +60,7 @@ def test_the_window_holds_within_one_call_that_emits_very_much(run: Run) -> None
     wait_until(lambda: run.diary("many"), "every tuple of the one call is acked")
     (line,) = run.diary("many")
     assert line["acked"] == user.MANY
-    pending = run.door.json("metrics", "local", run.name)["components"]["many"]["__pending-acked-count"]
+    pending = run.heron.json("metrics", "local", run.name)["components"]["many"]["__pending-acked-count"]
     assert pending["total"] <= 500 + 1024
 
 
@@ -80,7 +80,7 @@ def test_a_spout_whose_window_is_full_says_so_in_status(run: Run) -> None:
     """Two tuples are all it may have in flight, and nobody acks them."""
 
     def told() -> str:
-        (process,) = (p for p in run.door.status(run.name)["processes"] if p["component"] == "hoarder")
+        (process,) = (p for p in run.heron.status(run.name)["processes"] if p["component"] == "hoarder")
         return str(process.get("doing", ""))
 
     text = wait_until(told, "status says what the spout waits for")
@@ -90,26 +90,26 @@ def test_a_spout_whose_window_is_full_says_so_in_status(run: Run) -> None:
 
 def test_status_tells_where_user_code_is(run: Run) -> None:
     def told() -> str:
-        (process,) = (p for p in run.door.status(run.name)["processes"] if p["component"] == "endless")
+        (process,) = (p for p in run.heron.status(run.name)["processes"] if p["component"] == "endless")
         return str(process.get("doing", ""))
 
     text = wait_until(lambda: (found := told()).count("(") and found, "status says where the spout is")
     assert text.startswith("in next_tuple for ")
     assert "Endless.next_tuple, blocking_topology.py:" in text
     assert text in told() or told().startswith("in next_tuple for ")
-    assert "in next_tuple for " in run.door.heron("status", "local", run.name).stdout
+    assert "in next_tuple for " in run.heron.run("status", "local", run.name).stdout
 
 
 def test_a_deactivated_spout_is_held_in_the_middle_of_its_call(run: Run) -> None:
-    run.door.heron("deactivate", "local", run.name)
-    run.door.reaches(run.name, "paused")
+    run.heron.run("deactivate", "local", run.name)
+    run.heron.reaches(run.name, "paused")
 
     def stands() -> bool:
         before = len(run.arrivals("endless"))
-        wait_until(lambda: "waited for room" in str(run.door.status(run.name)), "status says that it waits")
+        wait_until(lambda: "waited for room" in str(run.heron.status(run.name)), "status says that it waits")
         return len(run.arrivals("endless")) == before
 
     wait_until(stands, "nothing more arrives")
     count = len(run.arrivals("endless"))
-    run.door.heron("activate", "local", run.name)
+    run.heron.run("activate", "local", run.name)
     wait_until(lambda: len(run.arrivals("endless")) > count + 10, "it goes on")

@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import daemon_topology
-import prying_topology as user
 import psutil
 import pytest
-from front_door import FrontDoor, front_door, titles, unique
-from test_left_behind import Run, nothing_survives
 
 from heron_runtime.linux import CHANGE_USER, capabilities
+from tests.integration.front_door import daemon_topology
+from tests.integration.front_door import prying_topology as user
+from tests.integration.front_door.test_daemonized_processes import Run, nothing_survives
+from tests.support.heron_command import HeronCommand, heron_command, titles, unique
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -60,15 +60,15 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def door(folder: Path) -> Iterator[FrontDoor]:
-    with front_door(folder) as made:
+def heron(folder: Path) -> Iterator[HeronCommand]:
+    with heron_command(folder) as made:
         made.command = [*way_to_the_interpreter(), *made.command]
         yield made
 
 
-def pried(door: FrontDoor, name: str, other_than: set[Path] = frozenset()) -> tuple[Path, dict[str, Any]]:
+def pried(heron: HeronCommand, name: str, other_than: set[Path] = frozenset()) -> tuple[Path, dict[str, Any]]:
     """What an instance has written down, once there is one more."""
-    home = Path(door.submitted[name][0]["home"])
+    home = Path(heron.submitted[name][0]["home"])
     (file,) = wait_until(lambda: set(home.glob("pried-*.json")) - set(other_than), "user code has tried")
     return file, json.loads(file.read_text())
 
@@ -101,45 +101,45 @@ def is_walled_in(told: dict[str, Any]) -> None:
     assert control == {title: [] for title in control}
 
 
-def test_user_code_gets_at_nothing_and_comes_back_like_that(door: FrontDoor) -> None:
+def test_user_code_gets_at_nothing_and_comes_back_like_that(heron: HeronCommand) -> None:
     name = unique("Prying")
-    door.submit(name, user.__file__, "Prying", **SETTING)
-    first, told = pried(door, name)
+    heron.submit(name, user.__file__, "Prying", **SETTING)
+    first, told = pried(heron, name)
     is_walled_in(told)
     assert "zygote-1" in told["processes"]
-    assert f"user code runs as {NOBODY.pw_name}" in door.heron("status", "local", name).stdout
-    assert door.status(name)["code_user"] == NOBODY.pw_name
+    assert f"user code runs as {NOBODY.pw_name}" in heron.run("status", "local", name).stdout
+    assert heron.status(name)["code_user"] == NOBODY.pw_name
 
     # The instance, then the zygote: what comes next is forked by one that was executed.
     os.kill(int(first.stem.split("-")[1]), signal.SIGKILL)
-    second, told = pried(door, name, {first})
+    second, told = pried(heron, name, {first})
     is_walled_in(told)
     instance = int(second.stem.split("-")[1])
     # It cannot see its lifeline, and nobody is there to sweep: the kernel ends it with its zygote.
-    for pid in (leader := door.pids(name)["heron_container-1"], instance):
+    for pid in (leader := heron.pids(name)["heron_container-1"], instance):
         os.kill(pid, signal.SIGSTOP)
     os.kill(zygote(name), signal.SIGKILL)
     wait_until(lambda: has_ended(instance), "the kernel has ended the instance")
     os.kill(leader, signal.SIGCONT)
-    is_walled_in(pried(door, name, {first, second})[1])
+    is_walled_in(pried(heron, name, {first, second})[1])
     assert not psutil.pid_exists(instance)
     assert {p.read_text() for p in first.parent.glob("streamlet/state/*.log")} == {"kept"}
-    door.reaches(name, "running")
-    door.kill(name)
+    heron.reaches(name, "running")
+    heron.kill(name)
 
 
-def test_executed_instances_are_walled_in_too(door: FrontDoor) -> None:
+def test_executed_instances_are_walled_in_too(heron: HeronCommand) -> None:
     name = unique("Prying")
-    door.submit(name, user.__file__, "Prying", heron__instance__fork=False, **SETTING)
-    is_walled_in(pried(door, name)[1])
-    door.kill(name)
+    heron.submit(name, user.__file__, "Prying", heron__instance__fork=False, **SETTING)
+    is_walled_in(pried(heron, name)[1])
+    heron.kill(name)
 
 
-def test_what_it_daemonises_dies_with_it(door: FrontDoor, folder: Path) -> None:
-    run = Run(door, unique("Daemons"), folder / "written")
+def test_what_it_daemonises_dies_with_it(heron: HeronCommand, folder: Path) -> None:
+    run = Run(heron, unique("Daemons"), folder / "written")
     run.folder.mkdir()
     run.folder.chmod(0o777)
-    door.submit(
+    heron.submit(
         run.name, daemon_topology.__file__, "LeavesBehind", "--", str(run.folder), topology__stmgrs=1, **SETTING
     )
     first = run.all_there()
@@ -154,15 +154,15 @@ def test_what_it_daemonises_dies_with_it(door: FrontDoor, folder: Path) -> None:
     nothing_survives(run, {first, second, third})
 
 
-def test_without_the_setting_all_is_as_before_and_the_status_says_so(door: FrontDoor) -> None:
+def test_without_the_setting_all_is_as_before_and_the_status_says_so(heron: HeronCommand) -> None:
     name = unique("Prying")
-    door.submit(name, user.__file__, "Prying")
-    told = pried(door, name)[1]
+    heron.submit(name, user.__file__, "Prying")
+    told = pried(heron, name)[1]
     assert told["uids"] == [0, 0, 0]
-    said = " ".join(door.heron("status", "local", name).stdout.split())
+    said = " ".join(heron.run("status", "local", name).stdout.split())
     assert "user code runs as the user of Heronry's own processes, and can read the topology's key" in said
-    assert door.status(name)["code_user"] is None
-    door.kill(name)
+    assert heron.status(name)["code_user"] is None
+    heron.kill(name)
 
 
 @pytest.mark.parametrize(
@@ -172,30 +172,28 @@ def test_without_the_setting_all_is_as_before_and_the_status_says_so(door: Front
         ("root", 2, "root is root"),
     ],
 )
-def test_a_user_who_will_not_do_is_refused_with_a_cure(door: FrontDoor, given: str, code: int, said: str) -> None:
+def test_a_user_who_will_not_do_is_refused_with_a_cure(heron: HeronCommand, given: str, code: int, said: str) -> None:
     name = unique("Prying")
     given = f"heron.user.code.user={given}"
-    done = door.heron("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=code)
+    done = heron.run("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=code)
     assert said in " ".join(done.stderr.split())
-    assert not list((door.home / "topologies").rglob(name))
+    assert not list((heron.home / "topologies").rglob(name))
 
 
-def test_who_may_not_change_users_is_told(door: FrontDoor) -> None:
-    door.command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", *door.command[-3:]]
+def test_who_may_not_change_users_is_told(heron: HeronCommand) -> None:
+    heron.command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", *heron.command[-3:]]
     name = unique("Prying")
     given = f"heron.user.code.user={NOBODY.pw_name}"
-    done = door.heron("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=5)
+    done = heron.run("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=5)
     assert "only root can run user code as nobody" in " ".join(done.stderr.split())
 
 
 def test_a_home_that_the_user_cannot_reach_is_named(folder: Path) -> None:
     closed = folder / "closed"
     closed.mkdir(mode=0o700)
-    with front_door(closed) as door:
-        door.command = [*way_to_the_interpreter(), *door.command]
+    with heron_command(closed) as heron:
+        heron.command = [*way_to_the_interpreter(), *heron.command]
         name = unique("Prying")
         given = f"heron.user.code.user={NOBODY.pw_name}"
-        done = door.heron(
-            "submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=5
-        )
+        done = heron.run("submit", "local", "--name", name, "--config-property", given, user.__file__, "Prying", code=5)
         assert "as nobody no instance can run" in " ".join(done.stderr.split())

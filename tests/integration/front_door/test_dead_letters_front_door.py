@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import letters_topology as user
-from front_door import front_door, unique
-
+from tests.integration.front_door import letters_topology as user
+from tests.support.heron_command import heron_command, unique
 from tests.support.waiting import wait_until_equal
 
 
@@ -20,9 +19,9 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_tenth_of_the_records_is_bad_and_nobody_restores(tmp_path: Path) -> None:
     sums, bad = user.truth()
-    with front_door(tmp_path) as door:
+    with heron_command(tmp_path) as heron:
         name = unique("Letters")
-        door.submit(name, user.__file__, "Letters", "--", str(tmp_path))
+        heron.submit(name, user.__file__, "Letters", "--", str(tmp_path))
         rows = sum(map(len, sums.values()))
         wait_until_equal(lambda: len(lines_of(tmp_path / "sums")), rows, "each good record is summed once")
         wait_until_equal(lambda: len(lines_of(tmp_path / "letters")), len(bad), "each bad one is a letter")
@@ -31,9 +30,9 @@ def test_a_tenth_of_the_records_is_bad_and_nobody_restores(tmp_path: Path) -> No
             found.setdefault(row["key"], []).append(row["sum"])
         assert {key: sorted(each) for key, each in found.items()} == sums
         assert sorted(map(user.letter_of, lines_of(tmp_path / "letters"))) == bad
-        shown = door.status(name)
+        shown = heron.status(name)
         assert (shown["state"], shown["tasks_state"]["generation"], shown["tasks_state"]["restores"]) == (
             "running", 1, 0,
         )  # fmt: skip
-        wait_until_equal(lambda: door.totals(name)["total"].get("__dead-letter-count"), len(bad), "counted")
-        door.kill(name)
+        wait_until_equal(lambda: heron.totals(name)["total"].get("__dead-letter-count"), len(bad), "counted")
+        heron.kill(name)

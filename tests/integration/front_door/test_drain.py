@@ -6,28 +6,27 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import update_topology as user
-from front_door import FrontDoor, front_door, unique
-
+from tests.integration.front_door import update_topology as user
+from tests.support.heron_command import HeronCommand, heron_command, unique
 from tests.support.waiting import wait_until
 
 
-def executed(door: FrontDoor, name: str, component: str) -> float:
+def executed(heron: HeronCommand, name: str, component: str) -> float:
     """Return how many tuples a component has executed."""
-    totals = door.totals(name).get(component, {})
+    totals = heron.totals(name).get(component, {})
     return sum(total for metric, total in totals.items() if metric.startswith("__execute-count"))
 
 
 def test_what_was_read_is_committed(tmp_path: Path) -> None:
-    with front_door(tmp_path) as door:
+    with heron_command(tmp_path) as heron:
         name = unique("Kept")
-        door.submit(
+        heron.submit(
             name, user.__file__, "Kept", "--", str(tmp_path), topology__stateful__checkpoint__interval__secs=3600
         )
-        wait_until(lambda: executed(door, name, "count") > 0, "a number is counted")
-        said = door.heron("kill", "local", name, "--drain").stderr
+        wait_until(lambda: executed(heron, name, "count") > 0, "a number is counted")
+        said = heron.run("kill", "local", name, "--drain").stderr
         assert "its last checkpoint" in said
-        door.nothing_is_left(name)
+        heron.nothing_is_left(name)
     rows = [json.loads(line) for path in (tmp_path / "out").iterdir() for line in path.read_text().splitlines()]
     left = [path.name for path in (tmp_path / "out").glob(".*") if "-done-" not in path.name]
     assert not left, "nothing is left that was prepared"
@@ -37,33 +36,33 @@ def test_what_was_read_is_committed(tmp_path: Path) -> None:
 
 
 def test_with_acks_no_tuple_is_in_flight(tmp_path: Path) -> None:
-    with front_door(tmp_path) as door:
+    with heron_command(tmp_path) as heron:
         name = unique("WithAcks")
-        door.submit(name, user.__file__, "WithAcks", "--", str(tmp_path), heron__heartbeat__interval__ms=200)
+        heron.submit(name, user.__file__, "WithAcks", "--", str(tmp_path), heron__heartbeat__interval__ms=200)
         wait_until((tmp_path / "acked").exists, "some are acked")
-        door.heron("kill", "local", name, "--drain")
-        door.nothing_is_left(name)
+        heron.run("kill", "local", name, "--drain")
+        heron.nothing_is_left(name)
 
 
 def test_what_cannot_be_drained_is_not_killed(tmp_path: Path) -> None:
-    with front_door(tmp_path) as door:
+    with heron_command(tmp_path) as heron:
         name = unique("Kept")
-        door.submit(name, user.__file__, "Kept", "--", str(tmp_path), topology__reliability__mode="ATMOST_ONCE")
-        assert "nothing tells when the tuples of" in door.heron("kill", "local", name, "--drain", code=2).stderr
-        assert door.status(name)["state"] == "running"
-        door.kill(name)
+        heron.submit(name, user.__file__, "Kept", "--", str(tmp_path), topology__reliability__mode="ATMOST_ONCE")
+        assert "nothing tells when the tuples of" in heron.run("kill", "local", name, "--drain", code=2).stderr
+        assert heron.status(name)["state"] == "running"
+        heron.kill(name)
         name = unique("Stuck")
-        door.submit(
+        heron.submit(
             name, user.__file__, "Kept", "--", str(tmp_path), topology__stateful__checkpoint__interval__secs=3600
         )
-        door.heron("checkpoint", "create", "local", name, "--wait")
-        parts = next((door.home / "topologies" / "local").glob(f"*/default/{name}/checkpoints")) / "parts"
+        heron.run("checkpoint", "create", "local", name, "--wait")
+        parts = next((heron.home / "topologies" / "local").glob(f"*/default/{name}/checkpoints")) / "parts"
         parts.rename(parts.with_name("away"))
         parts.write_text("no folder")
-        done = door.heron("kill", "local", name, "--drain", "--drain-timeout", "20", code=1)
+        done = heron.run("kill", "local", name, "--drain", "--drain-timeout", "20", code=1)
         assert f"{name} is not drained, and not killed" in done.stderr
         assert "it goes on" in done.stderr
         parts.unlink()
         parts.with_name("away").rename(parts)
-        door.reaches(name, "running")
-        door.kill(name)
+        heron.reaches(name, "running")
+        heron.kill(name)

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import known_totals_topology
 import pytest
-from front_door import FrontDoor, unique
-from known_totals_topology import MEASURED, TRUTH
 from prometheus_client.parser import text_string_to_metric_families
-from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.model.metrics import MetricKind, base_name, prometheus_name
+from tests.integration.front_door import known_totals_topology
+from tests.integration.front_door.known_totals_topology import MEASURED, TRUTH
+from tests.support.heron_command import HeronCommand, unique
+from tests.support.tracker_process import TrackerProcess, tracker
 from tests.support.waiting import wait_until, wait_until_equal
 
 pytestmark = pytest.mark.timeout(600)
@@ -154,12 +154,12 @@ def in_prometheus(truth: Totals, kind: MetricKind, ending: str = "") -> Totals:
 
 
 @pytest.fixture(scope="module")
-def served(door: FrontDoor) -> Iterator[Served]:
+def served(heron: HeronCommand) -> Iterator[Served]:
     name = unique("KnownTotals")
-    door.submit(name, known_totals_topology.__file__, "KnownTotals")
-    launch = door.submitted[name][0]
+    heron.submit(name, known_totals_topology.__file__, "KnownTotals")
+    launch = heron.submitted[name][0]
     place = {"cluster": "local", "environ": launch["environ"], "topology": name}
-    with tracker("--home", str(door.home), log=door.folder / "tracker.log") as rest:
+    with tracker("--home", str(heron.home), log=heron.folder / "tracker.log") as rest:
         wait_until_equal(lambda: rest.raw("/readyz")[0], 200, "the tracker is ready")
         found = Served(rest, place, Path(launch["home"], "metrics"))
         wait_until_equal(lambda: rest.get("/topologies/metrics", **place, component="*")[0], 200, "the master answers")
@@ -171,7 +171,7 @@ def served(door: FrontDoor) -> Iterator[Served]:
         wait_until_equal(settled, TRUTH, "every total is the truth")
         wait_until_equal(lambda: _at_rest(found), True, "counters of traffic stand still")
         yield found
-    door.kill(name)
+    heron.kill(name)
 
 
 def _at_rest(found: Served) -> bool:

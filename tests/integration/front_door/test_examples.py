@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from front_door import ROOT, TEXT, FrontDoor, unique
-
+from tests.support.heron_command import ROOT, TEXT, HeronCommand, unique
 from tests.support.waiting import wait_until, wait_until_equal
 
 EXAMPLES = ROOT / "examples"
@@ -21,11 +20,11 @@ def lines_of(folder: Path, pattern: str) -> dict[str, list[str]]:
     return {file.name: file.read_text().splitlines() for file in sorted(folder.glob(pattern))}
 
 
-def test_word_count_counts_every_word_of_the_novel(door: FrontDoor, tmp_path: Path) -> None:
+def test_word_count_counts_every_word_of_the_novel(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("WordCount")
     truth = Counter(re.findall(r"[a-z']+", TEXT.read_text().lower()))
     relative = TEXT.relative_to(ROOT)  # a path as the user's shell sees it
-    door.submit(name, EXAMPLES / "word_count.py", "WordCount", "--", str(relative), str(tmp_path), "1")
+    heron.submit(name, EXAMPLES / "word_count.py", "WordCount", "--", str(relative), str(tmp_path), "1")
 
     def counted() -> Counter[str]:
         found: Counter[str] = Counter()
@@ -38,28 +37,28 @@ def test_word_count_counts_every_word_of_the_novel(door: FrontDoor, tmp_path: Pa
     assert len(parts) == 2
     assert not parts[0] & parts[1], "a word belongs to one task"
     lines = len(TEXT.read_text().splitlines())
-    wait_until_equal(lambda: door.totals(name)["lines"].get("__ack-count/default"), lines, "acked lines")
-    door.heron("deactivate", "local", name)
+    wait_until_equal(lambda: heron.totals(name)["lines"].get("__ack-count/default"), lines, "acked lines")
+    heron.run("deactivate", "local", name)
     wait_until(lambda: [int(f.read_text()) for f in tmp_path.glob("offset-*")] == [lines], "the offset is remembered")
-    door.kill(name)
+    heron.kill(name)
 
 
-def test_rtac_knows_the_active_users_of_every_bucket(door: FrontDoor, tmp_path: Path) -> None:
+def test_rtac_knows_the_active_users_of_every_bucket(heron: HeronCommand, tmp_path: Path) -> None:
     name, events = unique("Rtac"), 12_000
-    door.submit(name, EXAMPLES / "rtac.py", "Rtac", "--", str(tmp_path), str(events))
-    (task,) = (p["task"] for p in door.status(name)["processes"] if p["component"] == "events")
+    heron.submit(name, EXAMPLES / "rtac.py", "Rtac", "--", str(tmp_path), str(events))
+    (task,) = (p["task"] for p in heron.status(name)["processes"] if p["component"] == "events")
     users: dict[str, set[int]] = defaultdict(set)
     for number in range(events):
         users[str(number // 5_000)].add(random.Random(task * 1_000_003 + number).randrange(10_000))
     truth = {bucket: len(seen) for bucket, seen in users.items()}
     file = tmp_path / "active-users.json"
     wait_until_equal(lambda: json.loads(file.read_text()) if file.exists() else None, truth, "active users")
-    door.kill(name)
+    heron.kill(name)
 
 
-def test_streams_bring_every_reading_to_its_file(door: FrontDoor, tmp_path: Path) -> None:
+def test_streams_bring_every_reading_to_its_file(heron: HeronCommand, tmp_path: Path) -> None:
     name, readings = unique("Sensors"), 1_000
-    door.submit(name, EXAMPLES / "streams.py", "Sensors", "--", str(tmp_path), str(readings))
+    heron.submit(name, EXAMPLES / "streams.py", "Sensors", "--", str(tmp_path), str(readings))
     good = [number for number in range(readings) if number % 10 != 9]
 
     def archived() -> list[str]:
@@ -72,17 +71,17 @@ def test_streams_bring_every_reading_to_its_file(door: FrontDoor, tmp_path: Path
     wait_until_equal(
         lambda: sorted(binned()), sorted(f"{n % 16} unreadable {n}" for n in range(9, readings, 10)), "the bin"
     )
-    tasks = sorted(p["task"] for p in door.status(name)["processes"] if p["component"] == "archive")
+    tasks = sorted(p["task"] for p in heron.status(name)["processes"] if p["component"] == "archive")
     for place, task in enumerate(tasks):  # direct grouping: the sensor's number names the task
         file = f"archive-{task}.txt"
         sensors = {int(line.split()[0]) % 3 for line in lines_of(tmp_path, file)[file]}
         assert sensors == {place}
-    door.kill(name)
+    heron.kill(name)
 
 
-def test_the_join_makes_each_pair_once(door: FrontDoor, tmp_path: Path) -> None:
+def test_the_join_makes_each_pair_once(heron: HeronCommand, tmp_path: Path) -> None:
     name, orders = unique("Orders"), 1_000
-    door.submit(name, EXAMPLES / "join.py", "Orders", "--", str(tmp_path), str(orders))
+    heron.submit(name, EXAMPLES / "join.py", "Orders", "--", str(tmp_path), str(orders))
 
     def pairs() -> list[str]:
         return [line for lines in lines_of(tmp_path, "pairs-*.txt").values() for line in lines]
@@ -90,14 +89,14 @@ def test_the_join_makes_each_pair_once(door: FrontDoor, tmp_path: Path) -> None:
     wait_until_equal(lambda: sorted(pairs()), sorted(f"{n}\torder {n}\tpayment {n}" for n in range(orders)), "pairs")
     acked = {"orders": orders, "payments": orders}
     wait_until_equal(
-        lambda: {c: door.totals(name).get(c, {}).get("__ack-count/default") for c in acked}, acked, "both sides acked"
+        lambda: {c: heron.totals(name).get(c, {}).get("__ack-count/default") for c in acked}, acked, "both sides acked"
     )
-    door.kill(name)
+    heron.kill(name)
 
 
-def test_hot_keys_are_counted_by_two_tasks_and_merged(door: FrontDoor, tmp_path: Path) -> None:
+def test_hot_keys_are_counted_by_two_tasks_and_merged(heron: HeronCommand, tmp_path: Path) -> None:
     name, events = unique("HotKeys"), 20_000
-    door.submit(name, EXAMPLES / "hot_keys.py", "HotKeys", "--", str(tmp_path), str(events))
+    heron.submit(name, EXAMPLES / "hot_keys.py", "HotKeys", "--", str(tmp_path), str(events))
     pages = ("/" if n % 2 else f"/page/{random.Random(n).randrange(1000)}" for n in range(events))
     truth = Counter(pages)
     file = tmp_path / "pages.json"
@@ -110,21 +109,21 @@ def test_hot_keys_are_counted_by_two_tasks_and_merged(door: FrontDoor, tmp_path:
     shares = shares_now()
     assert len(shares) == 4
     assert shares[-1] < 0.4 * events, "half of all are of one page, and two tasks have it"
-    door.kill(name)
+    heron.kill(name)
 
 
-def test_random_words_are_all_counted_when_the_spout_pauses(door: FrontDoor) -> None:
+def test_random_words_are_all_counted_when_the_spout_pauses(heron: HeronCommand) -> None:
     name = unique("RandomWordCount")
-    door.submit(name, EXAMPLES / "random_words.py", "RandomWordCount")
+    heron.submit(name, EXAMPLES / "random_words.py", "RandomWordCount")
 
     def flow() -> tuple[float, float]:
-        found = door.totals(name)
+        found = heron.totals(name)
         emitted = found.get("words", {}).get("__emit-count/default", 0)
         return emitted, found.get("counts", {}).get("__execute-count/words/default", 0)
 
     wait_until(lambda: flow()[1] > 0, "words flow")
-    door.heron("deactivate", "local", name)
-    door.reaches(name, "paused")
+    heron.run("deactivate", "local", name)
+    heron.reaches(name, "paused")
     seen: list[Any] = []
 
     def settled() -> bool:
@@ -133,14 +132,14 @@ def test_random_words_are_all_counted_when_the_spout_pauses(door: FrontDoor) -> 
 
     wait_until(settled, "executed equals emitted")
     assert seen[-1][0] > 1_000
-    door.kill(name)
+    heron.kill(name)
 
 
-def test_the_topology_of_the_readme_runs(door: FrontDoor, tmp_path: Path) -> None:
+def test_the_topology_of_the_readme_runs(heron: HeronCommand, tmp_path: Path) -> None:
     (source,) = re.findall(r"```python\n(# hello\.py\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     file = tmp_path / "hello.py"
     file.write_text(source)
     name = unique("Hello")
-    door.submit(name, file)
-    wait_until(lambda: ": 100000" in door.heron("logs", "local", name, "counts").stdout, "100 000 birds of a kind")
-    door.kill(name)
+    heron.submit(name, file)
+    wait_until(lambda: ": 100000" in heron.run("logs", "local", name, "counts").stdout, "100 000 birds of a kind")
+    heron.kill(name)

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from front_door import ROOT, FrontDoor, front_door, json_lines, unique
 
+from tests.support.heron_command import ROOT, HeronCommand, heron_command, json_lines, unique
 from tests.support.waiting import wait_until, wait_until_equal
 
 EXAMPLE = ROOT / "examples" / "extensions"
@@ -40,14 +40,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def door_with(folder: Path, wheel: Path | None) -> Iterator[FrontDoor]:
+def door_with(folder: Path, wheel: Path | None) -> Iterator[HeronCommand]:
     """A command beside which the wheel, if any, is installed."""
-    with front_door(folder) as door:
+    with heron_command(folder) as heron:
         if wheel is not None:
             pip("install", "--no-deps", "--no-index", "--target", folder / "site", wheel)
-            door.environment["PYTHONPATH"] = str(folder / "site")
-            door.reads_in_process = False
-        yield door
+            heron.environment["PYTHONPATH"] = str(folder / "site")
+            heron.reads_in_process = False
+        yield heron
 
 
 def tallies(folder: Path) -> list[dict[str, int]]:
@@ -56,22 +56,24 @@ def tallies(folder: Path) -> list[dict[str, int]]:
 
 def test_everything_plugs_in_where_the_command_is_installed(tmp_path: Path, wheel: Path) -> None:
     name, store = unique("Letters"), unique("ram")
-    with door_with(tmp_path, wheel) as door:
-        door.home.mkdir(mode=0o700)
-        (door.home / "config.yaml").write_text(f"local:\n  heron.state.url: ram://{store}\n")
+    with door_with(tmp_path, wheel) as heron:
+        heron.home.mkdir(mode=0o700)
+        (heron.home / "config.yaml").write_text(f"local:\n  heron.state.url: ram://{store}\n")
         try:
-            door.submit(name, LETTERS, "Letters", "--", str(tmp_path), heron__metrics__sinks="tmanager,totals,nonsense")
+            heron.submit(
+                name, LETTERS, "Letters", "--", str(tmp_path), heron__metrics__sinks="tmanager,totals,nonsense"
+            )
             wait_until_equal(lambda: tallies(tmp_path), [FIRST, SECOND], "words are dealt out by their first letter")
             assert Path("/dev/shm", f"heronry-{os.geteuid()}-{store}", "state.db").exists()
-            containers = {p["component"]: p["container"] for p in door.status(name)["processes"] if p["task"]}
+            containers = {p["component"]: p["container"] for p in heron.status(name)["processes"] if p["task"]}
             assert containers == {"words": 1, "tally": 2}, "a container for each component"
-            (place,) = (door.home / "topologies" / "local").glob(f"*/default/{name}")
+            (place,) = (heron.home / "topologies" / "local").glob(f"*/default/{name}")
             totals = place / "metrics" / "totals-1.json"
             wait_until(lambda: totals.exists() and "__emit-count/default" in totals.read_text(), "the sink writes")
             log = (place / "log-files" / "metrics_manager-1.log").read_text()
             assert "there is no metrics sink 'nonsense'" in log
         finally:
-            door.heron("kill", "local", name)  # the door looks for what is left in a store of the default kind only
+            heron.run("kill", "local", name)  # the door looks for what is left in a store of the default kind only
             shutil.rmtree(Path("/dev/shm", f"heronry-{os.geteuid()}-{store}"), ignore_errors=True)
 
 
@@ -80,39 +82,39 @@ def test_requirements_bring_serializer_and_grouping_to_the_instances(tmp_path: P
     package.mkdir()
     (package / "letters.py").write_text(LETTERS.read_text())
     (package / "requirements.txt").write_text(f"{wheel}\n")
-    with door_with(tmp_path, None) as door:
-        refused = door.heron("submit", "local", "--name", name, str(package), code=7)
+    with door_with(tmp_path, None) as heron:
+        refused = heron.run("submit", "local", "--name", name, str(package), code=7)
         assert "there is no packing algorithm 'by_component'" in refused.stderr
         assert "must be installed where `heron submit` runs" in " ".join(refused.stderr.split())
         text = LETTERS.read_text().replace('"by_component"', '"round_robin"')
         (package / "letters.py").write_text(text)
-        door.submit(name, package, "Letters", "--", str(tmp_path))
+        heron.submit(name, package, "Letters", "--", str(tmp_path))
         wait_until_equal(lambda: tallies(tmp_path), [FIRST, SECOND], "words are dealt out by their first letter")
-        (place,) = (door.home / "topologies" / "local").glob(f"*/default/{name}")
+        (place,) = (heron.home / "topologies" / "local").glob(f"*/default/{name}")
         wait_until(lambda: json_lines(place / "metrics" / "metrics-1.jsonl"), "the default sinks write")
-        door.kill(name)
+        heron.kill(name)
 
 
 def test_an_api_server_takes_the_scheduler(tmp_path: Path, wheel: Path) -> None:
-    with door_with(tmp_path, wheel) as door:
-        door.environment["FRUGAL_FREE_MIB"] = str(10**9)
+    with door_with(tmp_path, wheel) as heron:
+        heron.environment["FRUGAL_FREE_MIB"] = str(10**9)
         server = [sys.executable, "-m", "heron_apiserver", "--port", "0", "--cluster", "box"]
         unknown = subprocess.run(
             [*server, "--home", str(tmp_path / "no"), "--scheduler", "frugl"],
-            env=door.environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+            env=heron.environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert unknown.returncode != 0
         assert "there is no scheduler 'frugl'; there are 'docker', 'frugal', " in unknown.stderr
         api = subprocess.Popen(
             [*server, "--home", str(tmp_path / "api"), "--scheduler", "frugal"],
-            env=door.environment, cwd=ROOT, stdout=subprocess.PIPE, text=True,
+            env=heron.environment, cwd=ROOT, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
             assert api.stdout is not None
             url = api.stdout.readline().strip()
             token = tmp_path / "api" / "admin-token"
-            door.heron("login", "box", "--api", url, "--token-file", str(token))
-            refused = door.heron("submit", "box", str(LETTERS), "Letters", "--", str(tmp_path), code=6)
+            heron.run("login", "box", "--api", url, "--token-file", str(token))
+            refused = heron.run("submit", "box", str(LETTERS), "Letters", "--", str(tmp_path), code=6)
             assert "MiB of memory are free" in refused.stderr
         finally:
             api.terminate()

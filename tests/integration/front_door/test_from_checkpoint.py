@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import update_topology as user
-from front_door import Done, FrontDoor, front_door, unique
-from kept_counts import KeptCounts
 
+from tests.integration.front_door import update_topology as user
+from tests.integration.front_door.kept_counts import KeptCounts
+from tests.support.heron_command import Done, HeronCommand, heron_command, unique
 from tests.support.waiting import wait_until
 
 
@@ -20,17 +20,17 @@ from tests.support.waiting import wait_until
 class Past(KeptCounts):
     """A topology that was killed, and the folder of a named checkpoint of it, behind which nothing came."""
 
-    door: FrontDoor
+    heron: HeronCommand
     name: str
     folder: Path
     kept: Path
 
     def submit(self, name: str, topology: str, *more: str, code: int = 0) -> Done:
         command = ("submit", "local", user.__file__, topology, "--name", name, *more, "--", str(self.folder))
-        done = self.door.heron(*command, code=code)
+        done = self.heron.run(*command, code=code)
         if code == 0:
-            self.door.submitted.setdefault(name, [])
-            self.door.remember(name)
+            self.heron.submitted.setdefault(name, [])
+            self.heron.remember(name)
         return done
 
 
@@ -38,32 +38,32 @@ class Past(KeptCounts):
 def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
     """Kept, up to a named checkpoint."""
     folder = tmp_path_factory.mktemp("past")
-    with front_door(folder) as door:
+    with heron_command(folder) as heron:
         name = unique("Kept")
-        door.submit(name, user.__file__, "Kept", "--", str(folder))
+        heron.submit(name, user.__file__, "Kept", "--", str(folder))
         wait_until((folder / "out").exists, "the sink is there")
-        found = Past(door, name, folder, Path())
+        found = Past(heron, name, folder, Path())
         wait_until(lambda: found.every_count_is_there_once() > 100, "counts are written")
-        door.heron("deactivate", "local", name)
-        door.heron("checkpoint", "create", "local", name, "--wait")  # what was on its way is through, and committed
-        said = door.heron("checkpoint", "create", "local", name, "--name", "before").stderr
+        heron.run("deactivate", "local", name)
+        heron.run("checkpoint", "create", "local", name, "--wait")  # what was on its way is through, and committed
+        said = heron.run("checkpoint", "create", "local", name, "--name", "before").stderr
         assert "is kept as before in " in said
-        assert "already" in door.heron("checkpoint", "create", "local", name, "--name", "before", code=4).stderr
-        rows = door.json("checkpoint", "list", "local", name)
+        assert "already" in heron.run("checkpoint", "create", "local", name, "--name", "before", code=4).stderr
+        rows = heron.json("checkpoint", "list", "local", name)
         assert [row["name"] for row in rows if row["name"]] == ["before"]
         assert len(rows) > 1
         found.kept = Path(rows[-1]["folder"])
-        door.kill(name)
+        heron.kill(name)
         yield found
 
 
 def test_it_outlives_the_topology_and_is_whole(past: Past) -> None:
-    (row,) = past.door.json("checkpoint", "list", "local", past.name)
+    (row,) = past.heron.json("checkpoint", "list", "local", past.name)
     assert (row["name"], row["tasks"], row["complete"]) == ("before", 7, True)
-    found: dict[str, Any] = past.door.json("checkpoint", "inspect", "local", past.name, "before", "--verify")
+    found: dict[str, Any] = past.heron.json("checkpoint", "inspect", "local", past.name, "before", "--verify")
     assert found["damaged_files"] == []
     assert found["files"] == len(list((past.kept / "parts").iterdir()))
-    assert "has no checkpoint 'befor'; did you mean 'before'?" in past.door.heron(
+    assert "has no checkpoint 'befor'; did you mean 'before'?" in past.heron.run(
         "checkpoint", "inspect", "local", past.name, "befor", code=3
     ).stderr  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_what_has_no_place_is_refused_by_name(past: Past) -> None:
     assert "hoards: there is no component of this name" in said
     assert "out: " not in said, "what is committed needs no place"
     past.submit(name, "OtherKeys", "--from-checkpoint", reference, "--allow-dropped-state")
-    past.door.kill(name)
+    past.heron.kill(name)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_topology_without_state_and_a_damaged_file_are_refused(past: Past) -> 
             assert f"{name} of checkpoint {part['checkpoint']} (count, task {part['task']})" in done.stderr
     finally:
         file.write_bytes(whole)
-    assert not past.door.json("list", "local"), "nothing of them runs"
+    assert not past.heron.json("list", "local"), "nothing of them runs"
 
 
 @pytest.mark.core
@@ -121,27 +121,27 @@ def test_other_code_and_parallelism_go_on_from_it(past: Past) -> None:
     past.submit(name, "Later", "--from-checkpoint", f"local/{past.kept.parts[-4]}/default/{past.name}@before",
                 "--allow-dropped-state")  # fmt: skip
     wait_until(lambda: past.every_count_is_there_once() > before + 100, "it goes on, and no count comes twice or never")
-    status = past.door.status(name)["tasks_state"]
+    status = past.heron.status(name)["tasks_state"]
     assert status["generation"] > 1
-    log_files = next((past.door.home / "topologies" / "local").glob(f"*/default/{name}")) / "log-files"
+    log_files = next((past.heron.home / "topologies" / "local").glob(f"*/default/{name}")) / "log-files"
     logs = [path.read_text() for path in log_files.glob("container_*_count_*.log")]
     begun = [int(text.rpartition("begins with ")[2].split()[0]) for text in logs]
     assert len(begun) == 3
     assert sum(begun) == 20, "every key is with one task"
-    last = past.door.json("checkpoint", "list", "local", name)[-1]["checkpoint"]
+    last = past.heron.json("checkpoint", "list", "local", name)[-1]["checkpoint"]
     second = unique("Later")
-    past.door.heron("deactivate", "local", name)
-    past.door.heron("checkpoint", "create", "local", name, "--wait")
+    past.heron.run("deactivate", "local", name)
+    past.heron.run("checkpoint", "create", "local", name, "--wait")
     there = past.every_count_is_there_once()
     past.submit(second, "Later", "--from-checkpoint", f"local/{past.kept.parts[-4]}/default/{name}")
-    assert past.door.status(second)["tasks_state"]["restore_from"] > last
-    past.door.kill(name)
+    assert past.heron.status(second)["tasks_state"]["restore_from"] > last
+    past.heron.kill(name)
     wait_until(lambda: past.every_count_is_there_once() > there + 100, "so does one that begins with the last one")
-    past.door.kill(second)
+    past.heron.kill(second)
 
 
 def test_it_is_deleted(past: Past) -> None:
-    past.door.heron("checkpoint", "delete", "local", past.name, "before")
+    past.heron.run("checkpoint", "delete", "local", past.name, "before")
     assert not past.kept.exists()
-    past.door.heron("checkpoint", "delete", "local", past.name, "before", code=3)
-    past.door.heron("checkpoint", "list", "local", past.name, code=3)
+    past.heron.run("checkpoint", "delete", "local", past.name, "before", code=3)
+    past.heron.run("checkpoint", "list", "local", past.name, code=3)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_door import FrontDoor, unique
 
+from tests.support.heron_command import HeronCommand, unique
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
@@ -29,18 +29,18 @@ def of(history: History, metric: str) -> float:
     return sum(point.total for point in points)
 
 
-def test_a_killed_topology_has_its_history_and_advice(door: FrontDoor) -> None:
+def test_a_killed_topology_has_its_history_and_advice(heron: HeronCommand) -> None:
     name = unique("uneven")
-    door.submit(name, TOPOLOGY, "Uneven", heron__history__enabled="true", heron__history__file__secs="1")
-    files = door.home / "history"
+    heron.submit(name, TOPOLOGY, "Uneven", heron__history__enabled="true", heron__history__file__secs="1")
+    files = heron.home / "history"
     wait_until(lambda: list(files.glob(f"local/*/default/{name}/*/metrics/10s/date=*/c1-*.parquet")), "a first file")
-    psutil.Process(door.pids(name)["metrics_manager-1"]).kill()
+    psutil.Process(heron.pids(name)["metrics_manager-1"]).kill()
 
     def executed() -> float:
-        return sum(v for m, v in door.totals(name).get("slow", {}).items() if m.startswith("__execute-count"))
+        return sum(v for m, v in heron.totals(name).get("slow", {}).items() if m.startswith("__execute-count"))
 
     wait_until(lambda: executed() == TUPLES, f"all {TUPLES} tuples are executed")
-    door.kill(name)
+    heron.kill(name)
     (folder,) = files.glob(f"local/*/default/{name}/*")
     history = History(folder)
     assert of(history, "__execute-count") == TUPLES
@@ -50,19 +50,19 @@ def test_a_killed_topology_has_its_history_and_advice(door: FrontDoor) -> None:
         kinds[event.kind] = kinds.get(event.kind, 0) + event.count
     kinds.pop("pressure", None)  # where the machine is slow
     assert kinds == {"plan": 1, "exception": TUPLES // 10}
-    (row,) = door.json("pipeline", "history", name)
+    (row,) = heron.json("pipeline", "history", name)
     assert (row["topology"], row["tasks"]) == (name, 5)
-    advice: dict[str, Any] = door.json("pipeline", "advise", name)
+    advice: dict[str, Any] = heron.json("pipeline", "advise", name)
     words, slow = advice["components"]
     assert (words["component"], words["advised"]) == ("words", 1), "spouts are left as they are"
     assert slow["tasks"] == 4
     assert 1 <= slow["advised"] <= 4, "a millisecond a tuple, at a few hundred a second"
     assert 0 < slow["true_rate"] < 1100
-    said = door.heron("pipeline", "advise", name).stdout.strip().splitlines()
+    said = heron.run("pipeline", "advise", name).stdout.strip().splitlines()
     assert said[-1] == (advice["command"] or "nothing to change")
     assert not list(files.rglob("*.part")), "files are whole, or not there"
 
 
-def test_without_a_history_the_cure_is_named(door: FrontDoor) -> None:
-    failed = door.heron("pipeline", "advise", "nobody", code=3)
+def test_without_a_history_the_cure_is_named(heron: HeronCommand) -> None:
+    failed = heron.run("pipeline", "advise", "nobody", code=3)
     assert "heron.history.enabled=true" in failed.stderr

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_door import FrontDoor, unique
 
+from tests.support.heron_command import HeronCommand, unique
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
@@ -19,22 +19,22 @@ import psutil
 TOPOLOGY = Path(__file__).parent / "pressed_topology.py"
 
 
-def test_pressure_checkpoints_and_restores_are_told_after_the_kill(door: FrontDoor) -> None:
+def test_pressure_checkpoints_and_restores_are_told_after_the_kill(heron: HeronCommand) -> None:
     name = unique("pressed")
-    door.submit(name, TOPOLOGY, "Pressed", heron__history__enabled="true", heron__history__file__secs="1")
+    heron.submit(name, TOPOLOGY, "Pressed", heron__history__enabled="true", heron__history__file__secs="1")
 
     def state() -> dict[str, Any]:
-        return dict(door.json("status", "local", name)["tasks_state"])
+        return dict(heron.json("status", "local", name)["tasks_state"])
 
     wait_until(lambda: state()["completed"] >= 1, "a checkpoint is complete")
-    psutil.Process(door.pids(name)["container_1_count_2"]).kill()
+    psutil.Process(heron.pids(name)["container_1_count_2"]).kill()
     wait_until(lambda: state()["generation"] == 2 and state()["phase"] == "running", "it is restored")
     complete = state()["completed"]
     wait_until(lambda: state()["completed"] > complete, "another checkpoint is complete")
-    door.kill(name)
+    heron.kill(name)
 
     def told(kind: str) -> list[dict[str, Any]]:
-        return list(door.json("pipeline", "history", name, "--kind", kind, "--limit", "1000"))
+        return list(heron.json("pipeline", "history", name, "--kind", kind, "--limit", "1000"))
 
     checkpoints = [json.loads(each["detail"]) for each in told("checkpoint")]
     assert sum(each["what"] == "complete" and each["bytes"] > 0 for each in checkpoints) >= 2
@@ -49,6 +49,6 @@ def test_pressure_checkpoints_and_restores_are_told_after_the_kill(door: FrontDo
     assert 1 <= len(pressure) <= 3, "however often the spout was paused: what goes on is told as one"
     assert {cause["component"] for each in pressure for cause in each["causes"]} == {"count"}
     assert all(0 < each["paused_ms"] <= each["to_ms"] - each["from_ms"] for each in pressure)
-    text = door.heron("pipeline", "history", name).stdout
+    text = heron.run("pipeline", "history", name).stdout
     assert "events of" in text
     assert "restoring from checkpoint" in text

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import spying_topology as user
-from front_door import FrontDoor, front_door, unique
 
+from tests.integration.front_door import spying_topology as user
+from tests.support.heron_command import HeronCommand, heron_command, unique
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -24,9 +24,9 @@ ORDINARY = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[FrontDoor]:
+def heron(tmp_path: Path) -> Iterator[HeronCommand]:
     """The command without privileges."""
-    with front_door(tmp_path) as made:
+    with heron_command(tmp_path) as made:
         made.command = [*ORDINARY, *made.command]
         yield made
 
@@ -43,10 +43,10 @@ def memory_of(pid: int) -> Iterator[bytes]:
                     yield memory.read(end - begin)
 
 
-def test_nobody_looks_into_control_processes_and_no_instance_holds_the_key(door: FrontDoor) -> None:
+def test_nobody_looks_into_control_processes_and_no_instance_holds_the_key(heron: HeronCommand) -> None:
     name = unique("Spying")
-    door.submit(name, user.__file__, "Spying", "--", str(door.folder))
-    (file,) = wait_until(lambda: list(door.folder.glob("*.json")), "the spy has looked")
+    heron.submit(name, user.__file__, "Spying", "--", str(heron.folder))
+    (file,) = wait_until(lambda: list(heron.folder.glob("*.json")), "the spy has looked")
     told = json.loads(file.read_text())
     assert told["seen"].pop("child") == list(user.LOOKS), "the spy can see"
     instances = {title for title in told["seen"] if title.startswith("container_")}
@@ -55,14 +55,14 @@ def test_nobody_looks_into_control_processes_and_no_instance_holds_the_key(door:
     assert {"topology_master-0", "stream_manager-1", "metrics_manager-1"} <= control
     assert {title: told["seen"][title] for title in control} == {title: [] for title in control}
 
-    home = Path(door.submitted[name][0]["home"])
+    home = Path(heron.submitted[name][0]["home"])
     secret = (home / "secret").read_text().strip()
     key = (home / "key.pem").read_text().splitlines()[1]
-    pids = door.pids(name)
+    pids = heron.pids(name)
     held = {
         title: pid for title, pid in pids.items() if any(s.encode() in m for m in memory_of(pid) for s in (secret, key))
     }
     assert "stream_manager-1" in held, "it can be found where it is"
     assert not [title for title in held if title.startswith("container_")]
     assert secret not in str(told["environ"])
-    door.kill(name)
+    heron.kill(name)

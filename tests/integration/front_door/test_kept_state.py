@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import kept_topology as user
 import pytest
-from front_door import FrontDoor, front_door, unique
 
 from heron_runtime.checkpoint_files import CheckpointFolder
+from tests.integration.front_door import kept_topology as user
+from tests.support.heron_command import HeronCommand, heron_command, unique
 from tests.support.waiting import wait_until
 
 
@@ -21,22 +21,22 @@ from tests.support.waiting import wait_until
 class Run:
     """The running topology."""
 
-    door: FrontDoor
+    heron: HeronCommand
     name: str
     fails: Path
 
-    def heron(self, *command: str, more: tuple[str, ...] = (), code: int = 0) -> Any:
-        return self.door.heron(*command, "local", self.name, *more, code=code)
+    def command(self, *command: str, more: tuple[str, ...] = (), code: int = 0) -> Any:
+        return self.heron.run(*command, "local", self.name, *more, code=code)
 
     def status(self) -> dict[str, Any]:
-        return dict(self.door.json("status", "local", self.name))
+        return dict(self.heron.json("status", "local", self.name))
 
     def list(self) -> list[dict[str, Any]]:
-        return list(self.door.json("checkpoint", "list", "local", self.name))
+        return list(self.heron.json("checkpoint", "list", "local", self.name))
 
     @property
     def folder(self) -> CheckpointFolder:
-        (home,) = (self.door.home / "topologies" / "local").glob(f"*/default/{self.name}")
+        (home,) = (self.heron.home / "topologies" / "local").glob(f"*/default/{self.name}")
         return CheckpointFolder(home / "checkpoints")
 
 
@@ -44,11 +44,11 @@ class Run:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """The topology, once for all tests of this file; it takes checkpoints when they are asked for."""
     folder = tmp_path_factory.mktemp("kept")
-    with front_door(folder) as door:
-        found = Run(door, unique("Kept"), folder / "fails")
-        door.submit(found.name, user.__file__, "Kept", "--", str(found.fails))
+    with heron_command(folder) as heron:
+        found = Run(heron, unique("Kept"), folder / "fails")
+        heron.submit(found.name, user.__file__, "Kept", "--", str(found.fails))
         yield found
-        door.kill(found.name)
+        heron.kill(found.name)
 
 
 @pytest.mark.core
@@ -57,7 +57,7 @@ def test_a_checkpoint_is_taken_listed_and_shown(run: Run) -> None:
     assert shown["state"] == "running", "--wait has waited for the first generation"
     assert (shown["tasks_state"]["generation"], shown["tasks_state"]["phase"]) == (1, "running")
     before = len(run.list())
-    said = run.heron("checkpoint", "create", more=("--wait",)).stderr
+    said = run.command("checkpoint", "create", more=("--wait",)).stderr
     last = run.status()["tasks_state"]["last"]
     assert f"checkpoint {last['number']} of {run.name} is complete" in said
     assert last["bytes"] > 0
@@ -65,15 +65,15 @@ def test_a_checkpoint_is_taken_listed_and_shown(run: Run) -> None:
     rows = run.list()
     assert len(rows) == before + 1
     assert (rows[-1]["checkpoint"], rows[-1]["complete"], rows[-1]["tasks"]) == (last["number"], True, 3)
-    text = run.heron("status").stdout
+    text = run.command("status").stdout
     assert "state: generation 1 runs" in text
     assert f"last complete checkpoint: {last['number']}, " in text
 
 
 def test_what_it_is_made_of_is_shown_and_its_files_are_verified(run: Run) -> None:
-    run.heron("checkpoint", "create", more=("--wait",))
+    run.command("checkpoint", "create", more=("--wait",))
     number = str(run.list()[-1]["checkpoint"])
-    found = run.door.json("checkpoint", "inspect", "local", run.name, number, "--verify")
+    found = run.heron.json("checkpoint", "inspect", "local", run.name, number, "--verify")
     assert [(part["component"], part["key_groups"]) for part in found["parts"]] == [
         ("words", 0), ("count", 512), ("count", 512),
     ]  # fmt: skip
@@ -84,15 +84,15 @@ def test_what_it_is_made_of_is_shown_and_its_files_are_verified(run: Run) -> Non
     whole = file.read_bytes()
     try:
         file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-        done = run.heron("checkpoint", "inspect", more=(number, "--verify"), code=1)
+        done = run.command("checkpoint", "inspect", more=(number, "--verify"), code=1)
         assert f"{name} of checkpoint {number} (count, task 3) is damaged" in done.stderr
         file.unlink()
-        done = run.heron("checkpoint", "inspect", more=(number, "--verify"), code=1)
+        done = run.command("checkpoint", "inspect", more=(number, "--verify"), code=1)
         assert f"{name} of checkpoint {number} (count, task 3) cannot be read: No such file" in done.stderr
     finally:
         file.write_bytes(whole)
-    run.heron("checkpoint", "inspect", more=(number, "--verify"))
-    done = run.heron("checkpoint", "inspect", more=("99999",), code=3)
+    run.command("checkpoint", "inspect", more=(number, "--verify"))
+    done = run.command("checkpoint", "inspect", more=("99999",), code=3)
     assert "no checkpoint 99999" in done.stderr
     assert number in done.stderr, "it says which there are"
 
@@ -100,7 +100,7 @@ def test_what_it_is_made_of_is_shown_and_its_files_are_verified(run: Run) -> Non
 @pytest.mark.core
 def test_a_restore_goes_back_to_the_last_one(run: Run) -> None:
     before = run.status()["tasks_state"]
-    done = run.heron("restore")
+    done = run.command("restore")
     shown = run.status()
     assert shown["state"] == "running"
     now = shown["tasks_state"]
@@ -113,42 +113,42 @@ def test_a_restore_goes_back_to_the_last_one(run: Run) -> None:
 
 def test_a_restore_to_an_older_one_strikes_off_the_later_ones(run: Run) -> None:
     for _ in range(2):
-        run.heron("checkpoint", "create", more=("--wait",))
+        run.command("checkpoint", "create", more=("--wait",))
     older, last = [row["checkpoint"] for row in run.list() if row["complete"]][-2:]
-    done = run.heron("restore", more=(str(older),), code=1)
+    done = run.command("restore", more=(str(older),), code=1)
     assert f"what was written behind checkpoint {older}, up to {last}, would be written again" in done.stderr
-    assert "checkpoint 99999 is not there" in run.heron("restore", more=("99999",), code=1).stderr
-    done = run.heron("restore", more=(str(older), "--repeat-output"))
+    assert "checkpoint 99999 is not there" in run.command("restore", more=("99999",), code=1).stderr
+    done = run.command("restore", more=(str(older), "--repeat-output"))
     assert f"runs again from checkpoint {older}" in done.stderr
     assert run.status()["tasks_state"]["last"]["number"] == older
     assert [row["checkpoint"] for row in run.list() if row["complete"]][-1] == older
-    run.heron("checkpoint", "create", more=("--wait",))
+    run.command("checkpoint", "create", more=("--wait",))
     assert [row["checkpoint"] for row in run.list() if row["complete"]][-2:] == [older, last + 1]
 
 
 def test_where_the_last_manifest_is_damaged_one_can_go_back_to_an_older_one(run: Run) -> None:
     for _ in range(2):
-        run.heron("checkpoint", "create", more=("--wait",))
+        run.command("checkpoint", "create", more=("--wait",))
     older, last = [row["checkpoint"] for row in run.list() if row["complete"]][-2:]
     file = run.folder.folder / "manifests" / f"{last}.json"
     file.write_bytes(file.read_bytes()[:-9])
-    os.kill(run.door.pids(run.name)["topology_master-0"], signal.SIGKILL)  # the one that took it knows it by heart
+    os.kill(run.heron.pids(run.name)["topology_master-0"], signal.SIGKILL)  # the one that took it knows it by heart
     fault = wait_until(lambda: run.status()["tasks_state"]["storage_fault"], "the next one looks")
     assert f"checkpoint {last}: its manifest below" in fault
-    done = run.heron("restore", code=1)
+    done = run.command("restore", code=1)
     assert fault in done.stderr
     assert "go back to an older one" in done.stderr
-    said = run.heron("restore", more=(str(last), "--repeat-output"), code=1).stderr
+    said = run.command("restore", more=(str(last), "--repeat-output"), code=1).stderr
     assert said.rstrip().endswith(f", {older}"), "which are whole, and kept"
-    done = run.heron("restore", more=(str(older), "--repeat-output"))
+    done = run.command("restore", more=(str(older), "--repeat-output"))
     assert f"runs again from checkpoint {older}" in done.stderr
     assert run.status()["tasks_state"]["storage_fault"] is None
-    run.heron("checkpoint", "create", more=("--wait",))
+    run.command("checkpoint", "create", more=("--wait",))
     assert run.list()[-1]["checkpoint"] == last + 1
 
 
 def test_one_that_has_failed_says_why_and_a_restore_takes_it_out_of_it(run: Run) -> None:
-    run.heron("checkpoint", "create", more=("--wait",))
+    run.command("checkpoint", "create", more=("--wait",))
     run.fails.touch()
     shown = wait_until(lambda: (s := run.status())["state"] == "failing" and s, "it fails")
     kept = shown["tasks_state"]
@@ -156,14 +156,14 @@ def test_one_that_has_failed_says_why_and_a_restore_takes_it_out_of_it(run: Run)
     assert "the service behind it is away" in kept["cause"]
     assert "the service behind it is away" in shown["cause"]
     assert "`heron restore`" in shown["cause"]
-    (row,) = run.door.json("list", "local")
+    (row,) = run.heron.json("list", "local")
     assert row["state"] == "failing"
-    done = run.heron("checkpoint", "create", more=("--wait",), code=1)
+    done = run.command("checkpoint", "create", more=("--wait",), code=1)
     assert "the topology has failed" in done.stderr
     run.fails.unlink()
-    run.heron("restore")
+    run.command("restore")
     shown = run.status()
     assert (shown["state"], shown["tasks_state"]["phase"]) == ("running", "running")
     assert shown["tasks_state"]["restore_from"] == kept["last"]["number"]
-    run.heron("checkpoint", "create", more=("--wait",))
+    run.command("checkpoint", "create", more=("--wait",))
     assert run.list()[-1]["checkpoint"] > kept["last"]["number"]

@@ -11,12 +11,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import finite_topology
-from finite_topology import NUMBERS, truth
-from front_door import FrontDoor, unique
 from prometheus_client.parser import text_string_to_metric_families
 
 from heron_runtime.model.metrics import ACK_COUNT, EMIT_COUNT, EXECUTE_COUNT, FAIL_COUNT, base_name
+from tests.integration.front_door import finite_topology
+from tests.integration.front_door.finite_topology import NUMBERS, truth
+from tests.support.heron_command import HeronCommand, unique
 from tests.support.waiting import wait_until_equal
 
 COUNTED = (EMIT_COUNT, EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT)
@@ -24,11 +24,11 @@ IN_PROMETHEUS = {"heron_emitted": EMIT_COUNT, "heron_executed": EXECUTE_COUNT, "
                  "heron_failed": FAIL_COUNT}  # fmt: skip
 
 
-def counted(door: FrontDoor, name: str) -> dict[str, dict[str, float]]:
+def counted(heron: HeronCommand, name: str) -> dict[str, dict[str, float]]:
     """The totals that the truth speaks of."""
     found = {
         component: {metric: total for metric, total in metrics.items() if base_name(metric) in COUNTED}
-        for component, metrics in door.totals(name).items()
+        for component, metrics in heron.totals(name).items()
     }
     return {component: metrics for component, metrics in found.items() if metrics}
 
@@ -63,33 +63,33 @@ def check_shape(shown: dict[str, Any], name: str) -> None:
     assert sorted(instance.split("_")[2] for instance in workers) == ["worker", "worker"]
 
 
-def test_totals_are_the_truth_even_when_metrics_managers_die(door: FrontDoor, tmp_path: Path) -> None:
+def test_totals_are_the_truth_even_when_metrics_managers_die(heron: HeronCommand, tmp_path: Path) -> None:
     name = unique("Finite")
-    door.submit(name, finite_topology.__file__, "Finite", "--", str(tmp_path))
-    wait_until_equal(lambda: counted(door, name), truth(NUMBERS // 2), "totals of the first half")
-    before = door.pids(name)
+    heron.submit(name, finite_topology.__file__, "Finite", "--", str(tmp_path))
+    wait_until_equal(lambda: counted(heron, name), truth(NUMBERS // 2), "totals of the first half")
+    before = heron.pids(name)
     managers = [process for process in before if process.startswith("metrics_manager-")]
     assert len(managers) == 3
     for process in managers:
         os.kill(before[process], signal.SIGKILL)
     (tmp_path / "second").touch()
-    wait_until_equal(lambda: counted(door, name), truth(NUMBERS), "totals of everything")
-    check_shape(door.json("metrics", "local", name), name)
-    after = door.pids(name)
+    wait_until_equal(lambda: counted(heron, name), truth(NUMBERS), "totals of everything")
+    check_shape(heron.json("metrics", "local", name), name)
+    after = heron.pids(name)
     assert {process for process in before if before[process] != after[process]} == set(managers)
-    folder = Path(door.submitted[name][0]["home"], "metrics")
+    folder = Path(heron.submitted[name][0]["home"], "metrics")
     wait_until_equal(lambda: scraped(folder), truth(NUMBERS), "totals of the Prometheus endpoints")
 
-    (shown,) = (line.split() for line in door.heron("metrics", "local", name).stdout.splitlines() if "worker" in line)
+    (shown,) = (line.split() for line in heron.run("metrics", "local", name).stdout.splitlines() if "worker" in line)
     worker = truth(NUMBERS)["worker"]
     executed = worker["__execute-count/numbers/default"] + worker["__execute-count/numbers/rare"]
     assert shown[1:3] == [f"{worker['__emit-count/default']:g}", f"{executed:g}"]
-    chosen = door.json("metrics", "local", name, "__emit-count", "--component", "numbers")["components"]
+    chosen = heron.json("metrics", "local", name, "__emit-count", "--component", "numbers")["components"]
     assert {c: set(metrics) for c, metrics in chosen.items()} == {
         "numbers": {"__emit-count/default", "__emit-count/rare"}
     }
-    said = door.heron("metrics", "local", name, "--component", "wroker", code=3).stderr
+    said = heron.run("metrics", "local", name, "--component", "wroker", code=3).stderr
     assert "did you mean 'worker'" in said
-    recent = door.json("metrics", "local", name, "--interval", "60")
+    recent = heron.json("metrics", "local", name, "--interval", "60")
     assert 0 < recent["interval"] <= 60
-    door.kill(name)
+    heron.kill(name)

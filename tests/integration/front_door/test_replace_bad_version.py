@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from front_door import FrontDoor, unique
+
+from tests.support.heron_command import HeronCommand, unique
 
 CODE = """
 import time
@@ -34,17 +35,19 @@ class Version(Topology):
 
 
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "EFFECTIVELY_ONCE"])
-def test_a_version_that_cannot_begin_gives_way_to_the_one_before(door: FrontDoor, tmp_path: Path, mode: str) -> None:
+def test_a_version_that_cannot_begin_gives_way_to_the_one_before(
+    heron: HeronCommand, tmp_path: Path, mode: str
+) -> None:
     file, name = tmp_path / "version.py", unique("version")
     file.write_text(CODE.format(bad=False, mode=mode, limit=7))
-    door.submit(name, file, "Version")
+    heron.submit(name, file, "Version")
     file.write_text(CODE.format(bad=True, mode=mode, limit=9))
-    done = door.heron("submit", "local", str(file), "Version", "--name", name, "--replace", code=1)
+    done = heron.run("submit", "local", str(file), "Version", "--name", name, "--replace", code=1)
     assert f"note: replacing {name} changes user.limit: 7 before, 9 now" in done.stderr
     assert "KeyError: 'no such setting'" in done.stderr
     assert "The previous version runs again" in done.stderr
     assert ("from checkpoint" in done.stderr) == (mode == "EFFECTIVELY_ONCE")
     assert "heron restore" not in done.stderr
-    door.remember(name)
-    assert door.json("status", "local", name)["state"] == "running"
-    door.kill(name)
+    heron.remember(name)
+    assert heron.json("status", "local", name)["state"] == "running"
+    heron.kill(name)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import update_topology as user
-from front_door import Done, FrontDoor, front_door, unique
-from kept_counts import KeptCounts
 
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import open_store, paths
 from heron_runtime.wire import message_codecs
+from tests.integration.front_door import update_topology as user
+from tests.integration.front_door.kept_counts import KeptCounts
+from tests.support.heron_command import Done, HeronCommand, heron_command, unique
 from tests.support.waiting import wait_until
 
 
@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 class Replaced(KeptCounts):
     """A topology that runs, and what is submitted in its place."""
 
-    door: FrontDoor
+    heron: HeronCommand
     name: str
     folder: Path
 
@@ -35,14 +35,14 @@ class Replaced(KeptCounts):
         return ("submit", "local", user.__file__, topology, *options, "--", str(self.folder))
 
     def replace(self, topology: str, *more: str, code: int = 0) -> Done:
-        done = self.door.heron(*self.command(topology, *more), code=code)
+        done = self.heron.run(*self.command(topology, *more), code=code)
         if code == 0:
-            self.door.remember(self.name)
+            self.heron.remember(self.name)
         return done
 
     def begin(self, topology: str, until: str) -> subprocess.Popen[str]:
         """The command, once it has said this."""
-        process = self.door.start(*self.command(topology, "--allow-dropped-state"))
+        process = self.heron.start(*self.command(topology, "--allow-dropped-state"))
         assert process.stderr is not None
         for line in process.stderr:
             if until in line:
@@ -55,7 +55,7 @@ class Replaced(KeptCounts):
 
     def has_ended(self, topology_id: str) -> bool:
         """True from the moment when the store has it killed."""
-        store = open_store((self.door.home / "state").as_uri().replace("file:", "files:", 1))
+        store = open_store((self.heron.home / "state").as_uri().replace("file:", "files:", 1))
         store.open()
         try:
             node = store.get(paths.execution_state(self.name))
@@ -66,7 +66,7 @@ class Replaced(KeptCounts):
 
     @property
     def topology_id(self) -> str:
-        (place,) = (self.door.home / "topologies" / "local").glob(f"*/default/{self.name}")
+        (place,) = (self.heron.home / "topologies" / "local").glob(f"*/default/{self.name}")
         return str(json.loads((place / "launch.json").read_text())["topology_id"])
 
 
@@ -74,14 +74,14 @@ class Replaced(KeptCounts):
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replaced]:
     """It has counted a while."""
     folder = tmp_path_factory.mktemp("replaced")
-    with front_door(folder) as door:
+    with heron_command(folder) as heron:
         name = unique("Kept")
-        door.submit(name, user.__file__, "Kept", "--", str(folder))
+        heron.submit(name, user.__file__, "Kept", "--", str(folder))
         wait_until((folder / "out").exists, "the sink is there")
-        found = Replaced(door, name, folder)
+        found = Replaced(heron, name, folder)
         wait_until(lambda: found.every_count_is_there_once() > 100, "counts are written")
         yield found
-        door.kill(name)
+        heron.kill(name)
 
 
 def test_what_cannot_take_its_place_is_refused_and_the_old_one_goes_on(running: Replaced) -> None:
@@ -98,22 +98,22 @@ def test_what_cannot_take_its_place_is_refused_and_the_old_one_goes_on(running: 
 
 def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: Replaced) -> None:
     before = running.topology_id
-    stopped = next(pid for name, pid in running.door.pids(running.name).items() if "_count_" in name)
+    stopped = next(pid for name, pid in running.heron.pids(running.name).items() if "_count_" in name)
     for number, code, word in ((signal.SIGINT, 130, "running"), (signal.SIGKILL, -9, "paused")):
         os.kill(stopped, signal.SIGSTOP)  # so that the drain does not end
         process = running.begin("Later", "is drained; should this command be killed meanwhile, `heron activate")
-        running.door.reaches(running.name, "paused")
+        running.heron.reaches(running.name, "paused")
         process.send_signal(number)
         said = process.communicate(timeout=120)[1]
         os.kill(stopped, signal.SIGCONT)
         assert process.returncode == code, said
         assert running.topology_id == before
-        running.door.reaches(running.name, word)
+        running.heron.reaches(running.name, word)
         if word == "paused":
-            running.door.heron("activate", "local", running.name)
+            running.heron.run("activate", "local", running.name)
             left = [
-                *running.door.home.glob(".submit-*"),
-                *running.door.home.glob(f"topologies/local/*/*/.{running.name}.*"),
+                *running.heron.home.glob(".submit-*"),
+                *running.heron.home.glob(f"topologies/local/*/*/.{running.name}.*"),
             ]
             for folder in left:  # by a command that was killed while it prepared: beside the place, and in nobody's way
                 shutil.rmtree(folder)
@@ -122,18 +122,18 @@ def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: 
 
 @pytest.mark.core
 def test_behind_the_point_of_no_return_the_new_one_goes_on_where_the_old_one_ended(running: Replaced) -> None:
-    before, generation = running.topology_id, running.door.status(running.name)["tasks_state"]["generation"]
+    before, generation = running.topology_id, running.heron.status(running.name)["tasks_state"]["generation"]
     process = running.begin("Later", "should the new one not start")
     wait_until(lambda: running.has_ended(before), "the old one is killed", poll=0.01)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 130, said
     assert "is replaced, and goes on starting" in said
-    running.door.remember(running.name)
+    running.heron.remember(running.name)
     assert running.topology_id != before
-    running.door.reaches(running.name, "running")
+    running.heron.reaches(running.name, "running")
     running.goes_on()
-    assert running.door.status(running.name)["tasks_state"]["generation"] > generation
-    rows = [row for row in running.door.json("checkpoint", "list", "local", running.name) if row["name"]]
+    assert running.heron.status(running.name)["tasks_state"]["generation"] > generation
+    rows = [row for row in running.heron.json("checkpoint", "list", "local", running.name) if row["name"]]
     assert [row["name"] for row in rows] == [f"upgrade-{rows[0]['checkpoint']}"]
-    running.door.heron("checkpoint", "delete", "local", running.name, rows[0]["name"])
+    running.heron.run("checkpoint", "delete", "local", running.name, rows[0]["name"])

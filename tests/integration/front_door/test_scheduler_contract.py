@@ -1,10 +1,11 @@
-"""The local cluster keeps the contract of schedulers (``tests/scheduler_contract.py``)."""
+"""The local cluster keeps the contract of schedulers (``tests/support/contracts/scheduler.py``)."""
 
 from __future__ import annotations
 
 import pytest
-from process_ground import ProcessGround
-from scheduler_contract import Ground, SchedulerContract
+
+from tests.support.contracts.scheduler import SchedulerContract, SchedulerUnderTest
+from tests.support.process_scheduler import ProcessScheduler
 
 
 @pytest.mark.core
@@ -13,5 +14,5 @@ class TestLocal(SchedulerContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def ground(cls, tmp_path_factory: pytest.TempPathFactory) -> Ground:
-        return ProcessGround("local", tmp_path_factory.mktemp("contract") / "home")
+    def ground(cls, tmp_path_factory: pytest.TempPathFactory) -> SchedulerUnderTest:
+        return ProcessScheduler("local", tmp_path_factory.mktemp("contract") / "home")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import update_topology as user
-from front_door import Done, FrontDoor, front_door, unique
-from kept_counts import KeptCounts
 
+from tests.integration.front_door import update_topology as user
+from tests.integration.front_door.kept_counts import KeptCounts
+from tests.support.heron_command import Done, HeronCommand, heron_command, unique
 from tests.support.waiting import wait_until, wait_until_equal
 
 
@@ -22,25 +22,25 @@ from tests.support.waiting import wait_until, wait_until_equal
 class Run(KeptCounts):
     """A running topology."""
 
-    door: FrontDoor
+    heron: HeronCommand
     name: str
     folder: Path
 
     def update(self, *parallelism: str, more: tuple[str, ...] = (), code: int = 0) -> Done:
         options = [part for text in parallelism for part in ("--component-parallelism", text)]
-        return self.door.heron("update", "local", self.name, *options, *more, code=code)
+        return self.heron.run("update", "local", self.name, *options, *more, code=code)
 
     def would_be(self, parallelism: str) -> int:
         """How many tasks such an update would start and end, by the plan that is written."""
         options = ("--component-parallelism", parallelism, "--dry-run", "-o", "json")
-        done = self.door.finish(self.door.start("update", "local", self.name, *options), None)
+        done = self.heron.finish(self.heron.start("update", "local", self.name, *options), None)
         if "the update changes nothing" in done.stderr:
             return 0
         planned = json.loads(done.stdout)
         return len(planned["new_tasks"]) + len(planned["removed_tasks"])
 
     def status(self) -> dict[str, Any]:
-        return self.door.status(self.name)
+        return self.heron.status(self.name)
 
     def tasks(self) -> Counter[str]:
         """Tasks by component, of those that run."""
@@ -52,19 +52,19 @@ class Run(KeptCounts):
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """The topology whose state is kept."""
     folder = tmp_path_factory.mktemp("kept")
-    with front_door(folder) as door:
-        run = Run(door, unique("Kept"), folder)
-        door.submit(run.name, user.__file__, "Kept", "--", str(folder))
+    with heron_command(folder) as heron:
+        run = Run(heron, unique("Kept"), folder)
+        heron.submit(run.name, user.__file__, "Kept", "--", str(folder))
         yield run
-        door.kill(run.name)
+        heron.kill(run.name)
 
 
 @pytest.mark.core
 def test_with_acks_tasks_come_go_and_move_and_every_tuple_is_acked(tmp_path: Path) -> None:
-    with front_door(tmp_path) as door:
-        run = Run(door, unique("WithAcks"), tmp_path)
-        door.submit(run.name, user.__file__, "WithAcks", "--", str(tmp_path))
-        planned = door.json("update", "local", run.name, "--component-parallelism", "last:4", "--dry-run")
+    with heron_command(tmp_path) as heron:
+        run = Run(heron, unique("WithAcks"), tmp_path)
+        heron.submit(run.name, user.__file__, "WithAcks", "--", str(tmp_path))
+        planned = heron.json("update", "local", run.name, "--component-parallelism", "last:4", "--dry-run")
         assert planned["parallelism"] == {"last": [2, 4]}
         assert [task["component"] for task in planned["new_tasks"]] == ["last", "last"]
         assert run.tasks() == {"acked": 1, "seen": 2, "last": 2}, "a dry run does nothing"
@@ -81,12 +81,12 @@ def test_with_acks_tasks_come_go_and_move_and_every_tuple_is_acked(tmp_path: Pat
         wait_until_equal(lambda: run.status()["state"], "running", "it runs")
         file = tmp_path / "acked"
         wait_until(lambda: file.exists() and int(file.read_text()) == user.MANY, "every number is acked")
-        door.kill(run.name)
+        heron.kill(run.name)
 
 
 def _limits(run: Run, component: str) -> list[str]:
     """What its tasks have begun with, the last one of each."""
-    folder = next((run.door.home / "topologies" / "local").glob(f"*/default/{run.name}/log-files"))
+    folder = next((run.heron.home / "topologies" / "local").glob(f"*/default/{run.name}/log-files"))
     names = sorted(p["name"] for p in run.status()["processes"] if p["component"] == component)
     logs = [(folder / f"{name}.log").read_text() for name in names]
     return [text.rpartition("limit=")[2].split("\n")[0] for text in logs if "limit=" in text]
@@ -94,9 +94,9 @@ def _limits(run: Run, component: str) -> list[str]:
 
 def test_with_acks_settings_change_and_a_container_moves(tmp_path: Path) -> None:
     """The processes concerned begin anew, which is no fault; the others go on."""
-    with front_door(tmp_path) as door:
-        run = Run(door, unique("WithAcks"), tmp_path)
-        door.submit(run.name, user.__file__, "WithAcks", "--", str(tmp_path))
+    with heron_command(tmp_path) as heron:
+        run = Run(heron, unique("WithAcks"), tmp_path)
+        heron.submit(run.name, user.__file__, "WithAcks", "--", str(tmp_path))
         before = {p["name"]: p for p in run.status()["processes"]}
         done = run.update(more=("--runtime-config", "last:user.limit:7"))
         assert "last: user.limit: 1 -> 7" in done.stdout
@@ -107,16 +107,16 @@ def test_with_acks_settings_change_and_a_container_moves(tmp_path: Path) -> None
             assert p["restarts"] == before[p["name"]]["restarts"], "it is no fault"
         assert set(_limits(run, "last")) == {"7"}
         (number,) = {p["container"] for p in run.status()["processes"] if p["component"] == "last"}
-        planned = run.door.json("move", "local", run.name, str(number), "--dry-run")
+        planned = run.heron.json("move", "local", run.name, str(number), "--dry-run")
         assert (planned["new_containers"], planned["removed_containers"]) == ([number + 1], [number])
-        assert "no container 99" in run.door.heron("move", "local", run.name, "99", code=2).stderr
-        refused = run.door.heron("move", "local", run.name, str(number), "elsewhere", code=2)
+        assert "no container 99" in run.heron.run("move", "local", run.name, "99", code=2).stderr
+        refused = run.heron.run("move", "local", run.name, str(number), "elsewhere", code=2)
         assert "cannot place containers on a host" in refused.stderr
-        run.door.heron("move", "local", run.name, str(number))
+        run.heron.run("move", "local", run.name, str(number))
         wait_until_equal(
             lambda: {p["container"] for p in run.status()["processes"]}, {None, 0, number + 1}, "it has moved"
         )
-        door.kill(run.name)
+        heron.kill(run.name)
 
 
 @pytest.mark.core
@@ -140,11 +140,11 @@ def test_state_of_their_own_goes_from_tasks_that_go_to_the_first(kept: Run) -> N
     kept.update("count:3")
     wait_until(lambda: kept.every_count_is_there_once() > 200, "counts are written")
     kept.update("count:1")
-    kept.door.heron("checkpoint", "create", "local", kept.name, "--wait")
-    kept.door.heron("deactivate", "local", kept.name)
-    kept.door.heron("checkpoint", "create", "local", kept.name, "--wait")
+    kept.heron.run("checkpoint", "create", "local", kept.name, "--wait")
+    kept.heron.run("deactivate", "local", kept.name)
+    kept.heron.run("checkpoint", "create", "local", kept.name, "--wait")
     (count,) = (p["name"] for p in kept.status()["processes"] if p["component"] == "count")
-    log = next((kept.door.home / "topologies" / "local").glob(f"*/default/{kept.name}/log-files/{count}.log"))
+    log = next((kept.heron.home / "topologies" / "local").glob(f"*/default/{kept.name}/log-files/{count}.log"))
 
     def counted_and_written() -> tuple[int, int]:
         alls = [int(line.rpartition("all=")[2]) for line in log.read_text().splitlines() if "all=" in line]
@@ -154,7 +154,7 @@ def test_state_of_their_own_goes_from_tasks_that_go_to_the_first(kept: Run) -> N
         lambda: (both := counted_and_written())[0] == both[1],
         "each tuple to be counted by one task, and no task's count to be forgotten",
     )
-    kept.door.heron("activate", "local", kept.name)
+    kept.heron.run("activate", "local", kept.name)
 
 
 def test_settings_change_at_a_checkpoint(kept: Run) -> None:
@@ -174,7 +174,7 @@ def test_settings_change_at_a_checkpoint(kept: Run) -> None:
 
 def test_a_container_moves_with_its_state(kept: Run) -> None:
     there, old = kept.every_count_is_there_once(), {p["container"] for p in kept.status()["processes"]} - {None, 0}
-    kept.door.heron("move", "local", kept.name, str(max(old)))
+    kept.heron.run("move", "local", kept.name, str(max(old)))
     wait_until_equal(
         lambda: {p["container"] for p in kept.status()["processes"]} - {None, 0},
         (old - {max(old)}) | {max(old) + 1}, "its tasks are in a new one",
@@ -210,13 +210,13 @@ def test_ctrl_c_takes_it_back_and_a_killed_command_leaves_one_plan(kept: Run) ->
     waits.touch()
     options = ("update", "local", kept.name, "--component-parallelism", "count:2", "--container-number", "2")
     before = kept.status()["tasks_state"]["restore_from"]
-    process = kept.door.start(*options)
+    process = kept.heron.start(*options)
     wait_until(lambda: kept.status()["tasks_state"]["phase"] == "restoring", "the new plan is tried")
     process.send_signal(signal.SIGINT)
-    done = kept.door.finish(process, 130)
+    done = kept.heron.finish(process, 130)
     assert "was interrupted: it runs by its old plan again" in done.stderr
     wait_until_equal(lambda: kept.tasks()["count"], 1, "the old plan runs")
-    process = kept.door.start(*options)
+    process = kept.heron.start(*options)
     wait_until(lambda: kept.would_be("count:2") == 0, "the new plan is written")
     process.kill()
     process.communicate()

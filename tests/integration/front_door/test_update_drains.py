@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import drained_topology as user
 import pytest
-from front_door import front_door, unique
 
+from tests.integration.front_door import drained_topology as user
+from tests.support.heron_command import heron_command, unique
 from tests.support.waiting import wait_until, wait_until_equal
 
 
@@ -17,9 +17,9 @@ def _written(folder: Path, book: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["Acked", "Counted"])
 def test_nothing_fails_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
-    with front_door(tmp_path) as door:
+    with heron_command(tmp_path) as heron:
         name = unique(kind)
-        door.submit(name, user.__file__, kind, "--", str(tmp_path))
+        heron.submit(name, user.__file__, kind, "--", str(tmp_path))
         for options in (
             ("--component-parallelism", "receives:1", "--container-number", "3"),
             ("--component-parallelism", "passes:1", "--container-number", "1"),
@@ -27,11 +27,11 @@ def test_nothing_fails_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
         ):
             there = len(_written(tmp_path, "received"))
             wait_until(lambda there=there: len(_written(tmp_path, "received")) > there + 100, "numbers flow")  # type: ignore[misc]
-            done = door.json("update", "local", name, *options)
+            done = heron.json("update", "local", name, *options)
             assert done["undrained"] == ""
             assert any("spouts are paused until tuples in flight are processed" in note for note in done["notes"])
-        (number,) = {p["container"] for p in door.status(name)["processes"] if p["component"] == "receives"}
-        assert door.json("move", "local", name, str(number))["undrained"] == ""
+        (number,) = {p["container"] for p in heron.status(name)["processes"] if p["component"] == "receives"}
+        assert heron.json("move", "local", name, str(number))["undrained"] == ""
         there = len(_written(tmp_path, "received"))
         wait_until(lambda: len(_written(tmp_path, "received")) > there + 100, "numbers flow from another container")
         (tmp_path / "enough").touch()
@@ -41,17 +41,17 @@ def test_nothing_fails_and_nothing_is_lost(tmp_path: Path, kind: str) -> None:
         received = _written(tmp_path, "received")
         assert len(received) == len(set(received)), "each once"
         assert _written(tmp_path, "failed") == []
-        door.kill(name)
+        heron.kill(name)
 
 
 def test_what_does_not_come_to_rest_is_not_waited_for_and_said(tmp_path: Path) -> None:
-    with front_door(tmp_path) as door:
+    with heron_command(tmp_path) as heron:
         name = unique("Kept")
-        door.submit(name, user.__file__, "Kept", "--", str(tmp_path))
+        heron.submit(name, user.__file__, "Kept", "--", str(tmp_path))
         wait_until(lambda: _written(tmp_path, "emitted"), "numbers flow")
-        done = door.heron("update", "local", name, "--component-parallelism", "keeps:1", "--container-number", "1")
+        done = heron.run("update", "local", name, "--component-parallelism", "keeps:1", "--container-number", "1")
         assert "were not drained: after 1 s (topology.update.drain.secs) numbers task 1" in done.stdout
-        assert "numbers task 1" in door.status(name)["update"]
-        assert "update: tuples in flight were not drained" in door.heron("status", "local", name).stdout
-        wait_until_equal(lambda: door.status(name)["state"], "running", "it goes on")
-        door.kill(name)
+        assert "numbers task 1" in heron.status(name)["update"]
+        assert "update: tuples in flight were not drained" in heron.run("status", "local", name).stdout
+        wait_until_equal(lambda: heron.status(name)["state"], "running", "it goes on")
+        heron.kill(name)

@@ -17,10 +17,10 @@ from typing import Any
 
 import httpx
 import pytest
-from api_process import TOPOLOGIES, ApiProcess, api_server
 
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.wire import message_codecs
+from tests.support.api_server_process import TOPOLOGIES, ApiProcess, api_server
 from tests.support.waiting import wait_until
 
 PLACE = f"{TOPOLOGIES}/box/ads/prod/words"

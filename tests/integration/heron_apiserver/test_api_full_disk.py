@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api_process import TOPOLOGIES, api_server
 
+from tests.support.api_server_process import TOPOLOGIES, api_server
 from tests.support.waiting import wait_until
 
 FIELDS = {"name": "words", "cluster": "box", "role": "ads", "environment": "prod"}

@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
-from api_process import ROOT, ApiProcess, Heron, api_server
 
 from heron_runtime.launch import Launch
 from heron_runtime.net.handshake import prove_download
+from tests.support.api_server_process import ROOT, ApiProcess, Heron, api_server
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(500)

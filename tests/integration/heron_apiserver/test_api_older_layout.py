@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from api_process import TOPOLOGIES, api_server
-
 from heron_control.packing import pack
 from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.state import open_store, topologies
 from heron_runtime.state.store import Create, Delete
+from tests.support.api_server_process import TOPOLOGIES, api_server
 from tests.support.waiting import wait_until
 
 

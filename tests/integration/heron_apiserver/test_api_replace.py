@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import update_topology as user
-from api_process import ApiProcess, Heron, api_server
-from kept_counts import KeptCounts
 
+from tests.integration.front_door import update_topology as user
+from tests.integration.front_door.kept_counts import KeptCounts
+from tests.support.api_server_process import ApiProcess, Heron, api_server
 from tests.support.waiting import wait_until
 
 WHERE = "box/ads/prod"

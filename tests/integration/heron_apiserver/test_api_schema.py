@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_process import ApiProcess, api_server
 from hypothesis import HealthCheck, given, settings
 
 from heron_apiserver.api_server import ApiServer
 from heron_apiserver.application import make_app
 from heron_apiserver.server import ApiServerOptions, cluster_config, prepare_home, store_and_scheduler
 from heron_apiserver.tokens import TokenBook
+from tests.support.api_server_process import ApiProcess, api_server
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads

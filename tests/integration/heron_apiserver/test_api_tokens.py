@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api_process import ApiProcess, Heron, api_server
 
 from heron_apiserver.access import CallerRole
 from heron_apiserver.tokens import TokenBook
+from tests.support.api_server_process import ApiProcess, Heron, api_server
 
 RESTART = "/api/v1/topologies/box/ads/prod/nobody/restart"
 

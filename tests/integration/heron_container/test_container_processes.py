@@ -13,29 +13,29 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from local_world import LocalWorld, alive, kill_9, local_world
 
 from heron_container.shell.logs import READ_BYTES
 from heron_runtime.net.identity import draw_key, identity_of, parse_identity
 from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE
 from heron_runtime.wire.container import ListFiles, ReadFile
+from tests.support.local_containers import LocalContainers, alive, kill_9, local_containers
 from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[LocalWorld]:
-    with local_world(tmp_path) as made:
+def world(tmp_path: Path) -> Iterator[LocalContainers]:
+    with local_containers(tmp_path) as made:
         yield made
 
 
-def beats(world: LocalWorld) -> dict[str, int]:
+def beats(world: LocalContainers) -> dict[str, int]:
     """Return the number of heartbeats of each process of container 1, by slot."""
     slots = Path(world.launch.heartbeats(1)).iterdir()
     return {slot.name: int.from_bytes(slot.read_bytes()[:8], sys.byteorder) for slot in slots}
 
 
-async def test_everything_starts_and_a_dead_process_comes_back(world: LocalWorld) -> None:
+async def test_everything_starts_and_a_dead_process_comes_back(world: LocalContainers) -> None:
     world.start_container(1)
     first = await world.all_running(1)
     assert list(first) == [
@@ -51,7 +51,7 @@ async def test_everything_starts_and_a_dead_process_comes_back(world: LocalWorld
         assert second[name].pid == first[name].pid
 
 
-async def test_exit_codes_and_last_lines_are_told(world: LocalWorld) -> None:
+async def test_exit_codes_and_last_lines_are_told(world: LocalContainers) -> None:
     world.start_container(1)
     await world.all_running(1)
     world.order("container_1_word_1", "exit 3")
@@ -67,14 +67,14 @@ async def test_exit_codes_and_last_lines_are_told(world: LocalWorld) -> None:
     await wait_until_async(lambda: "about to fail" in world.log("container_1_word_1"))
 
 
-async def test_container_0_has_masters_and_a_metrics_manager(world: LocalWorld) -> None:
+async def test_container_0_has_masters_and_a_metrics_manager(world: LocalContainers) -> None:
     world.launch.settings["heron.scheduler"] = "none"
     world.launch.save(world.launch_file)
     world.start_container(0)
     assert list(await world.all_running(0)) == ["heron_container-0", "topology_master-0", "metrics_manager-0"]
 
 
-async def test_forked_instances_share_no_numbers_and_have_their_environment(world: LocalWorld) -> None:
+async def test_forked_instances_share_no_numbers_and_have_their_environment(world: LocalContainers) -> None:
     world.start_container(1)
     found = await world.all_running(1)
     drawn = [p.read_text() for p in Path(world.launch.home, "drawn").glob("container_1_word_*")]
@@ -95,7 +95,7 @@ async def test_forked_instances_share_no_numbers_and_have_their_environment(worl
 
 async def test_a_stopped_process_is_killed_after_its_lease(tmp_path: Path) -> None:
     settings = {"heron.liveness.suspect.secs": 0.5, "heron.liveness.kill.secs": 2.0}
-    with local_world(tmp_path, **settings) as world:
+    with local_containers(tmp_path, **settings) as world:
         world.start_container(1)
         first = await world.all_running(1)
         stopped = {first["metrics_manager-1"].pid, first["container_1_word_1"].pid}
@@ -110,7 +110,9 @@ async def test_a_stopped_process_is_killed_after_its_lease(tmp_path: Path) -> No
 
 async def test_a_busy_process_keeps_its_place_longer(tmp_path: Path) -> None:
     limits = {"suspect": 0.5, "kill": 2.0, "kill.always": 5.0}
-    with local_world(tmp_path, **{f"heron.liveness.{name}.secs": value for name, value in limits.items()}) as world:
+    with local_containers(
+        tmp_path, **{f"heron.liveness.{name}.secs": value for name, value in limits.items()}
+    ) as world:
         world.start_container(1)
         first = await world.all_running(1)
         world.order("container_1_word_1", "spin")
@@ -120,7 +122,7 @@ async def test_a_busy_process_keeps_its_place_longer(tmp_path: Path) -> None:
 
 async def test_the_container_that_was_stopped_itself_accuses_nobody(tmp_path: Path) -> None:
     settings = {"heron.liveness.suspect.secs": 0.5, "heron.liveness.kill.secs": 2.0}
-    with local_world(tmp_path, **settings) as world:
+    with local_containers(tmp_path, **settings) as world:
         container = world.start_container(1)
         first = await world.all_running(1)
         pids = [p.pid for p in first.values()]
@@ -137,7 +139,7 @@ async def test_the_container_that_was_stopped_itself_accuses_nobody(tmp_path: Pa
         assert [p.pid for p in (await world.all_running(1)).values()] == pids
 
 
-async def test_kill_9_of_the_container_leaves_no_orphan(world: LocalWorld) -> None:
+async def test_kill_9_of_the_container_leaves_no_orphan(world: LocalContainers) -> None:
     container = world.start_container(1)
     found = await world.all_running(1)
     world.order("container_1_word_1", "deaf")
@@ -148,7 +150,7 @@ async def test_kill_9_of_the_container_leaves_no_orphan(world: LocalWorld) -> No
     await wait_until_async(lambda: not world.ours(), 10)
 
 
-async def test_a_dead_zygote_comes_back_with_its_instances(world: LocalWorld) -> None:
+async def test_a_dead_zygote_comes_back_with_its_instances(world: LocalContainers) -> None:
     world.start_container(1)
     first = await world.all_running(1)
     instances = {first[name].pid for name in ("container_1_word_1", "container_1_word_2")}
@@ -161,7 +163,7 @@ async def test_a_dead_zygote_comes_back_with_its_instances(world: LocalWorld) ->
     assert psutil.Process(second["container_1_word_1"].pid).ppid() != zygote
 
 
-async def test_services_are_forked_and_come_back_with_their_zygote(world: LocalWorld) -> None:
+async def test_services_are_forked_and_come_back_with_their_zygote(world: LocalContainers) -> None:
     world.start_container(1)
     first = await world.all_running(1)
     services = {first[name].pid for name in ("stream_manager-1", "metrics_manager-1")}
@@ -179,7 +181,7 @@ async def test_services_are_forked_and_come_back_with_their_zygote(world: LocalW
     assert second["container_1_word_1"].pid == first["container_1_word_1"].pid
 
 
-async def test_services_are_execed_when_they_cannot_be_forked(world: LocalWorld) -> None:
+async def test_services_are_execed_when_they_cannot_be_forked(world: LocalContainers) -> None:
     broken = world.rooms / "stream_manager" / "__main__.py"
     thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     broken.write_text(thread + broken.read_text())
@@ -189,7 +191,7 @@ async def test_services_are_execed_when_they_cannot_be_forked(world: LocalWorld)
     assert psutil.Process(found["container_1_word_1"].pid).ppid() != container.pid
 
 
-async def test_the_zygote_of_instances_knows_no_grpc(world: LocalWorld) -> None:
+async def test_the_zygote_of_instances_knows_no_grpc(world: LocalContainers) -> None:
     world.start_container(1)
     found = await world.all_running(1)
     zygote = psutil.Process(found["container_1_word_1"].pid).ppid()
@@ -198,7 +200,7 @@ async def test_the_zygote_of_instances_knows_no_grpc(world: LocalWorld) -> None:
     assert "cygrpc" in Path(f"/proc/{services}/maps").read_text()
 
 
-async def test_instances_are_execed_when_the_topology_brings_another_version(world: LocalWorld) -> None:
+async def test_instances_are_execed_when_the_topology_brings_another_version(world: LocalContainers) -> None:
     folder = world.launch.package_dir / "requirements" / "numpy-0.0.1.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
@@ -211,7 +213,7 @@ async def test_instances_are_execed_when_the_topology_brings_another_version(wor
     assert not world.ours()
 
 
-async def test_without_a_zygote_instances_are_execed(world: LocalWorld) -> None:
+async def test_without_a_zygote_instances_are_execed(world: LocalContainers) -> None:
     broken = world.rooms / "heron_instance" / "shell" / "main.py"
     broken.write_text("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
                       + broken.read_text())  # fmt: skip
@@ -221,7 +223,7 @@ async def test_without_a_zygote_instances_are_execed(world: LocalWorld) -> None:
     assert "an import has started" in world.log("heron_container-1-zygote")
 
 
-async def test_killed_state_stops_everything_in_order(world: LocalWorld) -> None:
+async def test_killed_state_stops_everything_in_order(world: LocalContainers) -> None:
     container = world.start_container(1)
     await world.all_running(1)
     world.order("stream_manager-1", "deaf")
@@ -234,7 +236,7 @@ async def test_killed_state_stops_everything_in_order(world: LocalWorld) -> None
     assert not world.launch.heartbeats(1).exists()
 
 
-async def test_another_submission_counts_as_killed_and_sigterm_is_a_clean_stop(world: LocalWorld) -> None:
+async def test_another_submission_counts_as_killed_and_sigterm_is_a_clean_stop(world: LocalContainers) -> None:
     container = world.start_container(1)
     await world.all_running(1)
     container.terminate()
@@ -242,13 +244,13 @@ async def test_another_submission_counts_as_killed_and_sigterm_is_a_clean_stop(w
     assert not world.ours()
 
 
-async def test_a_second_container_of_the_same_number_refuses_to_start(world: LocalWorld) -> None:
+async def test_a_second_container_of_the_same_number_refuses_to_start(world: LocalContainers) -> None:
     world.start_container(1)
     await world.all_running(1)
     assert await asyncio.to_thread(world.start_container(1).wait, 20) == 121
 
 
-async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalWorld) -> None:
+async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalContainers) -> None:
     container = world.start_container(1)
     first = await world.all_running(1)
     kill_9(container.pid)
@@ -261,7 +263,7 @@ async def test_it_starts_by_the_saved_plan_while_the_store_is_away(world: LocalW
     await wait_until_async(lambda: titles <= world.titles())
 
 
-async def test_logs_are_served_to_those_who_hold_the_key_and_stay_inside(world: LocalWorld) -> None:
+async def test_logs_are_served_to_those_who_hold_the_key_and_stay_inside(world: LocalContainers) -> None:
     world.launch.settings["heron.logging.maximum.size.mb"] = 1
     world.launch.save(world.launch_file)
     world.start_container(1)

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import grpc
 import pytest
-from local_world import LocalWorld, alive, kill_9, local_world
 
 from heron_control.schedulers import local
 from heron_runtime.wire.container import RestartContainer, SchedulerStatus, SchedulerStatusRequest
+from tests.support.local_containers import LocalContainers, alive, kill_9, local_containers
 from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
-    with local_world(tmp_path, tasks=1, containers=2) as made:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalContainers]:
+    with local_containers(tmp_path, tasks=1, containers=2) as made:
         monkeypatch.setenv("PYTHONPATH", made.environment()["PYTHONPATH"])
         yield made
 
 
-async def all_up(world: LocalWorld, other_than: dict[int, int] | None = None) -> dict[int, int]:
+async def all_up(world: LocalContainers, other_than: dict[int, int] | None = None) -> dict[int, int]:
     """Pid of each container, when all serve and run."""
     found = {}
     for number in (0, 1, 2):
@@ -35,7 +35,7 @@ async def all_up(world: LocalWorld, other_than: dict[int, int] | None = None) ->
     return found
 
 
-async def test_submit_run_and_kill(world: LocalWorld) -> None:
+async def test_submit_run_and_kill(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     status: SchedulerStatus = await world.call_scheduler("Status", SchedulerStatusRequest())
@@ -49,7 +49,7 @@ async def test_submit_run_and_kill(world: LocalWorld) -> None:
     assert world.scheduler() is None
 
 
-async def test_a_dead_container_is_started_again_and_the_others_are_not_touched(world: LocalWorld) -> None:
+async def test_a_dead_container_is_started_again_and_the_others_are_not_touched(world: LocalContainers) -> None:
     local.start(world.launch, world.launch_file)
     first = await all_up(world)
     children = {p.pid for p in (await world.processes(1)).values()}
@@ -64,7 +64,7 @@ async def test_a_dead_container_is_started_again_and_the_others_are_not_touched(
     assert status.containers[1].last_error == "killed by SIGKILL"
 
 
-async def test_restart_touches_exactly_that_container(world: LocalWorld) -> None:
+async def test_restart_touches_exactly_that_container(world: LocalContainers) -> None:
     local.start(world.launch, world.launch_file)
     first = await all_up(world)
     reply = await asyncio.to_thread(local.LocalScheduler().restart, world.launch, 2, 30.0)
@@ -79,7 +79,7 @@ async def test_restart_touches_exactly_that_container(world: LocalWorld) -> None
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalWorld) -> None:
+async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     kill_9(pid)
@@ -102,7 +102,7 @@ async def test_a_scheduler_that_dies_comes_back_and_adopts(world: LocalWorld) ->
     assert not Path(world.runtime).exists()
 
 
-async def test_scheduler_and_container_0_that_die_together_come_back(world: LocalWorld) -> None:
+async def test_scheduler_and_container_0_that_die_together_come_back(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     kill_9(pid)
@@ -112,7 +112,7 @@ async def test_scheduler_and_container_0_that_die_together_come_back(world: Loca
     assert {n: again[n] == pids[n] for n in pids} == {0: False, 1: True, 2: True}
 
 
-async def test_a_restart_brings_back_what_has_died_with_its_machine(world: LocalWorld) -> None:
+async def test_a_restart_brings_back_what_has_died_with_its_machine(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     for number in (pid, *pids.values()):
@@ -122,7 +122,7 @@ async def test_a_restart_brings_back_what_has_died_with_its_machine(world: Local
     await all_up(world, pids)
 
 
-async def test_a_second_scheduler_leaves(world: LocalWorld) -> None:
+async def test_a_second_scheduler_leaves(world: LocalContainers) -> None:
     local.start(world.launch, world.launch_file)
     await all_up(world)
     second = world.start("heron_scheduler")
@@ -130,7 +130,7 @@ async def test_a_second_scheduler_leaves(world: LocalWorld) -> None:
     assert "already has a scheduler" in world.log("heron_scheduler")
 
 
-async def test_killed_while_the_scheduler_is_dead_leaves_nothing(world: LocalWorld) -> None:
+async def test_killed_while_the_scheduler_is_dead_leaves_nothing(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     await all_up(world)
     kill_9(pid)
@@ -138,7 +138,7 @@ async def test_killed_while_the_scheduler_is_dead_leaves_nothing(world: LocalWor
     await wait_until_async(lambda: not world.ours() and not Path(world.runtime).exists())
 
 
-async def test_sigterm_to_the_scheduler_leaves_the_containers_alone(world: LocalWorld) -> None:
+async def test_sigterm_to_the_scheduler_leaves_the_containers_alone(world: LocalContainers) -> None:
     pid = local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     os.kill(pid, signal.SIGTERM)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_cluster import Cluster
 
 from heron_runtime.model.topology import (
     ComponentKind,
@@ -17,6 +16,7 @@ from heron_runtime.model.topology import (
     InputSpec,
     StreamSchema,
 )
+from tests.support.instance_processes import InstanceProcesses
 from tests.support.waiting import wait_until
 
 CODE = '''
@@ -71,7 +71,7 @@ class Sink(BasicBolt):
 ROW = (StreamSchema("default", ("word", "n")),)
 
 
-def make(home: Path, total: int = 20_000, **config: Any) -> Cluster:
+def make(home: Path, total: int = 20_000, **config: Any) -> InstanceProcesses:
     shuffle, by_word = GroupingSpec(GroupingKind.SHUFFLE), GroupingSpec(GroupingKind.FIELDS, ("word",))
     components = (
         ComponentSpec("lines", ComponentKind.SPOUT, "user_code:Lines", 1, ROW),
@@ -87,7 +87,7 @@ def make(home: Path, total: int = 20_000, **config: Any) -> Cluster:
         "user.total": total,
         **config,
     }
-    return Cluster(home, CODE, components, settings)
+    return InstanceProcesses(home, CODE, components, settings)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def seen(home: Path) -> Counter[int]:
     return Counter(int(line.split()[0]) for line in lines if line[0] != "c")
 
 
-def finish(cluster: Cluster, total: int) -> None:
+def finish(cluster: InstanceProcesses, total: int) -> None:
     wait_until(lambda: len(acked(cluster.home)) == total, "every number to be acked")
 
 
@@ -203,7 +203,7 @@ class Reader(Spout):
 def test_tasks_import_their_module_with_the_arguments_of_the_submit(home: Path) -> None:
     spout = ComponentSpec("reader", ComponentKind.SPOUT, "user_code:Reader", 1, ROW)
     given = ["orders", "--from", "2026"]
-    cluster = Cluster(home, ARGUMENTS, (spout,), {"user.folder": str(home), "topology.arguments": given})
+    cluster = InstanceProcesses(home, ARGUMENTS, (spout,), {"user.folder": str(home), "topology.arguments": given})
     try:
         cluster.start()
         wait_until(lambda: (home / "given").exists() and (home / "given").read_text(), "the spout begins")

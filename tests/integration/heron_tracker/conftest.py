@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from played_topology import PlayedTopology
-from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
+from tests.support.stub_topology import StubTopology
+from tests.support.tracker_process import TrackerProcess, tracker
 from tests.support.waiting import wait_until
 
 PLACE = {"cluster": "local", "environ": "default", "topology": "WordCount"}
@@ -30,15 +30,15 @@ def store(folder: Path) -> Iterator[StateStore]:
 
 
 @pytest.fixture(scope="module")
-def played(store: StateStore, folder: Path) -> Iterator[PlayedTopology]:
-    topology = PlayedTopology(store, folder)
+def played(store: StateStore, folder: Path) -> Iterator[StubTopology]:
+    topology = StubTopology(store, folder)
     topology.report()
     yield topology
     topology.close()
 
 
 @pytest.fixture(scope="module")
-def rest(played: PlayedTopology, folder: Path) -> Iterator[TrackerProcess]:
+def rest(played: StubTopology, folder: Path) -> Iterator[TrackerProcess]:
     with tracker("--cluster", f"local=files://{folder}/state", log=folder / "tracker.log") as process:
         wait_until(lambda: process.raw("/readyz")[0] == 200)
         yield process

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tracker_process import TrackerProcess, tracker
+
+from tests.support.tracker_process import TrackerProcess, tracker
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from history_rows import write_raw, write_rolled
 
 from heron_runtime.model.history import (
     ABOUT,
@@ -30,6 +30,7 @@ from heron_runtime.model.history import (
 )
 from heron_runtime.model.sketch import Sketch
 from metrics_manager.sinks.history import event_table
+from tests.support.history_files import write_raw, write_rolled
 
 START = bucket(1_764_028_800_000, "1d")
 WORDS = {"cluster": "local", "environ": "default", "topology": "words"}

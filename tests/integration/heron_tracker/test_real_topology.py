@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tracker_process import TrackerProcess, tracker
 
+from tests.support.tracker_process import TrackerProcess, tracker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(400)

@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from played_topology import PlayedTopology, word_count
-from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.state import open_store
 from heron_tracker.application import make_app
 from heron_tracker.tracker import Tracker
+from tests.support.stub_topology import StubTopology, word_count
+from tests.support.tracker_process import TrackerProcess, tracker
 from tests.support.waiting import wait_until
 
 OF_ITSELF = {"/metrics", "/events"}
@@ -61,7 +61,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tracker
         store.open()
         stack.callback(store.close)
         for name in ("WordCount", "Invoices", "Clicks"):
-            played = PlayedTopology(store, folder, word_count(name))
+            played = StubTopology(store, folder, word_count(name))
             stack.callback(played.close)
             played.report(now)
             played.press("count")

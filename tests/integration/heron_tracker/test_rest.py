@@ -18,11 +18,11 @@ from urllib.parse import quote, urlencode
 
 import pytest
 from conftest import PLACE
-from played_topology import PlayedTopology, word_count
-from tracker_process import TrackerProcess, tracker
 
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
+from tests.support.stub_topology import StubTopology, word_count
+from tests.support.tracker_process import TrackerProcess, tracker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.core
@@ -40,7 +40,7 @@ def test_lists(rest: TrackerProcess) -> None:
     assert rest.get("/machines", topology="WordCount")[0] == 422
 
 
-def test_plans_and_records(rest: TrackerProcess, played: PlayedTopology) -> None:
+def test_plans_and_records(rest: TrackerProcess, played: StubTopology) -> None:
     info = rest.result("/topologies/info", **PLACE)
     for part, path in (
         ("logical_plan", "logicalplan"), ("physical_plan", "physicalplan"), ("packing_plan", "packingplan"),
@@ -88,7 +88,7 @@ def test_etags(rest: TrackerProcess) -> None:
     assert rest.raw(path, {"If-None-Match": '"other"'})[0] == 200
 
 
-def test_secrets_are_shown_nowhere(rest: TrackerProcess, played: PlayedTopology) -> None:
+def test_secrets_are_shown_nowhere(rest: TrackerProcess, played: StubTopology) -> None:
     for path in ("info", "config", "physicalplan", "logicalplan"):
         _, _, body = rest.raw(f"/topologies/{path}?{urlencode(PLACE)}")
         assert b"s3cr3t" not in body
@@ -174,7 +174,7 @@ def test_exceptions(rest: TrackerProcess) -> None:
     assert summary["count"] == sum(e["count"] for e in found)
 
 
-def test_logs(rest: TrackerProcess, played: PlayedTopology) -> None:
+def test_logs(rest: TrackerProcess, played: StubTopology) -> None:
     file = {**PLACE, "container": 1, "path": "container_1_split_5.log"}
     size = rest.result("/topologies/container/filedata", **file, offset=-1, length=-1)
     assert (size["length"], size["data"]) == (0, "")
@@ -205,7 +205,7 @@ ESCAPES = (
 )  # fmt: skip
 
 
-def test_no_path_leaves_the_log_folder(rest: TrackerProcess, played: PlayedTopology, folder: Path) -> None:
+def test_no_path_leaves_the_log_folder(rest: TrackerProcess, played: StubTopology, folder: Path) -> None:
     outside = folder / "outside"
     outside.mkdir()
     (outside / "passwd").write_text(played.launch.secret())
@@ -304,7 +304,7 @@ def test_changes_are_told(rest: TrackerProcess, store: StateStore, folder: Path)
     listener = threading.Thread(target=listen)
     listener.start()
     assert opened.wait(30)
-    other = PlayedTopology(store, folder, word_count("Other"))
+    other = StubTopology(store, folder, word_count("Other"))
     wait_until(lambda: "Other" in rest.result("/topologies")["local"]["ada"]["default"])
     other.pause()
     wait_until(lambda: rest.result("/topologies/states")["local"]["default"]["Other"]["status"] == "Paused")
@@ -354,7 +354,7 @@ def test_with_a_token_only_whoever_shows_it_is_answered(store: StateStore, folde
 
 def test_a_dead_or_silent_master_holds_up_nobody(tmp_path: Path) -> None:
     with _opened(tmp_path) as store:
-        played = PlayedTopology(store, tmp_path)
+        played = StubTopology(store, tmp_path)
         played.report(minutes=2)
         with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as rest:
             wait_until(lambda: rest.raw("/readyz")[0] == 200)
@@ -382,7 +382,7 @@ def test_a_dead_or_silent_master_holds_up_nobody(tmp_path: Path) -> None:
 
 def test_without_the_store_the_last_state_is_served_as_stale(tmp_path: Path) -> None:
     with _opened(tmp_path) as store:
-        played = PlayedTopology(store, tmp_path)
+        played = StubTopology(store, tmp_path)
         played.report(minutes=2)
         with tracker("--cluster", f"local=files://{tmp_path}/state", log=tmp_path / "log") as rest:
             wait_until(lambda: rest.raw("/readyz")[0] == 200)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from conftest import PLACE
 from hypothesis import HealthCheck, given, settings
-from tracker_process import TrackerProcess
 
 from heron_tracker.application import make_app
 from heron_tracker.tracker import Tracker
+from tests.support.tracker_process import TrackerProcess
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # those of the libraries that schemathesis loads

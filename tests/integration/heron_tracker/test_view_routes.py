@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tracker_process import TrackerProcess, tracker
-from view_rows import write_rows
 
 from heron_control.inspection.stream_runs import claimed
 from heron_runtime.state import open_store
@@ -19,6 +17,8 @@ from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.rows import row_of
 from heronry.pipeline.views import Description, describe_view
 from heronry.streamlet.monoid import count
+from tests.support.tracker_process import TrackerProcess, tracker
+from tests.support.view_files import write_rows
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sm_client import TestInstance
-from sm_cluster import Cluster, frame
 
 from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.plan import Generation, GenerationMember, GenerationPhase, stream_manager_of, task_participant
 from heron_runtime.wire.master import ParticipantReport
+from tests.support.stream_manager_client import TestInstance
+from tests.support.stream_manager_pair import StreamManagerPair, frame
 from tests.support.waiting import wait_until_async
 
 STALE = "__stale_generation/word/default"
@@ -20,7 +20,7 @@ def restoring(number: int) -> Generation:
     return Generation(number, GenerationPhase.RESTORING)
 
 
-def running(cluster: Cluster, number: int) -> Generation:
+def running(cluster: StreamManagerPair, number: int) -> Generation:
     """As the master names it once all have reported."""
     members = [GenerationMember(stream_manager_of(c), m.core.info.incarnation) for c, m in cluster.managers.items()]
     return Generation(
@@ -30,7 +30,7 @@ def running(cluster: Cluster, number: int) -> Generation:
     )
 
 
-async def in_generation(cluster: Cluster, task: int, number: int, window: int = 1 << 22) -> TestInstance:
+async def in_generation(cluster: StreamManagerPair, task: int, number: int, window: int = 1 << 22) -> TestInstance:
     """An instance that has restored: its link carries frames of that generation, and its report says so."""
     instance = await cluster.instance(task, window=window, generation=number)
     await instance.control.write(TaskReport(number, restored=True))
@@ -40,7 +40,7 @@ async def in_generation(cluster: Cluster, task: int, number: int, window: int = 
     return instance
 
 
-async def test_another_generation_has_links_of_its_own(cluster: Cluster) -> None:
+async def test_another_generation_has_links_of_its_own(cluster: StreamManagerPair) -> None:
     await cluster.next_plan(restoring(1))
     await cluster.restored(1)
     spout, bolt = await in_generation(cluster, 1, 1), await in_generation(cluster, 4, 1, window=1000)
@@ -76,7 +76,7 @@ async def test_another_generation_has_links_of_its_own(cluster: Cluster) -> None
     assert not bolt.frames
 
 
-async def test_one_that_hears_the_plan_later_is_called_again_until_it_has(cluster: Cluster) -> None:
+async def test_one_that_hears_the_plan_later_is_called_again_until_it_has(cluster: StreamManagerPair) -> None:
     for number, (early, late) in enumerate([(1, 2), (2, 1), (1, 2)], start=1):
         await cluster.next_plan(restoring(number), early)
         await wait_until_async(lambda: cluster.managers[early].core.generation.plan_generation == number, "the plan")  # noqa: B023
@@ -87,7 +87,7 @@ async def test_one_that_hears_the_plan_later_is_called_again_until_it_has(cluste
         assert not any(manager.core.generation.loss_reason for manager in cluster.managers.values())
 
 
-async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generation(cluster: Cluster) -> None:
+async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generation(cluster: StreamManagerPair) -> None:
     await cluster.next_plan(restoring(1))
     await cluster.restored(1)
     spout = await in_generation(cluster, 1, 1)
@@ -114,7 +114,7 @@ async def test_a_link_that_breaks_is_reported_and_not_made_again_in_its_generati
     await wait_until_async(lambda: "task 4" in cluster.report(2).lost, "the report")
 
 
-async def test_a_stream_manager_that_comes_back_takes_part_in_the_next_one(cluster: Cluster) -> None:
+async def test_a_stream_manager_that_comes_back_takes_part_in_the_next_one(cluster: StreamManagerPair) -> None:
     await cluster.next_plan(restoring(1))
     await cluster.restored(1)
     await cluster.next_plan(running(cluster, 1))

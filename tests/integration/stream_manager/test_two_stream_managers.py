@@ -15,8 +15,6 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from sm_client import TestInstance, column, make_launch
-from sm_cluster import MARKS, TOPOLOGY_ID, Cluster, frame
 
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.ids import PROTOCOL_VERSION
@@ -31,10 +29,12 @@ from heron_runtime.wire.control import InstanceHello, PeerHello
 from heron_runtime.wire.data import Ack
 from heron_runtime.wire.metrics import MetricsAck, ProcessMetrics, Reports
 from stream_manager.shell.process import StreamManagerProcess
+from tests.support.stream_manager_client import TestInstance, column, make_launch
+from tests.support.stream_manager_pair import MARKS, TOPOLOGY_ID, StreamManagerPair, frame
 from tests.support.waiting import wait_until_async
 
 
-async def test_frames_go_both_ways_and_trees_complete(cluster: Cluster) -> None:
+async def test_frames_go_both_ways_and_trees_complete(cluster: StreamManagerPair) -> None:
     spouts = {1: await cluster.instance(1), 3: await cluster.instance(3)}
     bolts = {2: await cluster.instance(2), 4: await cluster.instance(4)}
     wanted: dict[int, set[int]] = {1: set(), 3: set()}
@@ -66,7 +66,9 @@ def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MARKS, "topology.message.timeout.secs", 1)
 
 
-async def test_what_waits_in_the_socket_is_read_before_roots_expire(one_second: None, cluster: Cluster) -> None:
+async def test_what_waits_in_the_socket_is_read_before_roots_expire(
+    one_second: None, cluster: StreamManagerPair
+) -> None:
     """The process stands still on the brink of an expiry, for longer than the timeout. Then its tick is late,
     and the ack lies in its socket, behind more than one read of others."""
     spout, bolt = await cluster.instance(1), await cluster.instance(2)
@@ -84,7 +86,7 @@ async def test_what_waits_in_the_socket_is_read_before_roots_expire(one_second: 
     assert spout.verdicts == {root: None}, "acked"
 
 
-async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: Cluster) -> None:
+async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: StreamManagerPair) -> None:
     spout, bolt = await cluster.instance(1), await cluster.instance(4)
     await spout.send([frame(1, 4, b"before")])
     assert (await bolt.take()).values == b"before"
@@ -98,7 +100,7 @@ async def test_a_broken_link_is_made_again_and_what_was_queued_goes_on(cluster: 
     assert first.core.connections.peers[2].connection != number
 
 
-async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(cluster: Cluster) -> None:
+async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(cluster: StreamManagerPair) -> None:
     bolt = await cluster.instance(4)
     spout = await cluster.instance(1)
     await cluster.managers.pop(1).stop()
@@ -113,7 +115,7 @@ async def test_a_stream_manager_that_dies_is_linked_again_with_the_next_plan(clu
     assert (await bolt.take()).values == b"hello again"
 
 
-async def test_restarted_without_master_and_store_it_works_on_its_last_plan(cluster: Cluster) -> None:
+async def test_restarted_without_master_and_store_it_works_on_its_last_plan(cluster: StreamManagerPair) -> None:
     await cluster.master.stop()
     await cluster.managers.pop(1).stop()
     manager = cluster.managers[1] = StreamManagerProcess(cluster.launch, 1)
@@ -124,7 +126,7 @@ async def test_restarted_without_master_and_store_it_works_on_its_last_plan(clus
     assert (await bolt.take()).values == b"local"
 
 
-async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(cluster: Cluster) -> None:
+async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(cluster: StreamManagerPair) -> None:
     spout, other = await cluster.instance(1), await cluster.instance(3)
     bolt = await cluster.instance(4, window=100_000)
     size, number = 50_000, 0
@@ -156,7 +158,7 @@ async def test_credit_runs_out_and_comes_back_and_pressure_starts_and_stops(clus
     await wait_until_async(lambda: cluster.master.beats[2].causes == (), "a heartbeat without causes")
 
 
-async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(cluster: Cluster) -> None:
+async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(cluster: StreamManagerPair) -> None:
     manager = cluster.managers[1]
     spout, bolt = await cluster.instance(1), await cluster.instance(2)
     before = manager.core.violations
@@ -197,7 +199,7 @@ async def test_malformed_and_unauthenticated_ends_a_stream_and_nothing_else(clus
     assert (await good.take()).values == b"still here"
 
 
-async def test_reports_of_instances_go_to_the_metrics_manager_in_one_message(cluster: Cluster) -> None:
+async def test_reports_of_instances_go_to_the_metrics_manager_in_one_message(cluster: StreamManagerPair) -> None:
     heard: list[Reports] = []
 
     async def publish(reports: Reports, _: Any) -> MetricsAck:

@@ -14,39 +14,39 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_door import ROOT, TEXT, FrontDoor, unique
 
 from heronry.pipeline.views import FOREVER, open_view, settled_ms
 from heronry.streamlet import files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
+from tests.support.heron_command import ROOT, TEXT, HeronCommand, unique
 from tests.support.waiting import wait_until
 
 EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.core
-def test_word_count_equals_a_plain_count(door: FrontDoor, tmp_path: Path) -> None:
+def test_word_count_equals_a_plain_count(heron: HeronCommand, tmp_path: Path) -> None:
     name, out = unique("words"), tmp_path / "out"
     relative = TEXT.relative_to(ROOT)  # a path as the user's shell sees it
-    door.submit(name, EXAMPLES / "streamlet_word_count.py", "words", "--", str(relative), str(out))
+    heron.submit(name, EXAMPLES / "streamlet_word_count.py", "words", "--", str(relative), str(out))
     wait_until(lambda: finished(out), "the counts are final")
     truth = Counter(re.findall(r"[a-z']+", TEXT.read_text().lower()))
     assert dict(latest(read(out))) == truth
-    door.reaches(name, "finished")
-    door.kill(name)
+    heron.reaches(name, "finished")
+    heron.kill(name)
 
 
-def test_windows_late_data_and_the_archive(door: FrontDoor, tmp_path: Path) -> None:
+def test_windows_late_data_and_the_archive(heron: HeronCommand, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     name, views = unique("traffic"), 30_000
-    door.submit(name, EXAMPLES / "streamlet_windows.py", "traffic", "--", str(tmp_path), str(views))
+    heron.submit(name, EXAMPLES / "streamlet_windows.py", "traffic", "--", str(tmp_path), str(views))
     for sink in ("minutes", "visitors", "late"):
         wait_until(lambda sink=sink: finished(tmp_path / sink), f"{sink} is final")  # type: ignore[misc]  # bound now
     minutes, late = read(tmp_path / "minutes"), read(tmp_path / "late")
     archived = [record for record, _ in read_all(files(tmp_path / "archive", "archive"))]
-    door.kill(name)
+    heron.kill(name)
     assert len(archived) == views
     truth = Counter((view["site"], view["time"] // 60_000 * 60_000) for view in archived)
     counted: Counter[Any] = Counter()
@@ -64,12 +64,12 @@ def test_windows_late_data_and_the_archive(door: FrontDoor, tmp_path: Path) -> N
 
 
 def test_sessions_and_joins_are_those_of_the_reference(
-    door: FrontDoor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heron: HeronCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = {"visits": "streamlet_sessions.py", "ads": "streamlet_joins.py"}
     names = {program: unique(program) for program in programs}
     for program, file in programs.items():
-        door.submit(names[program], EXAMPLES / file, program, "--", str(tmp_path / program), "6000")
+        heron.submit(names[program], EXAMPLES / file, program, "--", str(tmp_path / program), "6000")
     for program, file in programs.items():
         monkeypatch.setattr("sys.argv", [file, str(tmp_path / program), "6000"])
         expected = run(runpy.run_path(str(EXAMPLES / file))[program].build())
@@ -78,13 +78,13 @@ def test_sessions_and_joins_are_those_of_the_reference(
                 folder = tmp_path / program / out
                 wait_until(lambda folder=folder: finished(folder), f"{folder} is final")  # type: ignore[misc]
                 assert sorted(map(repr, read(folder))) == sorted(map(repr, expected[sink])), sink
-        door.kill(names[program])
+        heron.kill(names[program])
 
 
-def test_each_line_counts_once_when_instances_die_and_tasks_come_and_go(door: FrontDoor, tmp_path: Path) -> None:
+def test_each_line_counts_once_when_instances_die_and_tasks_come_and_go(heron: HeronCommand, tmp_path: Path) -> None:
     name, folder, out = unique("growing"), tmp_path / "in", tmp_path / "out"
     folder.mkdir()
-    door.submit(name, Path(__file__).with_name("growing_program.py"), "growing", "--", str(folder), str(out))
+    heron.submit(name, Path(__file__).with_name("growing_program.py"), "growing", "--", str(folder), str(out))
     written = 0
 
     def write_more() -> None:
@@ -102,28 +102,28 @@ def test_each_line_counts_once_when_instances_die_and_tasks_come_and_go(door: Fr
     write_more()
     wait_until(is_exact, "everything is counted")
     for component in ("lines", "digits", "counts"):
-        victim = next(p for p in door.status(name)["processes"] if p["component"] == component)
+        victim = next(p for p in heron.status(name)["processes"] if p["component"] == component)
         write_more()
         os.kill(victim["pid"], signal.SIGKILL)
         write_more()
         wait_until(is_exact, f"everything is counted after the death of {component}")
     write_more()
     changed = ("--component-parallelism", "counts:2", "--component-parallelism", "lines:3")
-    door.heron("update", "local", name, *changed, "--component-parallelism", "digits:1")
+    heron.run("update", "local", name, *changed, "--component-parallelism", "digits:1")
     write_more()
     wait_until(is_exact, "everything is counted by other tasks")
-    door.kill(name)
+    heron.kill(name)
 
 
-def test_windows_and_a_view_are_exact_whatever_process_is_killed(door: FrontDoor, tmp_path: Path) -> None:
+def test_windows_and_a_view_are_exact_whatever_process_is_killed(heron: HeronCommand, tmp_path: Path) -> None:
     """Windows close all the time, and any process of the topology dies at any moment; results are those of one run."""
     name, out, numbers = unique("results"), tmp_path / "out", 60_000
     seed = random.SystemRandom().randrange(1 << 30)
     logging.getLogger(__name__).warning("seed %d", seed)
     draw = random.Random(seed)
-    door.submit(name, Path(__file__).with_name("results_program.py"), "results", "--", str(numbers), str(out))
+    heron.submit(name, Path(__file__).with_name("results_program.py"), "results", "--", str(numbers), str(out))
     for strike in range(8):
-        victims = [p for p in door.status(name)["processes"] if p["pid"] is not None]
+        victims = [p for p in heron.status(name)["processes"] if p["pid"] is not None]
         with contextlib.suppress(ProcessLookupError):
             os.kill(draw.choice(victims)["pid"], signal.SIGKILL)
         seen = len(list(out.glob("windows/[!.]*")))
@@ -134,7 +134,7 @@ def test_windows_and_a_view_are_exact_whatever_process_is_killed(door: FrontDoor
     wait_until(lambda: settled_ms(out / "view") == FOREVER, "the view is at its end")
     buckets = {(a.key, a.start): a.value for a in open_view(out / "view").buckets()}
     windows, late, gathered = read(out / "windows"), read(out / "late"), read(out / "all")
-    door.kill(name)
+    heron.kill(name)
     assert buckets == Counter((n % 7, n // 2000 * 20_000) for n in range(numbers))
     assert len({(row.key, row.start) for row in windows}) == len(windows), "a window has one result"
     found = Counter({(row.key, row.start): row.value for row in windows})
@@ -147,12 +147,14 @@ def test_windows_and_a_view_are_exact_whatever_process_is_killed(door: FrontDoor
     assert found == truth
 
 
-def test_a_program_that_cannot_run_is_refused_and_a_dry_run_shows_the_stages(door: FrontDoor, tmp_path: Path) -> None:
-    shown = door.heron("submit", "local", str(EXAMPLES / "streamlet_word_count.py"), "words", "--dry-run").stdout
+def test_a_program_that_cannot_run_is_refused_and_a_dry_run_shows_the_stages(
+    heron: HeronCommand, tmp_path: Path
+) -> None:
+    shown = heron.run("submit", "local", str(EXAMPLES / "streamlet_word_count.py"), "words", "--dry-run").stdout
     assert "split, 1 task: split (flat_map), counts (map side) <- lines" in shown
     assert "counts, 2 tasks: counts (reduce), output (sink) <- split" in shown
     nowhere = ("words", "--dry-run", "--", str(tmp_path / "nowhere"))
-    told = door.heron("submit", "local", str(EXAMPLES / "streamlet_word_count.py"), *nowhere).stderr
+    told = heron.run("submit", "local", str(EXAMPLES / "streamlet_word_count.py"), *nowhere).stderr
     assert f"step 'lines': there is nothing to read at {tmp_path / 'nowhere'} on this machine" in told
     wrong = tmp_path / "wrong_program.py"
     wrong.write_text(
@@ -160,5 +162,5 @@ def test_a_program_that_cannot_run_is_refused_and_a_dry_run_shows_the_stages(doo
         "wrong = Builder('wrong')\n"
         "wrong.source(sequence(5), name='numbers').map(abs, name='nowhere')\n"
     )
-    refused = door.heron("submit", "local", str(wrong), "wrong", code=7)
+    refused = heron.run("submit", "local", str(wrong), "wrong", code=7)
     assert "step 'nowhere': nothing reads it" in refused.stderr

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from master_processes import NAME, PlayedStreamManager, World, submitted
 
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.model.checkpoints import CheckpointRecord, StatePart, TaskReport
@@ -20,6 +19,7 @@ from heron_runtime.model.records import MasterLocation
 from heron_runtime.state import paths
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import MasterStatus, ParticipantReport, RestoreState, StatusRequest, TakeCheckpoint
+from tests.support.master_processes import NAME, MasterProcesses, PlayedStreamManager, submitted
 from tests.support.waiting import wait_until_async
 
 CONFIG = {
@@ -30,7 +30,7 @@ CONFIG = {
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[MasterProcesses]:
     async with submitted(tmp_path, CONFIG) as made:
         yield made
 
@@ -38,7 +38,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 class PlayedContainer:
     """A stream manager and its task, which do what the master wants, at once."""
 
-    def __init__(self, world: World, location: MasterLocation, container: int, task_incarnation: int = 7) -> None:
+    def __init__(
+        self, world: MasterProcesses, location: MasterLocation, container: int, task_incarnation: int = 7
+    ) -> None:
         self.container, self.task_incarnation = container, task_incarnation
         self.folder = CheckpointFolder(world.folder / "checkpoints")
         self.own = self.task = TaskReport(0)
@@ -70,18 +72,18 @@ class PlayedContainer:
         await self.link.stop()
 
 
-def record(world: World) -> CheckpointRecord:
+def record(world: MasterProcesses) -> CheckpointRecord:
     node = world.store.get(paths.checkpoints(NAME))
     return message_codecs.CHECKPOINT_RECORD.decode(node.data) if node else CheckpointRecord()
 
 
-async def status(world: World, location: MasterLocation) -> MasterStatus:
+async def status(world: MasterProcesses, location: MasterLocation) -> MasterStatus:
     found = await world.call(location, "Status", StatusRequest())
     assert isinstance(found, MasterStatus)
     return found
 
 
-async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(world: World) -> None:
+async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(world: MasterProcesses) -> None:
     first = await world.start("topology_master")
     leader = await world.master()
     played = [PlayedContainer(world, leader, n) for n in (1, 2)]
@@ -123,7 +125,7 @@ async def test_checkpoints_are_taken_restored_from_and_removed_whoever_leads(wor
         await container.stop()
 
 
-async def test_what_is_asked_for_is_answered_over_the_wire(world: World) -> None:
+async def test_what_is_asked_for_is_answered_over_the_wire(world: MasterProcesses) -> None:
     await world.start("topology_master")
     leader = await world.master()
     played = [PlayedContainer(world, leader, n) for n in (1, 2)]

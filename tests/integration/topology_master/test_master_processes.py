@@ -14,7 +14,6 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from master_processes import BOUND, NAME, PlayedStreamManager, World, submitted
 
 from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.records import MasterLocation
@@ -29,16 +28,17 @@ from heron_runtime.wire.master import (
     SetState,
     StatusRequest,
 )
+from tests.support.master_processes import BOUND, NAME, MasterProcesses, PlayedStreamManager, submitted
 from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[MasterProcesses]:
     async with submitted(tmp_path) as made:
         yield made
 
 
-async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(world: World) -> None:
+async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(world: MasterProcesses) -> None:
     first = await world.start("topology_master")
     leader = await world.master()
     await world.start("topology_master", "--container", "100001")
@@ -88,7 +88,7 @@ async def test_register_plan_death_deactivation_and_a_standby_that_takes_over(wo
         await each.stop()
 
 
-async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(world: World) -> None:
+async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(world: MasterProcesses) -> None:
     first = await world.start("topology_master")
     leader = await world.master()
     standby = await world.start("topology_master", "--container", "100001")
@@ -106,7 +106,7 @@ async def test_sigterm_hands_over_at_once_and_a_kill_of_the_topology_ends_all(wo
     slots.close()
 
 
-async def test_another_key_is_refused(world: World) -> None:
+async def test_another_key_is_refused(world: MasterProcesses) -> None:
     await world.start("topology_master")
     leader = await world.master()
     world.identity = parse_identity(draw_key(), "words-1")
@@ -115,7 +115,7 @@ async def test_another_key_is_refused(world: World) -> None:
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_the_lifeline_ends_the_process(world: World) -> None:
+async def test_the_lifeline_ends_the_process(world: MasterProcesses) -> None:
     reading, writing = os.pipe()
     os.set_inheritable(reading, True)
     process = await asyncio.create_subprocess_exec(
@@ -129,7 +129,7 @@ async def test_the_lifeline_ends_the_process(world: World) -> None:
     assert await asyncio.wait_for(process.wait(), BOUND) == 120
 
 
-async def test_all_time_totals_survive_metrics_manager_master_and_instance(world: World) -> None:
+async def test_all_time_totals_survive_metrics_manager_master_and_instance(world: MasterProcesses) -> None:
     """An instance counts, restarts and counts on; the metrics manager is killed; the master changes."""
     master = await world.start("topology_master")
     leader = await world.master()
@@ -177,7 +177,7 @@ async def test_all_time_totals_survive_metrics_manager_master_and_instance(world
     assert int((world.folder / "metrics" / "prometheus-1.port").read_text()) > 0
 
 
-async def test_a_leader_that_was_stopped_wakes_up_deposed(world: World) -> None:
+async def test_a_leader_that_was_stopped_wakes_up_deposed(world: MasterProcesses) -> None:
     """SIGSTOP past the session: a standby leads with a higher epoch; the old one, awake again, decides nothing."""
     first = await world.start("topology_master")
     leader = await world.master()

@@ -10,8 +10,8 @@ from collections import Counter
 
 from .engine import EngineTask
 from .outside import Violation
+from .simulation import run
 from .tasks import Task
-from .world import run
 
 
 def main() -> int:

@@ -49,7 +49,7 @@ from .program import COUNT, RECORDS, RELAY, SINK, SPLITS, SPOUT, is_bad, process
 from .tasks import CODEC, HEARTBEAT, Task
 
 if TYPE_CHECKING:
-    from .world import World
+    from .simulation import CheckpointSimulation
 
 IN_HAND = 3  # frames an executor holds
 FIELDS = ("number", "key", "half")
@@ -60,7 +60,7 @@ SHUFFLE = GroupingSpec(GroupingKind.SHUFFLE)
 class Source(Spout):
     """Reads its splits, one record at a time, when the world lets it."""
 
-    world: World
+    world: CheckpointSimulation
 
     def splits(self) -> list[tuple[str, int]]:
         return [(f"s{split}", split) for split in range(SPLITS)]
@@ -119,7 +119,7 @@ class Count(Bolt):
 
 
 class Sink(TwoPhaseSink):
-    world: World
+    world: CheckpointSimulation
 
     def initialize(self, config: Any, context: Any) -> None:
         self.rows: list[Any] = []
@@ -200,7 +200,7 @@ class Folder:
 
     folder = "the storage"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CheckpointSimulation) -> None:
         self._storage = world.storage
 
     def read_manifest(self, checkpoint: int) -> Any:

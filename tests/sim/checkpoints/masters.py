@@ -16,8 +16,8 @@ from .outside import Plan, Transaction
 from .program import COUNT
 
 if TYPE_CHECKING:
+    from .simulation import CheckpointSimulation
     from .tasks import Task
-    from .world import World
 
 INTERVAL, SILENCE = 500, 2_600
 
@@ -25,7 +25,7 @@ INTERVAL, SILENCE = 500, 2_600
 class Master:
     """One epoch."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CheckpointSimulation) -> None:
         self.world = world
         self.dead = False
         self.stalled_until = 0

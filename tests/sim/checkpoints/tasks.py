@@ -28,7 +28,7 @@ from .outside import Plan, Violation
 from .program import COUNT, EDGES, RECORDS, RELAY, SINK, SPLITS, SPOUT, process, record
 
 if TYPE_CHECKING:
-    from .world import Channel, World
+    from .simulation import Channel, CheckpointSimulation
 
 CAPACITY = 4  # frames of a channel
 HEARTBEAT = 260
@@ -38,7 +38,7 @@ CODEC = ValuesCodec()
 class Task:
     """One incarnation. It does nothing until a plan names a generation; then it restores, reports, and waits."""
 
-    def __init__(self, world: World, task: int, component: str, incarnation: int) -> None:
+    def __init__(self, world: CheckpointSimulation, task: int, component: str, incarnation: int) -> None:
         self.world, self.task, self.component, self.incarnation = world, task, component, incarnation
         self.dead = self.cut_off = False
         self.stalled_until = 0

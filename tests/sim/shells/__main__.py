@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from ..world import Violation
+from ..simulation import Violation
 from .schedule import run
 
 

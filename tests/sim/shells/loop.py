@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from heron_runtime.net.frames import HEADER, MAX_MESSAGE_BYTES
 
-from ..world import Violation
+from ..simulation import Violation
 
 OWNER: ContextVar[object] = ContextVar("OWNER")  # whose process the running code is of
 KERNEL_BYTES = (2_000, 20_000, 212_992)

@@ -12,7 +12,7 @@ import logging
 import random
 from dataclasses import dataclass
 
-from ..world import Violation
+from ..simulation import Violation
 from .container import Container
 from .loop import VirtualLoop
 

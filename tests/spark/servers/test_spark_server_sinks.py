@@ -17,12 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka_mock import KafkaMock
-from nats_server import NatsServer
-from one_server import serving
-from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
-from redis_server import RedisServer
 
 from data_pipeline.core.planner import plan
 from data_pipeline.core.render import ToServer
@@ -37,6 +32,11 @@ from heronry.streamlet import Builder, sequence, to_files, to_kafka, to_nats, to
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+from tests.support.server_process import running_server
+from tests.support.servers.kafka import KafkaMock
+from tests.support.servers.nats import NatsServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
 
 HERE = Path(__file__).parent
 ROWS = 2_000
@@ -56,7 +56,7 @@ counts.sink(to_table(dsn, "sums", ["key", "value"], key="key", password_file=pas
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    with serving(PostgresServer) as made:
+    with running_server(PostgresServer) as made:
         made.ask("CREATE TABLE records (id int, word text)")
         made.ask("CREATE TABLE sums (key text PRIMARY KEY, value bigint)")
         for name in ("plain", "strict"):
@@ -66,7 +66,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
-    with serving(RedisServer) as made:
+    with running_server(RedisServer) as made:
         yield made
 
 

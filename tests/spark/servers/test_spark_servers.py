@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparing import difference
-from kafka_mock import KafkaMock, kafka_mock
-from nats_server import NatsServer
-from one_server import serving
-from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
-from redis_server import RedisServer
-from server_programs import differences, in_reference, program
-from spark_world import run_all
 
 from data_pipeline.core.planner import plan
 from data_pipeline.shell.asked import Asked, asked
@@ -34,6 +26,14 @@ from heronry.streamlet import Builder, files, kafka, nats, postgres_changes, red
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from heronry.streamlet.servers import ServerSource
+from tests.support.server_process import running_server
+from tests.support.servers.kafka import KafkaMock, kafka_mock
+from tests.support.servers.nats import NatsServer
+from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.redis import RedisServer
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.server_programs import differences, in_reference, program
+from tests.support.streamlets.spark_engine import run_all
 
 FIELDS = ["word", "n"]
 
@@ -41,7 +41,7 @@ FIELDS = ["word", "n"]
 @pytest.fixture(scope="module")
 def redis() -> Iterator[RedisServer]:
     """Its streams ``a`` and ``b`` hold words."""
-    with serving(RedisServer) as made:
+    with running_server(RedisServer) as made:
         fill(made)
         yield made
 
@@ -55,7 +55,7 @@ def fill(server: RedisServer) -> None:
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
     """Its table ``words`` holds words, and so does the log behind slot ``words``."""
-    with serving(PostgresServer) as made:
+    with running_server(PostgresServer) as made:
         made.ask("CREATE TABLE words (id bigint PRIMARY KEY, word text, n bigint, price numeric, at timestamptz)")
         made.ask("CREATE PUBLICATION words FOR TABLE words")
         made.ask("SELECT pg_create_logical_replication_slot('words', 'pgoutput')")
@@ -76,7 +76,7 @@ def brokers() -> Iterator[KafkaMock]:
 @pytest.fixture(scope="module")
 def jetstream() -> Iterator[NatsServer]:
     """Its stream ``words`` holds words."""
-    with serving(NatsServer) as made:
+    with running_server(NatsServer) as made:
         made.make("words")
         for number in range(20):
             made.add("words", b"1", headers={"word": "xyz"[number % 3], "n": str(number)})

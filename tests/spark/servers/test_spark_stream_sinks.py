@@ -15,13 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import iceberg_tables
 import pytest
-from kafka_mock import KafkaMock
-from lake_tables import make, rows_of
-from nats_server import NatsServer
-from one_server import serving
-from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
 
 from data_pipeline.shell.asked import asked
@@ -32,6 +26,12 @@ from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, files, to_files, to_iceberg, to_kafka, to_nats, to_table
 from heronry.streamlet.program import Program
 from heronry.streamlet.results import read
+from tests.support import iceberg_tables
+from tests.support.delta_tables import make, rows_of
+from tests.support.server_process import running_server
+from tests.support.servers.kafka import KafkaMock
+from tests.support.servers.nats import NatsServer
+from tests.support.servers.postgres import PostgresServer
 
 HERE = Path(__file__).parent
 ROWS_A_FILE = 500
@@ -52,7 +52,7 @@ counts.sink(to_table(dsn, "sums", ["key", "value"], key="key", password_file=pas
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    with serving(PostgresServer) as made:
+    with running_server(PostgresServer) as made:
         made.ask("CREATE TABLE records (id int, word text)")
         made.ask("CREATE TABLE plain (id int, word text)")
         made.ask("CREATE TABLE sums (key text PRIMARY KEY, value bigint)")

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from distributions import write_distribution
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from heronry import Config
 from heronry.api.config import ConfigSettings, normalize_config, parse_property
 from heronry.api.config_values import BadValue, check_value, parse_bytes, user_value
 from heronry.api.errors import ConfigError, TopologyError
+from tests.support.distributions import write_distribution
 
 
 def of_topology(values: Any) -> dict[str, Any]:

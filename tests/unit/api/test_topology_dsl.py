@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from distributions import write_distribution
-from dsl_parts import Batch, Count, EvenOdd, Idle, Lazy, Ticking, Words
 
 import heronry
 from heron_runtime.model.topology import ComponentKind, GroupingKind, StreamSchema
@@ -18,6 +16,8 @@ from heron_runtime.wire.message_codecs import TOPOLOGY
 from heronry import Config, Grouping, Spout, Stream, Topology, TopologyBuilder, TopologyError
 from heronry.api.assemble import TopologyDraft, check_draft
 from heronry.api.spec import ComponentDeclaration
+from tests.support.distributions import write_distribution
+from tests.unit.api.dsl_parts import Batch, Count, EvenOdd, Idle, Lazy, Ticking, Words
 
 
 class WordCount(Topology):

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 import pytest
-from topology_world import NAME, World, all_processes, process
 from typer.testing import CliRunner, Result
 
 from heron_cli.application import make_app
@@ -28,16 +27,17 @@ from heron_runtime.wire.master import (
     StreamManagerStatus,
 )
 from heron_runtime.wire.metrics import ExceptionReport
+from tests.support.stub_processes import NAME, StubProcesses, all_processes, process
 
 PLACE = "local/me"
 STATUS = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1))
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubProcesses]:
     """A submitted topology, with nobody there yet."""
     monkeypatch.setenv("HERONRY_HOME", str(tmp_path / "home"))
-    made = World(tmp_path / "home")
+    made = StubProcesses(tmp_path / "home")
     yield made
     made.close()
 
@@ -54,14 +54,16 @@ def data(*arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def all_well(world: World, status: MasterStatus = STATUS, metrics: MetricsReply | None = None, **answers: Any) -> None:
+def all_well(
+    world: StubProcesses, status: MasterStatus = STATUS, metrics: MetricsReply | None = None, **answers: Any
+) -> None:
     world.add_master(status, metrics or MetricsReply(5.0), **answers)
     world.add_scheduler(*(process("heron_container", f"heron_container-{n}", n) for n in range(3)))
     for number in range(3):
         world.add_container(number, *all_processes(number))
 
 
-def test_status_and_list_of_a_topology_that_runs(world: World) -> None:
+def test_status_and_list_of_a_topology_that_runs(world: StubProcesses) -> None:
     all_well(world)
     found = data("status", PLACE, NAME)
     assert found["state"] == "running"
@@ -80,7 +82,7 @@ def test_status_and_list_of_a_topology_that_runs(world: World) -> None:
     assert "\x1b" not in shown.stdout
 
 
-def test_status_names_causes_and_exceptions(world: World) -> None:
+def test_status_names_causes_and_exceptions(world: StubProcesses) -> None:
     cause = Cause(CauseKind.TASK, "count", 2, 2)
     status = MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1), (StreamManagerStatus(2, True, causes=(cause,)),))
     report = ExceptionReport("count", "container_2_count_2", "ValueError", "bad\x1b[2J word", "Traceback…", 7, 1.0, 2.0)
@@ -93,13 +95,13 @@ def test_status_names_causes_and_exceptions(world: World) -> None:
     assert "Traceback…" in heron("status", PLACE, NAME, "--verbose").stdout
 
 
-def test_status_of_a_topology_of_which_only_the_record_is_left(world: World) -> None:
+def test_status_of_a_topology_of_which_only_the_record_is_left(world: StubProcesses) -> None:
     found = data("status", PLACE, NAME)
     assert found["state"] == "failing"
     assert {p["state"] for p in found["processes"]} == {"dead"}
 
 
-def test_a_dead_server_is_told_and_delays_nobody(world: World) -> None:
+def test_a_dead_server_is_told_and_delays_nobody(world: StubProcesses) -> None:
     all_well(world)
     world._do(world.servers.pop().stop(0))
     found = data("status", PLACE, NAME)
@@ -111,7 +113,7 @@ def test_a_dead_server_is_told_and_delays_nobody(world: World) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "kill", "activate", "deactivate", "restart", "logs", "metrics"])
-def test_names_and_places_that_are_not_there_exit_with_3(world: World, command: str) -> None:
+def test_names_and_places_that_are_not_there_exit_with_3(world: StubProcesses, command: str) -> None:
     result = heron(command, PLACE, "wrods")
     assert result.exit_code == 3
     assert "did you mean 'words'?" in result.stderr
@@ -124,7 +126,7 @@ def test_names_and_places_that_are_not_there_exit_with_3(world: World, command: 
     assert "did you mean 'local'?" in result.stderr
 
 
-def test_who_does_not_hold_the_key_is_not_believed(world: World) -> None:
+def test_who_does_not_hold_the_key_is_not_believed(world: StubProcesses) -> None:
     all_well(world)
     (world.place / "key.pem").chmod(0o600)
     (world.place / "key.pem").write_bytes(draw_key())  # that of the listeners is another now
@@ -134,7 +136,7 @@ def test_who_does_not_hold_the_key_is_not_believed(world: World) -> None:
     assert heron("metrics", PLACE, NAME).exit_code == 6
 
 
-def test_a_missing_folder_names_the_cure(world: World) -> None:
+def test_a_missing_folder_names_the_cure(world: StubProcesses) -> None:
     (world.place / "key.pem").unlink()
     result = heron("status", PLACE, NAME)
     assert result.exit_code == 1
@@ -142,7 +144,7 @@ def test_a_missing_folder_names_the_cure(world: World) -> None:
     assert data("list", "local")[0]["state"] == "failing"
 
 
-def test_logs_of_a_component_come_from_its_containers(world: World) -> None:
+def test_logs_of_a_component_come_from_its_containers(world: StubProcesses) -> None:
     files = {"container_2_count_2.log": b"two\n", "container_2_count_3.log": b"a\nb\nthree\n"}
     world.add_container(2, *all_processes(2), files=files)
     both = heron("logs", PLACE, NAME, "count", "--lines", "2")
@@ -156,7 +158,7 @@ def test_logs_of_a_component_come_from_its_containers(world: World) -> None:
     assert heron("logs", PLACE, NAME, "stream_manager-2").exit_code == 3
 
 
-def test_logs_of_a_dead_container_come_from_the_disk(world: World) -> None:
+def test_logs_of_a_dead_container_come_from_the_disk(world: StubProcesses) -> None:
     (world.place / "log-files" / "stream_manager-1.log").write_bytes(b"last\xff words\n")
     shown = heron("logs", PLACE, NAME, "stream_manager-1")
     assert shown.stdout == "last\N{REPLACEMENT CHARACTER} words\n"
@@ -166,7 +168,7 @@ def test_logs_of_a_dead_container_come_from_the_disk(world: World) -> None:
     assert "container_1_word_1" in heron("logs", PLACE, NAME).stdout
 
 
-def test_metrics(world: World) -> None:
+def test_metrics(world: StubProcesses) -> None:
     value = MetricValue("word", "container_1_word_1", "__emit-count/default", "counter", 12.0, 2.0)
     all_well(world, metrics=MetricsReply(60.0, (value,)))
     found = data("metrics", PLACE, NAME, "--interval", "60", "--component", "word")
@@ -180,18 +182,18 @@ def test_metrics(world: World) -> None:
     assert heron("metrics", PLACE, NAME, "--component", "wrd").exit_code == 3
 
 
-def test_metrics_before_anybody_has_reported_say_so(world: World) -> None:
+def test_metrics_before_anybody_has_reported_say_so(world: StubProcesses) -> None:
     all_well(world)
     shown = heron("metrics", PLACE, NAME)
     assert "no task has reported metrics yet" in shown.stderr
     assert [line.split() for line in shown.stdout.splitlines()[1:]] == [["word"], ["count"]]
 
 
-def test_metrics_without_a_master_are_unavailable(world: World) -> None:
+def test_metrics_without_a_master_are_unavailable(world: StubProcesses) -> None:
     assert heron("metrics", PLACE, NAME).exit_code == 6
 
 
-def test_activate_and_deactivate_reach_the_master(world: World) -> None:
+def test_activate_and_deactivate_reach_the_master(world: StubProcesses) -> None:
     all_well(world, SetState=STATUS)
     assert heron("deactivate", PLACE, NAME).exit_code == 0
     assert world.asked[-1] == SetState(TopologyState.PAUSED, 1)
@@ -199,14 +201,14 @@ def test_activate_and_deactivate_reach_the_master(world: World) -> None:
     assert world.asked[-1] == SetState(TopologyState.RUNNING, 1)
 
 
-def test_a_master_that_refuses_is_heard(world: World) -> None:
+def test_a_master_that_refuses_is_heard(world: StubProcesses) -> None:
     all_well(world, SetState=(grpc.StatusCode.FAILED_PRECONDITION, "the topology is being killed"))
     result = heron("activate", PLACE, NAME)
     assert result.exit_code == 1
     assert "being killed" in result.stderr
 
 
-def test_restart_asks_the_scheduler_and_waits(world: World) -> None:
+def test_restart_asks_the_scheduler_and_waits(world: StubProcesses) -> None:
     (world.place / "launch.json").write_text(
         json.dumps(
             {
@@ -223,7 +225,7 @@ def test_restart_asks_the_scheduler_and_waits(world: World) -> None:
     assert heron("restart", PLACE, NAME, "7").exit_code == 3
 
 
-def test_kill_works_when_nobody_is_left_and_again_exits_with_3(world: World) -> None:
+def test_kill_works_when_nobody_is_left_and_again_exits_with_3(world: StubProcesses) -> None:
     all_well(world)
     result = heron("kill", PLACE, NAME)
     assert result.exit_code == 0, result.stderr
@@ -232,7 +234,7 @@ def test_kill_works_when_nobody_is_left_and_again_exits_with_3(world: World) -> 
     assert data("list", "local") == []
 
 
-def test_doctor_finds_a_stale_topology(world: World) -> None:
+def test_doctor_finds_a_stale_topology(world: StubProcesses) -> None:
     result = heron("doctor", "-o", "json")
     assert result.exit_code == 1
     findings = {finding["check"]: finding for finding in json.loads(result.stdout)}
@@ -242,7 +244,7 @@ def test_doctor_finds_a_stale_topology(world: World) -> None:
     assert heron("doctor").exit_code == 0
 
 
-def test_config_is_set_listed_explained_and_unset(world: World) -> None:
+def test_config_is_set_listed_explained_and_unset(world: StubProcesses) -> None:
     key = "heron.metrics.interval.secs"
     assert data("config", "local", "list") == []
     assert heron("config", "local", "set", key, "2.5").exit_code == 0
@@ -261,15 +263,15 @@ def test_config_is_set_listed_explained_and_unset(world: World) -> None:
 @pytest.mark.parametrize(
     "arguments", [(), ("nonsense",), ("status",), ("list", "a/b/c/d"), ("list", "local", "--nope")]
 )
-def test_usage_errors_exit_with_2(world: World, arguments: tuple[str, ...]) -> None:
+def test_usage_errors_exit_with_2(world: StubProcesses, arguments: tuple[str, ...]) -> None:
     assert heron(*arguments).exit_code == 2
 
 
-def test_version(world: World) -> None:
+def test_version(world: StubProcesses) -> None:
     assert set(data("version")) == {"heronry", "python", "grpc", "protobuf"}
 
 
-def test_a_process_that_keeps_dying_makes_it_failing(world: World) -> None:
+def test_a_process_that_keeps_dying_makes_it_failing(world: StubProcesses) -> None:
     all_well(world)
     error = "ZeroDivisionError: x"
     dying = process(

@@ -7,7 +7,6 @@ import json
 import sys
 
 import pytest
-from topology_world import all_processes, definition, execution, packing
 
 from heron_cli.commands.status import print_status
 from heron_cli.console import print_json, print_table
@@ -15,6 +14,7 @@ from heron_control.inspection.topology_status import Answers, topology_status
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.container import ContainerStatus
 from heron_runtime.wire.metrics import ExceptionReport
+from tests.support.stub_processes import all_processes, definition, execution, packing
 
 FORGED = "bad\nfailing: everything\r\x1b[2J\x9b31m\u202eend"
 

@@ -20,13 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-import iceberg_tables
-import lake_tables
-from connect_parts import Place, checkpoint, made, row
-from lake_tables import arrow, deltalake
-
 from heronry.connect.delta_sink import DeltaSink
 from heronry.connect.iceberg_sink import IcebergSink
+from tests.support import delta_tables, iceberg_tables
+from tests.support.connectors import TaskPlace, checkpoint, made, row
+from tests.support.delta_tables import arrow, deltalake
 
 for module in ("pyarrow.parquet", "pyarrow.dataset", "deltalake.transaction", "pyiceberg.catalog.sql"):
     importlib.import_module(module)  # once, for all lives
@@ -70,7 +68,7 @@ class Delta:
 
     @classmethod
     def begin(cls, folder: Path) -> None:
-        lake_tables.make(folder / "table", NUMBERS, partition_by=cls.partition_by)
+        delta_tables.make(folder / "table", NUMBERS, partition_by=cls.partition_by)
 
     @staticmethod
     def rewrite(folder: Path) -> None:
@@ -78,7 +76,7 @@ class Delta:
 
     @staticmethod
     def sink(folder: Path) -> Any:
-        return made(DeltaSink(), {"user.delta.path": str(folder / "table")}, Place(numbers=("n", "word")))
+        return made(DeltaSink(), {"user.delta.path": str(folder / "table")}, TaskPlace(numbers=("n", "word")))
 
 
 class DeltaByWord(Delta):
@@ -104,7 +102,7 @@ class Iceberg:
     @staticmethod
     def sink(folder: Path) -> Any:
         config = {"user.iceberg.catalog": iceberg_tables.catalog_in(folder), "user.iceberg.table": "lake.t"}
-        return made(IcebergSink(), config, Place(numbers=("n", "word")))
+        return made(IcebergSink(), config, TaskPlace(numbers=("n", "word")))
 
 
 class IcebergByWordAndBucket(Iceberg):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import Place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from heronry.connect.postgres_sink import PostgresSink
 from heronry.connect.postgres_source import splits_of
 from heronry.connect.settings import ConnectError, choice, names, problems
 from heronry.testing import Recorder
+from tests.support.connectors import TaskPlace
 
 
 def reading(spout: Any, config: dict[str, Any], positions: list[Any] | None = None) -> Recorder:
@@ -28,7 +28,7 @@ def reading(spout: Any, config: dict[str, Any], positions: list[Any] | None = No
     recorder = Recorder.attach(spout)
     spout.keyed = SplitPositions(1, [1], spout.splits)
     spout.keyed.load(positions or [])
-    spout.initialize(config, Place(source=("x",)))
+    spout.initialize(config, TaskPlace(source=("x",)))
     return recorder
 
 

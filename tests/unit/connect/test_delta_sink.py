@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import Place, checkpoint, made, row
-from lake_tables import TYPES, WORDS, arrow, deltalake, make, rows_of, typed, write
 
 from heronry.api.state import Checkpoint
 from heronry.connect import delta, lake, lake_sink
@@ -24,10 +22,12 @@ from heronry.connect.delta_sink import DeltaSink
 from heronry.connect.lake import Added, Busy, Waiting, add_once
 from heronry.connect.seats import Seat
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import TaskPlace, checkpoint, made, row
+from tests.support.delta_tables import TYPES, WORDS, arrow, deltalake, make, rows_of, typed, write
 
 
 def sink_of(path: Path | str, *fields: str, **place: Any) -> DeltaSink:
-    found: DeltaSink = made(DeltaSink(), {"user.delta.path": str(path)}, Place(rows=fields, **place))
+    found: DeltaSink = made(DeltaSink(), {"user.delta.path": str(path)}, TaskPlace(rows=fields, **place))
     return found
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import Place, checkpoint, made, row
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heronry.connect.files import CsvSink, JsonLinesSink
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import TaskPlace, checkpoint, made, row
 
 
 def seen(folder: Path) -> list[str]:
@@ -47,15 +47,15 @@ def test_a_checkpoint_is_seen_when_it_is_committed_and_as_often_as_one_likes(kin
 
 def test_another_task_commits_what_a_dead_one_has_prepared_and_its_open_file_goes(tmp_path: Path) -> None:
     config = {"user.sink.folder": str(tmp_path)}
-    dead = made(JsonLinesSink(), config, Place(task=2))
+    dead = made(JsonLinesSink(), config, TaskPlace(task=2))
     dead.process(row(n=1))
     token = dead.prepare(checkpoint(1, task=2))
     dead.process(row(n=2))  # and it dies
-    other = made(JsonLinesSink(), config, Place(task=1))
+    other = made(JsonLinesSink(), config, TaskPlace(task=1))
     assert len(list(tmp_path.glob(".*-open-*"))) == 1, "it may live: it is a task of the component"
     other.commit(1, token)
     assert [json.loads(line) for f in tmp_path.glob("*.jsonl") for line in f.read_text().splitlines()] == [{"n": 1}]
-    made(JsonLinesSink(), config, Place(task=2))
+    made(JsonLinesSink(), config, TaskPlace(task=2))
     assert list(tmp_path.glob(".*-open-*")) == []
     dead.close()
 
@@ -63,7 +63,7 @@ def test_another_task_commits_what_a_dead_one_has_prepared_and_its_open_file_goe
 def test_files_of_others_in_the_same_folder_are_not_touched(tmp_path: Path) -> None:
     config = {"user.sink.folder": str(tmp_path)}
     names = [("T", "a.b"), ("T.a", "b"), ("T", "a"), ("T", "a-1")]
-    sinks = [made(JsonLinesSink(), config, Place(component, topology=topology)) for topology, component in names]
+    sinks = [made(JsonLinesSink(), config, TaskPlace(component, topology=topology)) for topology, component in names]
     for number, sink in enumerate(sinks, 1):
         sink.process(row(n=number))
         assert sink.prepare(checkpoint(number)) == f"1-{number}-1-abc"
@@ -107,7 +107,7 @@ def test_a_commit_that_comes_again_is_one_whoever_has_taken_the_file_away(steps:
                 sink.commit(number, tokens[-1])
                 if step == "seen":
                     take_away()
-            other = made(JsonLinesSink(), config, Place(task=2))  # a restore, and who commits for others
+            other = made(JsonLinesSink(), config, TaskPlace(task=2))  # a restore, and who commits for others
             for token in tokens:
                 other.commit(number, token)
         take_away()
@@ -127,7 +127,7 @@ def test_marks_are_of_one_task_and_one_life(tmp_path: Path) -> None:
     for token in ("1-10-1-abc", "1-9-2-abc"):
         with pytest.raises(ConnectError, match="was never committed"):
             sink.commit(9, token)
-    namesake = made(JsonLinesSink(), config, Place(life=2))
+    namesake = made(JsonLinesSink(), config, TaskPlace(life=2))
     namesake.commit(9, "1-9-1-abc")  # it goes on from a checkpoint of the other
     with pytest.raises(ConnectError, match="was never committed"):
         namesake.commit(8, "1-8-1-abc")

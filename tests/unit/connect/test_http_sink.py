@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import checkpoint, made, row
-from keeping_server import KeepingServer
 
 from heronry.connect import attempts
 from heronry.connect.http import HttpSink
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import checkpoint, made, row
+from tests.support.servers.idempotent_http import KeepingServer
 
 
 @pytest.fixture

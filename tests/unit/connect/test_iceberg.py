@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import Place, checkpoint, made, row
-from iceberg_tables import catalog_in, make, opened, rows_of, write
-from lake_tables import TYPES, arrow, typed
 
 from heronry.api.state import Checkpoint
 from heronry.connect import lake
@@ -23,6 +20,9 @@ from heronry.connect.lake_source import LakeReader
 from heronry.connect.polling import rows_of as read_rows
 from heronry.connect.seats import Seat
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import TaskPlace, checkpoint, made, row
+from tests.support.delta_tables import TYPES, arrow, typed
+from tests.support.iceberg_tables import catalog_in, make, opened, rows_of, write
 
 
 def config_of(folder: Path, name: str = "lake.t") -> dict[str, Any]:
@@ -30,7 +30,7 @@ def config_of(folder: Path, name: str = "lake.t") -> dict[str, Any]:
 
 
 def sink_of(folder: Path, *fields: str, name: str = "lake.t") -> IcebergSink:
-    found: IcebergSink = made(IcebergSink(), config_of(folder, name), Place(rows=fields))
+    found: IcebergSink = made(IcebergSink(), config_of(folder, name), TaskPlace(rows=fields))
     return found
 
 

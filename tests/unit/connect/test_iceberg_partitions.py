@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import checkpoint, row
-from iceberg_tables import imported, make, opened, partition, rows_of, with_deletes, write
-from lake_tables import TYPES, UTC, WORDS, arrow, typed
-from test_iceberg import read, reader_of, sink_of
 
 from heronry.connect.iceberg_parts import refused
 from heronry.connect.iceberg_sink import IcebergSink
 from heronry.connect.settings import ConnectError
+from tests.support.connectors import checkpoint, row
+from tests.support.delta_tables import TYPES, UTC, WORDS, arrow, typed
+from tests.support.iceberg_tables import imported, make, opened, partition, rows_of, with_deletes, write
+from tests.unit.connect.test_iceberg import read, reader_of, sink_of
 
 COLUMNS = ("n", "word", "small", "price", "ok", "raw", "day", "at", "local")
 SPECS = {

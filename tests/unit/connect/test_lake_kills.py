@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from iceberg_tables import rows_of as in_iceberg
-from lake_story import FORMATS, ROWS, WORD
-from lake_tables import rows_of as in_delta
+
+from tests.support.delta_tables import rows_of as in_delta
+from tests.support.iceberg_tables import rows_of as in_iceberg
+from tests.unit.connect.lake_story import FORMATS, ROWS, WORD
 
 STORY = Path(__file__).with_name("lake_story.py")
 

@@ -12,8 +12,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from connect_parts import Place, checkpoint, made, row
-from lake_tables import TYPES, UTC, WORDS, arrow, deltalake, make, rows_of, typed, write
 
 from heronry.api.state import Checkpoint
 from heronry.connect import lake, lake_sink
@@ -22,6 +20,8 @@ from heronry.connect.delta_source import DeltaRows
 from heronry.connect.polling import rows_of as read_rows
 from heronry.connect.seats import Seat
 from heronry.connect.settings import ConnectError
+from tests.support.connectors import TaskPlace, checkpoint, made, row
+from tests.support.delta_tables import TYPES, UTC, WORDS, arrow, deltalake, make, rows_of, typed, write
 
 STRANGE = ["a b", "%20", None, "ü/x", "a=b", "q?#*'\"", "x:y{z}[w]^", "\\back", "tab\tnl\n", "~`|<>@!$&()+,;.-_",
            "日本", ".", "..", " ", "A" * 240]  # fmt: skip
@@ -30,7 +30,7 @@ MOMENT = dt.datetime(2020, 1, 1, 5, 6, 7, 8, UTC)
 
 def sink_of(path: Path | str, *fields: str, **more: Any) -> DeltaSink:
     config = {"user.delta.path": str(path), **{f"user.delta.{key}": value for key, value in more.items()}}
-    found: DeltaSink = made(DeltaSink(), config, Place(rows=fields))
+    found: DeltaSink = made(DeltaSink(), config, TaskPlace(rows=fields))
     return found
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import Place
 
 from heron_instance.core.state.task_state import SplitPositions
 from heronry.connect import files
 from heronry.connect.files import FileLines
 from heronry.testing import Recorder
+from tests.support.connectors import TaskPlace
 
 
 class Readers:
@@ -35,7 +35,9 @@ class Readers:
             recorder = Recorder.attach(spout)
             spout.keyed = SplitPositions(task, self.tasks, spout.splits)
             spout.keyed.load(self.positions)
-            spout.initialize({"user.files.folder": str(self.folder)}, Place(tasks=self.tasks, task=task, source=("x",)))
+            spout.initialize(
+                {"user.files.folder": str(self.folder)}, TaskPlace(tasks=self.tasks, task=task, source=("x",))
+            )
             self.spouts.append((spout, recorder))
 
     def read(self) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import checkpoint, made, row
 
 from heronry.connect import parquet
 from heronry.connect.parquet import ParquetSink
 from heronry.connect.settings import BadConfig, ConnectError
+from tests.support.connectors import checkpoint, made, row
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

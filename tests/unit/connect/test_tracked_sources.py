@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_parts import Place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.settings import ConnectError, seconds
 from heronry.connect.tracked import PositionTracker
 from heronry.testing import Recorder
+from tests.support.connectors import TaskPlace
 
 ROWS = [f"row {n}" for n in range(600)]
 
@@ -82,7 +82,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], tuple
         spout = kind()
         recorder = Recorder.attach(spout)
         spout.keyed = SplitPositions(1, [1], spout.splits)
-        spout.initialize(config, Place(component="source", tasks=(1,), source=("row",)))
+        spout.initialize(config, TaskPlace(component="source", tasks=(1,), source=("row",)))
         return spout, recorder
 
     return start

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from comparing import difference
-from engine_world import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
-from program_strategies import RECIPES, Recipe
 
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.planner import plan
 from heronry.streamlet.reference import run
+from tests.support.streamlets.batch_engine import evaluate
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.random_programs import RECIPES, Recipe
 
 
 @given(recipe=RECIPES, seed=st.integers(0, 1000), small=st.booleans())

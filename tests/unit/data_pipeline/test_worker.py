@@ -7,7 +7,6 @@ import pickle
 from typing import Any
 
 import pytest
-from engine_world import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from data_pipeline.core.runner import Runner
 from data_pipeline.core.trace import Trace, Traced, trace_in
 from heronry.streamlet import Builder, collect, count, distinct, files, monoid, sequence, sum_, tumbling
 from heronry.streamlet.program import ReduceStep
+from tests.support.streamlets.batch_engine import evaluate
 
 
 def inverse(number: int) -> float:

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from distributions import write_distribution
 
 import heron_runtime.extensions
 from heron_runtime.extensions import ExtensionError, ExtensionPoint
+from tests.support.distributions import write_distribution
 
 POINT = ExtensionPoint("shape", "test.shapes", "on this table", {"square": "fractions:Fraction", "line": "math:pi"})
 POINTS = [value for value in vars(heron_runtime.extensions).values() if isinstance(value, ExtensionPoint)]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_world import definition
 
 from heron_apiserver.access import PERMISSIONS, Caller, CallerRole, Permission, parse_bearer_token, secrets_equal
 from heron_apiserver.recovery import Folder, RecoveryStep, plan_recovery, unused_packages
@@ -34,6 +33,7 @@ from heron_runtime.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
+from tests.support.stub_processes import definition
 
 TOKENS = [
     Token("admin", CallerRole.ADMIN, digest_of("a" * 43)),

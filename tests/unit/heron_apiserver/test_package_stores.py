@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from package_contract import CONTRACT, Kept
 
 from heron_apiserver import package_store
 from heron_apiserver.package_store import (
@@ -28,11 +27,12 @@ from heron_apiserver.package_store import (
 )  # fmt: skip
 from heron_apiserver.packages import PackageRepository
 from heron_runtime.failures import NotAllowed, UsageError
+from tests.support.contracts.package_store import CONTRACT, PackageStoreUnderTest
 
 
 @pytest.mark.parametrize("kind", ["folder", "file://"])
 @pytest.mark.parametrize("law", CONTRACT, ids=lambda law: law.__name__)
-def test_the_contract(tmp_path: Path, kind: str, law: Callable[[Kept], None]) -> None:
+def test_the_contract(tmp_path: Path, kind: str, law: Callable[[PackageStoreUnderTest], None]) -> None:
     (tmp_path / "work").mkdir()
     place = parse_package_location(f"{tmp_path}/kept" if kind == "folder" else f"file://{tmp_path}/kept")
 
@@ -44,7 +44,7 @@ def test_the_contract(tmp_path: Path, kind: str, law: Callable[[Kept], None]) ->
     store = make("home")
     assert isinstance(store, FolderPackageStore if kind == "folder" else RemotePackageStore)
     (tmp_path / "kept" / "space").mkdir(exist_ok=True, parents=True)
-    law(Kept(store, lambda: make("other"), tmp_path / "kept" / "space", tmp_path / "work"))
+    law(PackageStoreUnderTest(store, lambda: make("other"), tmp_path / "kept" / "space", tmp_path / "work"))
 
 
 def test_from_another_disk(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_from_another_disk(tmp_path: Path) -> None:
     if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("needs two disks")
     file = shm / f"heronry-{tmp_path.name}-{tmp_path.parent.name}"
-    kept = Kept(FolderPackageStore(tmp_path), lambda: FolderPackageStore(tmp_path), tmp_path, tmp_path)
+    kept = PackageStoreUnderTest(FolderPackageStore(tmp_path), lambda: FolderPackageStore(tmp_path), tmp_path, tmp_path)
     digest, made = kept.file(b"code")
     file.write_bytes(made.read_bytes())
     made.unlink()
@@ -168,7 +168,7 @@ def test_who_comes_while_a_package_goes_waits_and_keeps_it_anew(tmp_path: Path) 
     """It has the package that it was promised."""
     store = SlowRemoval(tmp_path / "kept")
     packages = PackageRepository(tmp_path, store=store)  # type: ignore[arg-type]  # its other methods are set in __init__
-    kept = Kept(store, lambda: store, tmp_path, tmp_path)  # type: ignore[arg-type]  # the same
+    kept = PackageStoreUnderTest(store, lambda: store, tmp_path, tmp_path)  # type: ignore[arg-type]  # the same
     digest, file = kept.file(b"code")
     store._store.keep(digest, file)
     going = threading.Thread(target=packages.remove_unless_held, args=(digest,))

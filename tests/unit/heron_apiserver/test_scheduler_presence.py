@@ -8,8 +8,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from plain_scheduler import PlainScheduler, submit, world
-from topology_world import process
 
 from heron_apiserver.request_log import RequestInProgress, RequestLog, RequestRecord
 from heron_apiserver.scheduler_endpoints import SchedulerEndpoints
@@ -21,6 +19,8 @@ from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.store import Delete
 from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest
+from tests.support.stub_processes import process
+from tests.unit.heron_apiserver.plain_scheduler import PlainScheduler, submit, world
 
 
 class TellingScheduler(PlainScheduler):

@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import plain_scheduler
 import pytest
-from plain_scheduler import STEPS, PlainScheduler, definition, fields, package, submit, world
 
 from heron_apiserver.audit import AuditLog
 from heron_apiserver.recovery import recover
@@ -27,6 +25,8 @@ from heron_runtime.net.handshake import prove_download
 from heron_runtime.state import topologies
 from heron_runtime.state.store import Create, Operation, StoreUnavailable, ValueTooLarge
 from heron_runtime.state.topologies import AlreadyExists
+from tests.unit.heron_apiserver import plain_scheduler
+from tests.unit.heron_apiserver.plain_scheduler import STEPS, PlainScheduler, definition, fields, package, submit, world
 
 PLACE = "topologies/box/ads/prod"
 World = tuple[PlacedTopologies, PlainScheduler]

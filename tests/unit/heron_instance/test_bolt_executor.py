@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from bolt_alone import Alone
 
 from heron_runtime.model.dataflow import FailKind
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
 from heronry.api.hooks import TaskHook
+from tests.support.harness.single_bolt import SingleBolt
 
 
 class Collect(Bolt):
@@ -24,7 +24,7 @@ class Collect(Bolt):
 
 
 def test_tuples_know_where_they_come_from() -> None:
-    alone = Alone(Collect)
+    alone = SingleBolt(Collect)
     alone.feed(alone.frame([(1,), (2,)]), alone.frame([(3,)]), alone.frame([(4, 5)], "odd"))
     alone.all()
     got = alone.bolt.got
@@ -50,7 +50,7 @@ def test_a_stop_iteration_of_process_fails_its_tuple_and_no_other(base: type[Bol
                 next(iter(()))
             self.ack(tup)
 
-    alone = Alone(Stops)
+    alone = SingleBolt(Stops)
     alone.feed(alone.frame([(n,) for n in range(6)]))
     flushes = alone.all()
     assert sum(len(ack.roots) // 8 for flush in flushes for ack in flush.acks) == 3
@@ -60,7 +60,7 @@ def test_a_stop_iteration_of_process_fails_its_tuple_and_no_other(base: type[Bol
 
 
 def test_a_sink_that_acks_everything_echoes_its_columns() -> None:
-    alone = Alone(Collect)
+    alone = SingleBolt(Collect)
     frame = alone.frame([(n,) for n in range(50)])
     alone.feed(frame)
     (flush,) = alone.all()
@@ -75,7 +75,7 @@ def test_an_ack_carries_the_key_of_the_tuple_and_of_every_edge_drawn_on_it() -> 
                 self.emit([tup["n"]], anchors=[tup])
             self.ack(tup)
 
-    alone = Alone(Twice, readers=3)
+    alone = SingleBolt(Twice, readers=3)
     frame = alone.frame([(0,), (1,), (2,), (3,)])
     alone.feed(frame)
     flushes = alone.all()
@@ -101,7 +101,7 @@ def test_a_multi_anchored_tuple_hangs_on_each_root_once() -> None:
             self.emit([0], anchors=tuples)
             self.emit([1], anchors=[tuples[0], tuples[0]])
 
-    alone = Alone(Join)
+    alone = SingleBolt(Join)
     frame = alone.frame([(n,) for n in range(5)])
     alone.feed(frame)
     (flush,) = alone.all()
@@ -120,7 +120,7 @@ def test_untracked_input_makes_untracked_output_and_no_acks() -> None:
         def process(self, tup: Any) -> None:
             self.emit(tup.values)
 
-    alone = Alone(Pass)
+    alone = SingleBolt(Pass)
     alone.feed(alone.frame([(1,), (2,)], tracked=False))
     (flush,) = alone.all()
     assert not flush.acks
@@ -146,7 +146,7 @@ def test_delayed_acks_go_out_with_the_next_flush() -> None:
             for held in (first, *rest):
                 self.ack(held)
 
-    alone = Alone(Hold, {"topology.tick.tuple.freq.ms": 50})
+    alone = SingleBolt(Hold, {"topology.tick.tuple.freq.ms": 50})
     alone.feed(alone.frame([(1,), (2,)]))
     assert alone.step().flushes == []
     alone.feed(alone.frame([(3,)]))
@@ -164,7 +164,7 @@ def test_a_slow_bolt_comes_back_in_time_and_keeps_its_place() -> None:
             clock.now += 0.004
             super().process(tup)
 
-    alone = Alone(Slow)
+    alone = SingleBolt(Slow)
     clock = alone.world.clock
     alone.feed(alone.frame([(n,) for n in range(200)]))
     alone.step()
@@ -186,7 +186,7 @@ def test_a_full_data_out_takes_no_input_and_the_overshoot_is_one_piece() -> None
         def process(self, tup: Any) -> None:
             self.emit(["z" * 5000])
 
-    alone = Alone(Blow, {"topology.instance.data.out.capacity.bytes": 65536})
+    alone = SingleBolt(Blow, {"topology.instance.data.out.capacity.bytes": 65536})
     alone.feed(*(alone.frame([(n,) for n in range(500)]) for _ in range(3)))
     for _ in range(10):
         alone.step(6)
@@ -203,7 +203,7 @@ def test_a_full_data_out_takes_no_input_and_the_overshoot_is_one_piece() -> None
 
 
 def test_a_frame_that_cannot_be_read_fails_and_its_neighbours_do_not() -> None:
-    alone = Alone(Collect, {"topology.on.exception": "fail"})
+    alone = SingleBolt(Collect, {"topology.on.exception": "fail"})
     bad = alone.frame([(9,), (9,)])
     bad.values = b"\xc1"
     alone.feed(alone.frame([(1,)]), bad, alone.frame([(2,)]))
@@ -219,7 +219,7 @@ def test_a_refused_tuple_fails_its_root() -> None:
         def process(self, tup: Any) -> None:
             self.emit(["h" * 5000] if tup["n"] == 1 else [tup["n"]])
 
-    alone = Alone(Huge, {"topology.tuple.max.bytes": 4096})
+    alone = SingleBolt(Huge, {"topology.tuple.max.bytes": 4096})
     frame = alone.frame([(0,), (1,), (2,)])
     alone.feed(frame)
     (flush,) = alone.all()
@@ -248,7 +248,7 @@ def test_a_value_that_cannot_be_sent_is_an_exception_and_a_failure_of_the_bolt(b
         if base is Bolt:
             self.ack(tup)
 
-    alone = Alone(type("Lazy", (base,), {"process": process}))
+    alone = SingleBolt(type("Lazy", (base,), {"process": process}))
     frame = alone.frame([(n,) for n in range(12)])
     alone.feed(frame)
     flushes = alone.all()
@@ -270,7 +270,7 @@ def test_fail_texts_are_sent_once_for_each_reason() -> None:
         def process(self, tup: Any) -> None:
             self.fail(tup, f"reason {tup['n'] % 12}" if tup["n"] < 90 else ValueError("v"))
 
-    alone = Alone(Refuse)
+    alone = SingleBolt(Refuse)
     alone.feed(alone.frame([(n,) for n in range(100)]))
     flushes = alone.all()
     fails = [f for flush in flushes for f in flush.fails]
@@ -282,7 +282,7 @@ def test_fail_texts_are_sent_once_for_each_reason() -> None:
 
 
 def test_an_idle_bolt_flushes_at_once_and_a_busy_one_by_size_or_time() -> None:
-    alone = Alone(Collect)
+    alone = SingleBolt(Collect)
     assert not alone.step(50).flushes
     alone.feed(alone.frame([(1,)]))
     assert alone.step(0.1).flushes, "the input is empty, and what had nothing to flush was no flush"
@@ -299,7 +299,7 @@ def test_a_new_routing_is_used_for_what_is_emitted_after_it() -> None:
         def process(self, tup: Any) -> None:
             self.emit(tup.values)
 
-    alone = Alone(Pass, readers=2)
+    alone = SingleBolt(Pass, readers=2)
     executor = alone.executor
     alone.feed(alone.frame([(1,)]))
     executor.output.interval_ms = 1000.0
@@ -321,7 +321,7 @@ def test_missed_ticks_are_not_made_up_for() -> None:
             self.ticks += 1
             assert tup.id == -1 - self.ticks, "each has an id of its own"
 
-    alone = Alone(Ticks, {"topology.tick.tuple.freq.secs": 0.1})
+    alone = SingleBolt(Ticks, {"topology.tick.tuple.freq.secs": 0.1})
     wait = alone.step().wait_ms
     assert wait is not None
     assert wait <= 100
@@ -363,7 +363,7 @@ def test_hooks_see_what_a_bolt_does() -> None:
             else:
                 self.emit(tup.values)
 
-    alone = Alone(Watched)
+    alone = SingleBolt(Watched)
     frame = alone.frame([(1,), (2,)])
     alone.feed(frame)
     alone.world.clock.now += 0.25
@@ -390,7 +390,7 @@ def test_user_metrics_reach_the_telemetry() -> None:
             self.by.incr("even" if tup["n"] % 2 == 0 else "odd")
             self.took.update(5.0)
 
-    alone = Alone(Measured)
+    alone = SingleBolt(Measured)
     alone.feed(alone.frame([(n,) for n in range(5)]))
     alone.all()
     alone.executor.collect_metrics()
@@ -413,7 +413,7 @@ def test_a_row_may_be_any_sequence_and_go_by_the_name_of_heron(say: dict[str, An
         def process(self, tup: Any) -> None:
             self.emit(**say)
 
-    alone = Alone(Says)
+    alone = SingleBolt(Says)
     alone.feed(alone.frame([(1,)]))
     (frame,) = [frame for flush in alone.all() for frame in flush.frames]
     assert alone.executor.task.codec.decode(frame.codec, frame.values) == [(7,)]
@@ -426,7 +426,7 @@ def test_a_tuple_whose_process_raises_fails_and_the_others_go_on() -> None:
             if tup["n"] % 3 == 1:
                 raise ValueError(f"not {tup['n']}")
 
-    alone = Alone(Picky)
+    alone = SingleBolt(Picky)
     frame = alone.frame([(n,) for n in range(6)])
     alone.feed(frame)
     flushes = alone.all()
@@ -439,7 +439,7 @@ def test_a_tuple_whose_process_raises_fails_and_the_others_go_on() -> None:
 
 def test_credit_is_told_by_halves_of_data_in() -> None:
     """A message costs as much as a packet."""
-    alone = Alone(Collect, {"topology.instance.data.in.capacity.bytes": 1_000_000})
+    alone = SingleBolt(Collect, {"topology.instance.data.in.capacity.bytes": 1_000_000})
     told = {alone.step().credit_bytes}
     for _ in range(100):
         alone.feed(alone.frame([("x" * 20_000,)]))

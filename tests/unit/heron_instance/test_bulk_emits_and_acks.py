@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instance_world import ALL, SHUFFLE, Part, World, fields
 
 from heron_instance.core.output_streams import OutputStream
 from heronry.api.component import Bolt, Spout
 from heronry.api.tuples import Tuple, TupleBatch
 from heronry.testing import Recorder
+from tests.support.harness.executors import ALL, SHUFFLE, ExecutorHarness, Part, fields
 
 
 class Numbers(Spout):
@@ -67,7 +67,7 @@ class Ordered(Bolt):
 @settings(max_examples=20)
 @given(st.integers(0, 10_000))
 def test_order_is_kept_over_streams_and_every_tuple_is_acked_once(seed: int) -> None:
-    world = World(
+    world = ExecutorHarness(
         {
             "numbers": Part(Numbers, 1, {"even": ["n"], "odd": ["n"]}),
             "lazy": Part(
@@ -92,7 +92,7 @@ def test_a_batch_with_settled_tuples_acks_the_rest() -> None:
             self.ack_many(tuples)
             self.ack_many(tuples)
 
-    world = World(
+    world = ExecutorHarness(
         {"numbers": Part(Numbers, 1, {"even": ["n"], "odd": ["n"]}),
          "picky": Part(Picky, 1, {}, [("numbers", "even", SHUFFLE), ("numbers", "odd", SHUFFLE)])},
         seed=1,
@@ -147,7 +147,7 @@ class Script(Spout):
 
 def told(script: Any, mode: str = "ATLEAST_ONCE") -> tuple[Any, list[Any]]:
     """The spout after it has done that, and the values its reader got."""
-    world = World(
+    world = ExecutorHarness(
         {
             "s": Part(Script, 1, {"default": ["n"], "odd": ["n"]}),
             "r": Part(Ordered, 1, {}, [("s", "default", SHUFFLE), ("s", "odd", SHUFFLE)]),

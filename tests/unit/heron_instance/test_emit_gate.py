@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from call_world import BOLT, SPOUT, Shell, complete_all, looping
 from hypothesis import given
 from hypothesis import strategies as st
-from instance_world import SHUFFLE, Part, World, fields
-from spout_alone import Nothing, Source
 
 from heron_instance.core.collector import TaskCollector
 from heron_instance.core.emit_gate import LONG_CALL_MS
@@ -22,6 +19,9 @@ from heron_instance.core.spout_executor import FINISH_CALL_MS
 from heron_instance.shell.main import locate_user_frame
 from heron_runtime.model.topology import TopologyState
 from heronry.api.component import BasicBolt, BatchBolt, Bolt
+from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part, fields
+from tests.support.harness.looping_spout import BOLT, SPOUT, Shell, complete_all, looping
+from tests.support.harness.single_spout import Nothing, Source
 
 
 def test_the_window_holds_within_a_call() -> None:
@@ -200,7 +200,7 @@ def test_trees_stay_whole_whenever_the_loop_flushes(script: Any, seed: int) -> N
     """The tracker's XOR of a root is 0 when all of its tuples are acked, and never before."""
     count = len(script)
     source = type("Few", (Source,), {"total": count})
-    world = World(
+    world = ExecutorHarness(
         {
             "s": Part(source, 1, {"default": ["x"]}),
             "b": Part(Script, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
@@ -227,7 +227,9 @@ def test_a_basic_bolts_acks_leave_while_a_later_tuple_takes_long() -> None:
                 completed.append(len(world.completed))
 
     source = type("Few", (Source,), {"total": 10, "each": 10})
-    world = World({"s": Part(source, 1, {"default": ["x"]}), "b": Part(Slow, 1, {}, [("s", "default", SHUFFLE)])})
+    world = ExecutorHarness(
+        {"s": Part(source, 1, {"default": ["x"]}), "b": Part(Slow, 1, {}, [("s", "default", SHUFFLE)])}
+    )
     bolt: Any = world.components[BOLT]
     bolt.shell = Shell(world, BOLT)
     world.run()
@@ -249,7 +251,7 @@ def test_acks_of_a_batch_leave_while_the_call_lasts(kind: Any) -> None:
 
     source = type("Few", (Source,), {"total": 10, "each": 10})
     parts = {"s": Part(source, 1, {"default": ["x"]}), "b": Part(Batch, 1, {}, [("s", "default", SHUFFLE)])}
-    world = World(parts)
+    world = ExecutorHarness(parts)
     bolt: Any = world.components[BOLT]
     bolt.shell = Shell(world, BOLT)
     world.run()
@@ -281,7 +283,7 @@ def test_two_threads_do_not_hurt_each_other() -> None:
         locks[-1].acquire()
         return locks[-1]
 
-    world = World(parts, lock=lock)
+    world = ExecutorHarness(parts, lock=lock)
     executor, flushed = world.executors[BOLT], 0
 
     def loop() -> None:
@@ -347,7 +349,7 @@ def test_an_ack_made_while_rows_are_routed_goes_with_its_rows(monkeypatch: pytes
         "b": Part(Late, 1, {"default": ["y"]}, [("s", "default", SHUFFLE)]),
         "r": Part(Nothing, 1, {}, [("b", "default", SHUFFLE)]),
     }
-    world = World(parts)
+    world = ExecutorHarness(parts)
     bolt: Any = world.components[BOLT]
     bolt.shell = Shell(world, BOLT)
     world.run()

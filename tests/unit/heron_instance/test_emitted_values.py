@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instance_world import SHUFFLE, Part, World
 
 from heronry.api.component import BasicBolt, Bolt, Spout
+from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part
 
 COUNT = 60
 
@@ -149,7 +149,7 @@ def number_of(value: Any) -> int:
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
 def test_a_spout_may_change_what_it_has_emitted(spout: type[Reusing], mode: str) -> None:
-    world = World(
+    world = ExecutorHarness(
         {"s": Part(spout, 1, {"default": ["v"]}), "r": Part(Collects, 1, {}, [("s", "default", SHUFFLE)])},
         {"topology.reliability.mode": mode},
     )
@@ -159,7 +159,7 @@ def test_a_spout_may_change_what_it_has_emitted(spout: type[Reusing], mode: str)
 
 
 def test_a_bolt_may_reuse_the_list_that_it_emits() -> None:
-    world = World(
+    world = ExecutorHarness(
         {
             "s": Part(ReusesList, 1, {"default": ["v"]}),
             "b": Part(Passes, 1, {"default": ["v"]}, [("s", "default", SHUFFLE)]),
@@ -184,7 +184,9 @@ def test_tuples_with_the_same_constant_do_not_share_it_at_the_reader() -> None:
             tup[0]["n"] += 1
             self.seen.append(copy.deepcopy(tup[0]))
 
-    world = World({"s": Part(Constant, 1, {"default": ["v"]}), "r": Part(Edits, 1, {}, [("s", "default", SHUFFLE)])})
+    world = ExecutorHarness(
+        {"s": Part(Constant, 1, {"default": ["v"]}), "r": Part(Edits, 1, {}, [("s", "default", SHUFFLE)])}
+    )
     world.run()
     [reader] = world.objects("r")
     assert reader.seen == [{"n": 1, "many": [1]}] * COUNT

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from instance_world import ALL, SHUFFLE, Part, World, fields
 
 from heron_runtime.model.dataflow import FailKind
 from heronry.api.component import BasicBolt, BatchBolt, Bolt, Spout
+from tests.support.harness.executors import ALL, SHUFFLE, ExecutorHarness, Part, fields
 
 
 class NumberSpout(Spout):
@@ -92,7 +92,7 @@ PAIR = {"default": ["word", "n"]}
 @pytest.mark.parametrize("sink", [Sink, BasicSink, BatchSink])
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "ATMOST_ONCE"])
 def test_every_tuple_arrives_and_is_acked_once(split: type, sink: type, mode: str) -> None:
-    world = World(
+    world = ExecutorHarness(
         {
             "spout": Part(NumberSpout, 2, PAIR),
             "split": Part(split, 2, PAIR, [("spout", "default", SHUFFLE)]),
@@ -190,7 +190,7 @@ def test_random_trees_settle_each_root_once_and_never_too_early(seed: int, data:
 
     tick = {"topology.tick.tuple.freq.ms": 100}
     row = {"default": ["name", "ids"]}
-    world = World(
+    world = ExecutorHarness(
         {
             "source": Part(Source, 2, row),
             "a": Part(bolt("a", ("c", "b")), 2, row, [("source", "default", SHUFFLE)], tick),
@@ -216,7 +216,9 @@ def test_an_exception_fails_the_tuple_with_its_traceback_and_the_bolt_goes_on() 
                 raise ValueError(f"I do not like {tup['n']}")
             super().process(tup)
 
-    world = World({"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Picky, 1, {}, [("spout", "default", SHUFFLE)])})
+    world = ExecutorHarness(
+        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Picky, 1, {}, [("spout", "default", SHUFFLE)])}
+    )
     world.run()
     (spout,) = world.objects("spout")
     assert sorted(spout.failed) == list(range(3, 200, 10))
@@ -243,7 +245,9 @@ def test_each_ack_has_one_process_latency() -> None:
             if tup["n"] % 7 == 0:
                 world.executors[2].collect_metrics()
 
-    world = World({"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Slow, 1, {}, [("spout", "default", SHUFFLE)])})
+    world = ExecutorHarness(
+        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Slow, 1, {}, [("spout", "default", SHUFFLE)])}
+    )
     world.run()
     world.executors[2].collect_metrics()
     told = world.telemetry[2]
@@ -259,7 +263,9 @@ def test_a_plain_bolt_that_raises_is_restarted_and_its_input_fails() -> None:
                 raise RuntimeError("broken")
             super().process(tup)
 
-    world = World({"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Broken, 1, {}, [("spout", "default", SHUFFLE)])})
+    world = ExecutorHarness(
+        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Broken, 1, {}, [("spout", "default", SHUFFLE)])}
+    )
     world.run()
     assert world.executors[2].failed is not None
     for flush in world.executors[2].stop(world.clock.ms):
@@ -279,7 +285,9 @@ def test_a_failed_batch_fails_only_what_is_not_settled() -> None:
                     self.ack(tup)
             raise ValueError("half")
 
-    world = World({"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Half, 1, {}, [("spout", "default", SHUFFLE)])})
+    world = ExecutorHarness(
+        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Half, 1, {}, [("spout", "default", SHUFFLE)])}
+    )
     world.run()
     (spout,) = world.objects("spout")
     assert sorted(spout.acked) == list(range(1, 200, 2))
@@ -298,7 +306,7 @@ def test_anchoring_to_a_settled_tuple_raises_and_a_second_ack_is_counted() -> No
             except ValueError as error:
                 caught.append(str(error))
 
-    world = World(
+    world = ExecutorHarness(
         {
             "spout": Part(NumberSpout, 1, PAIR),
             "careless": Part(Careless, 1, PAIR, [("spout", "default", SHUFFLE)]),
@@ -313,7 +321,9 @@ def test_anchoring_to_a_settled_tuple_raises_and_a_second_ack_is_counted() -> No
 
 
 def test_all_grouping_sends_every_task_a_copy_with_keys_of_its_own() -> None:
-    world = World({"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Sink, 3, {}, [("spout", "default", ALL)])})
+    world = ExecutorHarness(
+        {"spout": Part(NumberSpout, 1, PAIR), "sink": Part(Sink, 3, {}, [("spout", "default", ALL)])}
+    )
     world.run()
     for bolt in world.objects("sink"):
         assert sum(bolt.seen.values()) == 200
@@ -323,7 +333,7 @@ def test_all_grouping_sends_every_task_a_copy_with_keys_of_its_own() -> None:
 
 
 def test_a_tuple_that_goes_nowhere_is_acked_at_once() -> None:
-    world = World({"spout": Part(NumberSpout, 1, PAIR)})
+    world = ExecutorHarness({"spout": Part(NumberSpout, 1, PAIR)})
     world.run()
     assert world.objects("spout")[0].acked == list(range(200))
     assert not any(flush.inits for _, flush in world.flushes)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from instance_world import ALL, SHUFFLE, Part, World, fields, make_plan
 
 from heron_instance.core.groupings import (
     DirectGrouping,
@@ -21,6 +20,7 @@ from heron_instance.core.groupings import (
 from heron_runtime.model.keys import UnsupportedKey, key_group
 from heron_runtime.model.topology import GroupingKind, GroupingSpec
 from heronry.api.component import BasicBolt, Bolt, Spout
+from tests.support.harness.executors import ALL, SHUFFLE, ExecutorHarness, Part, fields, make_plan
 
 Rows = list[tuple[Any, ...]]
 key = st.one_of(
@@ -204,7 +204,7 @@ def test_a_custom_grouping_chooses_several_tasks_or_none(spout: type[Spout]) -> 
 
     spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:Even", msgspec.msgpack.encode({"width": 2}))
     loaded = {"m:Even": EvenToLast}
-    world = World(
+    world = ExecutorHarness(
         {"s": Part(spout, 1, {"default": ["n"]}), "r": Part(Keep, 3, {}, [("s", "default", spec)])}, classes=loaded
     )
     world.run()
@@ -221,7 +221,7 @@ def test_direct_streams_reach_the_named_task_and_task_ids_are_returned() -> None
             self.ids.append((None, self.emit([n], None, "default", need_task_ids=True)))
 
     direct = GroupingSpec(GroupingKind.DIRECT)
-    world = World(
+    world = ExecutorHarness(
         {
             "s": Part(Chooser, 1, {"default": ["n"], "straight": ["n"]}, direct=["straight"]),
             "r": Part(Keep, 3, {}, [("s", "straight", direct), ("s", "default", SHUFFLE)]),
@@ -242,7 +242,7 @@ def test_what_an_emit_sends_to_none_of_several_direct_readers_is_acked_at_once()
             self.emit([n], n, "straight", direct_task=self.readers[0] if n % 3 else None)
 
     direct = GroupingSpec(GroupingKind.DIRECT)
-    world = World(
+    world = ExecutorHarness(
         {
             "s": Part(Chooser, 1, {"straight": ["n"]}, direct=["straight"]),
             "r": Part(Keep, 1, {}, [("s", "straight", direct)]),
@@ -264,7 +264,7 @@ def test_a_stream_whose_only_direct_reader_is_not_its_only_reader_still_names_th
             self.emit([n], n, "straight", direct_task=self.readers[n % 3])
 
     direct = GroupingSpec(GroupingKind.DIRECT)
-    world = World(
+    world = ExecutorHarness(
         {
             "s": Part(Chooser, 1, {"straight": ["n"]}, direct=["straight"]),
             "r": Part(Keep, 3, {}, [("s", "straight", direct)]),
@@ -282,7 +282,7 @@ def test_order_is_kept_across_streams_that_one_task_reads() -> None:
         def send(self, n: int) -> None:
             self.emit([n], n, "default" if n % 3 else "other")
 
-    world = World(
+    world = ExecutorHarness(
         {
             "s": Part(Alternating, 1, {"default": ["n"], "other": ["n"]}),
             "r": Part(Keep, 1, {}, [("s", "default", SHUFFLE), ("s", "other", SHUFFLE)]),
@@ -303,7 +303,9 @@ def test_a_key_without_a_stable_hash_is_refused_at_emit_naming_the_place() -> No
                 except Exception as error:
                     caught.append(error)
 
-    world = World({"s": Part(Bad, 1, {"default": ["n"]}), "r": Part(Keep, 1, {}, [("s", "default", fields("n"))])})
+    world = ExecutorHarness(
+        {"s": Part(Bad, 1, {"default": ["n"]}), "r": Part(Keep, 1, {}, [("s", "default", fields("n"))])}
+    )
     world.run()
     key_error, width, kind = caught[:3]
     assert isinstance(key_error, UnsupportedKey)

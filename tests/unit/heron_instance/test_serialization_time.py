@@ -6,13 +6,14 @@ import pickle
 from typing import Any
 
 import pytest
-from instance_world import ALL, Part, World
-from test_instance_flow import NumberSpout, Sink
+
+from tests.support.harness.executors import ALL, ExecutorHarness, Part
+from tests.unit.heron_instance.test_instance_flow import NumberSpout, Sink
 
 SERIALIZE_SECONDS, DESERIALIZE_SECONDS = 0.25, 0.5
 
 
-def slow_serializer(world: list[World], encoded: list[int], decoded: list[int]) -> type:
+def slow_serializer(world: list[ExecutorHarness], encoded: list[int], decoded: list[int]) -> type:
     """A serializer that takes its (simulated) time, and notes how many rows each call has."""
 
     class Slow:
@@ -31,7 +32,7 @@ def slow_serializer(world: list[World], encoded: list[int], decoded: list[int]) 
 
 
 def test_each_encoding_and_decoding_counts_once() -> None:
-    worlds: list[World] = []
+    worlds: list[ExecutorHarness] = []
     encoded: list[int] = []
     decoded: list[int] = []
     parts = {
@@ -39,7 +40,7 @@ def test_each_encoding_and_decoding_counts_once() -> None:
         "z": Part(Sink, par=3, inputs=[("a", "default", ALL)]),
     }
     config = {"topology.serializer": "m:Slow", "topology.message.timeout.secs": 10_000}
-    worlds.append(World(parts, config, classes={"m:Slow": slow_serializer(worlds, encoded, decoded)}))
+    worlds.append(ExecutorHarness(parts, config, classes={"m:Slow": slow_serializer(worlds, encoded, decoded)}))
     world = worlds[0]
     world.run()
     assert sum(sum(sink.seen.values()) for sink in world.objects("z")) == 3 * NumberSpout.total

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spout_alone import Alone, Source
 
 from heron_instance.core.pending import PendingWindow
 from heron_runtime.model.dataflow import FailKind
@@ -16,13 +15,14 @@ from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.data import Reason
 from heronry.api.hooks import TaskHook
+from tests.support.harness.single_spout import SingleSpout, Source
 
 MODE = "topology.reliability.mode"
 
 
 @pytest.mark.parametrize("each", [1, 7, 300])
 def test_pending_exceeds_its_maximum_by_one_call_at_most(each: int) -> None:
-    alone = Alone({"topology.max.spout.pending": 100}, each=each)
+    alone = SingleSpout({"topology.max.spout.pending": 100}, each=each)
     for _ in range(20):
         alone.step()
         assert alone.executor.pending.count < 100 + each
@@ -35,7 +35,7 @@ def test_pending_exceeds_its_maximum_by_one_call_at_most(each: int) -> None:
 
 
 def test_the_first_burst_is_small_until_the_size_of_a_tuple_is_known() -> None:
-    large = Alone(payload="x" * 1_000_000)
+    large = SingleSpout(payload="x" * 1_000_000)
     large.step()
     assert large.spout.n <= 64
     bytes_out = 0
@@ -43,7 +43,7 @@ def test_the_first_burst_is_small_until_the_size_of_a_tuple_is_known() -> None:
         bytes_out += sum(flush.weight() for flush in large.step(6.0).flushes)
     assert large.executor.full
     assert large.spout.n <= 128, f"{bytes_out:,} bytes are out"
-    small = Alone()
+    small = SingleSpout()
     for _ in range(20):
         small.step(6.0)
         small.drain()
@@ -51,7 +51,7 @@ def test_the_first_burst_is_small_until_the_size_of_a_tuple_is_known() -> None:
 
 
 def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
-    alone = Alone({"topology.max.spout.pending": 100})
+    alone = SingleSpout({"topology.max.spout.pending": 100})
     while alone.executor.pending.count < 100:
         alone.step(0.01)
     while alone.executor.output.unsent():
@@ -79,7 +79,7 @@ def test_a_shut_window_opens_for_a_batch_or_after_a_flush_interval() -> None:
 
 
 def test_a_window_of_one_opens_at_once() -> None:
-    alone = Alone({"topology.max.spout.pending": 1})
+    alone = SingleSpout({"topology.max.spout.pending": 1})
     alone.step()
     alone.step()
     assert alone.executor.pending.count == 1
@@ -90,7 +90,7 @@ def test_a_window_of_one_opens_at_once() -> None:
 
 
 def test_a_paused_spout_takes_acks_and_emits_nothing() -> None:
-    alone = Alone({"topology.max.spout.pending": 50})
+    alone = SingleSpout({"topology.max.spout.pending": 50})
     alone.step()
     alone.step(10)
     alone.executor.on_pause(alone.world.clock.ms, True)
@@ -109,7 +109,7 @@ def test_a_paused_spout_takes_acks_and_emits_nothing() -> None:
 
 
 def test_a_spout_waits_for_its_stream_manager_and_for_the_owner() -> None:
-    alone = Alone()
+    alone = SingleSpout()
     executor = alone.executor
     plan = replace(executor.output.plan, state=TopologyState.PAUSED)
     executor.on_plan(0, plan)
@@ -127,7 +127,7 @@ def test_a_spout_waits_for_its_stream_manager_and_for_the_owner() -> None:
 
 
 def test_an_empty_call_backs_off_to_16_ms_and_an_ack_ends_it() -> None:
-    alone = Alone(total=1)
+    alone = SingleSpout(total=1)
     waits = []
     alone.step()
     for _ in range(12):
@@ -152,7 +152,7 @@ def test_an_empty_call_backs_off_to_16_ms_and_an_ack_ends_it() -> None:
 
 
 def test_a_spout_at_rest_is_called_each_16_ms_and_its_first_tuple_goes_out_in_order() -> None:
-    alone = Alone(total=0)
+    alone = SingleSpout(total=0)
     for _ in range(40):
         alone.step(16.1)
     for _ in range(3):
@@ -175,7 +175,7 @@ def test_a_spout_at_rest_that_raises_is_restarted() -> None:
             self.emit(["x"], tup_id=1)
             raise RuntimeError("on purpose")
 
-    alone = Alone(next_tuple=next_tuple)
+    alone = SingleSpout(next_tuple=next_tuple)
     for _ in range(60):
         alone.step(16.1)
         if alone.executor.failed is not None:
@@ -186,7 +186,7 @@ def test_a_spout_at_rest_that_raises_is_restarted() -> None:
 
 
 def test_a_full_data_out_stops_the_spout_but_not_its_acks() -> None:
-    alone = Alone({"topology.instance.data.out.capacity.bytes": 65536}, payload="y" * 1000, each=3)
+    alone = SingleSpout({"topology.instance.data.out.capacity.bytes": 65536}, payload="y" * 1000, each=3)
     for _ in range(50):
         alone.step()
     size = alone.executor.output.data_out.size
@@ -206,7 +206,7 @@ def test_a_full_data_out_stops_the_spout_but_not_its_acks() -> None:
 
 
 def test_when_the_stream_manager_is_lost_its_roots_fail_at_once() -> None:
-    alone = Alone({"topology.max.spout.pending": 10})
+    alone = SingleSpout({"topology.max.spout.pending": 10})
     alone.step()
     alone.step(10)
     alone.executor.on_stream_manager(alone.world.clock.ms, 7)
@@ -223,7 +223,7 @@ def test_when_the_stream_manager_is_lost_its_roots_fail_at_once() -> None:
 
 
 def test_its_own_timer_is_the_timeout_and_two_buckets() -> None:
-    alone = Alone({"topology.max.spout.pending": 5, "topology.message.timeout.secs": 10})
+    alone = SingleSpout({"topology.max.spout.pending": 5, "topology.message.timeout.secs": 10})
     alone.step()
     alone.step(19_000)
     assert alone.spout.failed == []
@@ -237,7 +237,7 @@ def test_its_own_timer_is_the_timeout_and_two_buckets() -> None:
 
 
 def test_verdicts_of_another_incarnation_are_dropped() -> None:
-    alone = Alone({"topology.max.spout.pending": 5})
+    alone = SingleSpout({"topology.max.spout.pending": 5})
     alone.step()
     alone.verdict([root_base(1, 4) + n for n in range(5)])
     alone.step()
@@ -248,11 +248,11 @@ def test_a_spout_that_raises_is_restarted_unless_it_is_told_to_go_on() -> None:
     def broken(self: Any) -> None:
         raise OSError("no source")
 
-    alone = Alone(next_tuple=broken)
+    alone = SingleSpout(next_tuple=broken)
     alone.step()
     assert "no source" in str(alone.executor.failed)
     assert alone.world.telemetry[1].exceptions == ["OSError"]
-    patient = Alone({"topology.on.exception": "fail"}, next_tuple=broken)
+    patient = SingleSpout({"topology.on.exception": "fail"}, next_tuple=broken)
     patient.step()
     assert patient.executor.failed is None
     assert patient.step(0.01).wait_ms is not None
@@ -264,7 +264,7 @@ def test_an_exception_in_ack_does_not_lose_the_acks_behind_it() -> None:
             raise ValueError("two")
         self.acked.append(tup_id)
 
-    alone = Alone({"topology.max.spout.pending": 5, "topology.on.exception": "fail"}, ack=picky)
+    alone = SingleSpout({"topology.max.spout.pending": 5, "topology.on.exception": "fail"}, ack=picky)
     alone.step()
     alone.step(10)
     alone.verdict(alone.roots[:5])
@@ -273,7 +273,7 @@ def test_an_exception_in_ack_does_not_lose_the_acks_behind_it() -> None:
 
 
 def test_fails_are_counted_by_reason_and_who_failed_them() -> None:
-    alone = Alone({"topology.max.spout.pending": 10})
+    alone = SingleSpout({"topology.max.spout.pending": 10})
     alone.step()
     alone.verdict(alone.roots[:2], Reason(FailKind.FAILED, "r", 2, "because"))
     alone.verdict(alone.roots[2:5], Reason(FailKind.EXCEPTION, "r", 2, "ValueError"))
@@ -290,7 +290,7 @@ def test_fails_are_counted_by_reason_and_who_failed_them() -> None:
 
 def test_fail_without_a_reason_parameter_is_called_without_one() -> None:
     failed: list[Any] = []
-    alone = Alone({"topology.max.spout.pending": 3}, fail=lambda self, tup_id: failed.append(tup_id))
+    alone = SingleSpout({"topology.max.spout.pending": 3}, fail=lambda self, tup_id: failed.append(tup_id))
     alone.step()
     alone.step(10)
     alone.verdict(alone.roots[:3], Reason(FailKind.FAILED, "r", 2, "because"))
@@ -306,7 +306,7 @@ def test_mixed_tracked_and_untracked_rows_and_emit_many() -> None:
             self.emit_many([("d",)])
             self.emit(tup=["e"], tup_id=13)
 
-    alone = Alone(next_tuple=many)
+    alone = SingleSpout(next_tuple=many)
     step = alone.step()
     step = step if step.flushes else alone.step(10)
     (flush,) = step.flushes
@@ -339,7 +339,7 @@ def test_hooks_see_emits_acks_and_fails() -> None:
         Source.initialize(self, config, context)
         context.add_task_hook(Watch())
 
-    alone = Alone({"topology.max.spout.pending": 2}, initialize=initialize)
+    alone = SingleSpout({"topology.max.spout.pending": 2}, initialize=initialize)
     alone.step()
     alone.step(10)
     alone.verdict(alone.roots[:1])
@@ -352,7 +352,7 @@ def test_hooks_see_emits_acks_and_fails() -> None:
 
 
 def test_an_older_plan_is_refused() -> None:
-    alone = Alone()
+    alone = SingleSpout()
     executor = alone.executor
     newer = replace(
         executor.output.plan, version=PlanVersion(executor.output.plan.version.epoch + 1, 1), state=TopologyState.PAUSED
@@ -369,7 +369,7 @@ def test_a_spout_that_tells_the_age_of_its_data_drops_what_is_too_old() -> None:
         return -5000.0 if self.n % 2 else 0.0  # the wall clock of the test stands at 0
 
     config = {"topology.spout.drop.older.ms": 1000, "topology.max.spout.pending": 1000}
-    alone = Alone(config, each=10, total=100, emit_time_ms=emit_time_ms)
+    alone = SingleSpout(config, each=10, total=100, emit_time_ms=emit_time_ms)
     while alone.spout.n < 100:
         alone.step()
         alone.drain()
@@ -381,7 +381,7 @@ def test_a_spout_that_tells_the_age_of_its_data_drops_what_is_too_old() -> None:
 
 def test_dropping_needs_to_know_how_old_data_is() -> None:
     with pytest.raises(TypeError, match="emit_time_ms"):
-        Alone({"topology.spout.drop.older.ms": 1000})
+        SingleSpout({"topology.spout.drop.older.ms": 1000})
 
 
 def test_a_dropped_tuple_leaves_no_trace_among_the_tracked_however_it_is_emitted() -> None:
@@ -406,7 +406,7 @@ def test_a_dropped_tuple_leaves_no_trace_among_the_tracked_however_it_is_emitted
         return -5000.0 if values[0] == "old" else 0.0
 
     attributes = {"initialize": initialize, "next_tuple": next_tuple, "emit_time_ms": emit_time_ms}
-    alone = Alone({"topology.spout.drop.older.ms": 1000}, **attributes)
+    alone = SingleSpout({"topology.spout.drop.older.ms": 1000}, **attributes)
     alone.step()
     alone.step(10)
     assert seen == [(("new",), 2), (("new",), 4)]
@@ -426,7 +426,7 @@ def test_emit_many_that_raises_has_emitted_nothing_with_a_hook_and_without() -> 
         def next_tuple(self: Any) -> None:
             self.emit_many([["a"], ["b", "too many"]], [1, 2])
 
-        alone = Alone({"topology.on.exception": "fail"}, initialize=initialize, next_tuple=next_tuple)
+        alone = SingleSpout({"topology.on.exception": "fail"}, initialize=initialize, next_tuple=next_tuple)
         alone.step()
         alone.step(10)
         assert alone.world.telemetry[1].exceptions[:1] == ["ValueError"]
@@ -440,7 +440,7 @@ def test_emit_many_that_raises_has_emitted_nothing_with_a_hook_and_without() -> 
 def test_ids_that_nothing_tracks_are_told_once(
     config: dict[str, Any], warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    alone = Alone(config, total=50)
+    alone = SingleSpout(config, total=50)
     alone.executor.on_plan(alone.world.clock.ms, alone.world.plan)
     for _ in range(60):
         alone.step()

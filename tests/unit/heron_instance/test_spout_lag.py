@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from spout_alone import Alone
+
+from tests.support.harness.single_spout import SingleSpout
 
 
 def test_without_acks_there_is_no_lag_rather_than_a_lag_of_nothing() -> None:
-    alone = Alone({"topology.reliability.mode": "ATMOST_ONCE"})
+    alone = SingleSpout({"topology.reliability.mode": "ATMOST_ONCE"})
     alone.step()
     alone.executor.collect_metrics()
     assert alone.world.telemetry[1].counters["__emit-count/default"] > 0
@@ -15,7 +16,7 @@ def test_without_acks_there_is_no_lag_rather_than_a_lag_of_nothing() -> None:
 
 
 def test_the_lag_is_the_age_of_the_oldest_root_in_flight() -> None:
-    alone = Alone({"topology.max.spout.pending": 10})
+    alone = SingleSpout({"topology.max.spout.pending": 10})
     gauges = alone.world.telemetry[1].gauges
     alone.executor.collect_metrics()
     assert gauges["__spout-lag-ms"] == 0

@@ -11,10 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bolt_alone import Idle
-from instance_world import SHUFFLE, Counts, Part, World
-from spout_alone import Nothing
-from test_runner_end import Post
 
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.outbox import Flush
@@ -24,13 +20,17 @@ from heron_instance.shell.inbox import Inbox, Stop, WakeUp
 from heron_runtime.model.ids import root_base
 from heron_runtime.wire.data import Frame, Packet
 from heronry.api.component import Bolt
+from tests.support.harness.executors import SHUFFLE, Counts, ExecutorHarness, Part
+from tests.support.harness.single_bolt import Idle
+from tests.support.harness.single_spout import Nothing
+from tests.unit.heron_instance.test_instance_shutdown import Post
 
 SPOUT, BOLT = 1, 2
 TUPLES = 8
 PATIENCE_SECONDS = 20.0
 
 
-class Threaded(World):
+class Threaded(ExecutorHarness):
     """With real locks and the real time."""
 
     def __init__(self, bolt: type[Bolt], mode: str) -> None:

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
 
-from history_rows import write_raw, write_rolled
-
 from heron_control.history.loads import loads
 from heron_control.history.reading import History, Question, find, level_for
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 from heron_runtime.model.history import ABOUT, LEVEL_MS, ComponentSummary, MetricRow, TopologySummary, bucket
 from heron_runtime.model.sketch import Sketch
+from tests.support.history_files import write_raw, write_rolled
 
 START = bucket(1_764_028_800_000, "1d")
 PLACE = "local/me/default/words/words-1"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from topology_world import all_processes, definition, execution, packing, process
 
 from heron_control.inspection.status_document import from_document, to_document
 from heron_control.inspection.topology_status import Answers, TopologyStatus, as_json, topology_status
@@ -18,6 +17,7 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import ContainerStatus, ProcessState
 from heron_runtime.wire.master import MasterStatus, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport
+from tests.support.stub_processes import all_processes, definition, execution, packing, process
 
 
 def status() -> TopologyStatus:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_world import all_processes, definition, execution, packing, process
 
 from heron_control.inspection.status_document import from_document, to_document
 from heron_control.inspection.topology_status import (
@@ -27,6 +26,7 @@ from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.container import AT_END, ContainerStatus, ProcessState, SchedulerStatus
 from heron_runtime.wire.master import Bottleneck, CheckpointStatus, FlowStatus, MasterStatus, StreamManagerStatus
 from heron_runtime.wire.metrics import ExceptionReport
+from tests.support.stub_processes import all_processes, definition, execution, packing, process
 
 RUNNING, PAUSED, KILLED = TopologyState.RUNNING, TopologyState.PAUSED, TopologyState.KILLED
 S = ProcessState

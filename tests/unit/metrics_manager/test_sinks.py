@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from distributions import write_distribution
 from prometheus_client.parser import text_string_to_metric_families
 
 from heron_runtime.launch import Launch
@@ -27,6 +26,7 @@ from metrics_manager.runner import SinkRunner, find_sinks
 from metrics_manager.sinks import SinkContext, jsonlines
 from metrics_manager.sinks.jsonlines import JsonLinesSink
 from metrics_manager.sinks.prometheus import LABELS, PrometheusSink
+from tests.support.distributions import write_distribution
 
 
 def word(incarnation: int = 1, **counters: float) -> ProcessMetrics:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributions import write_distribution
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from heron_runtime.model.plan import InstancePlan, PackingPlan, Resources
 from heron_runtime.model.settings import GiB, MiB
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
 from heron_runtime.wire.message_codecs import PACKING_PLAN
+from tests.support.distributions import write_distribution
 
 BOTH = sorted(PACKING.built_in)
 

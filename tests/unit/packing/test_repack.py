@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_packing import topology
 
 from heron_control.packing import PackingError, pack
 from heron_control.packing.repack import PackingDiff, diff_plans, repack
@@ -17,6 +16,7 @@ from heron_runtime.model.ids import FIRST_STANDBY
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heron_runtime.model.settings import GiB, MiB
 from heron_runtime.model.topology import TopologyDefinition
+from tests.unit.packing.test_packing import topology
 
 sizes = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 6), min_size=1)
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_update import topology
 
 from heron_control.packing import pack
 from heron_control.packing.runtime_settings import MAY_CHANGE, RuntimeSetting, read_settings
@@ -16,6 +15,7 @@ from heron_control.packing.update import UpdateRequest, plan_update
 from heron_runtime.failures import InvalidTopology, UsageError
 from heron_runtime.model.settings import ALL_SETTINGS
 from heron_runtime.model.topology import TopologyDefinition
+from tests.unit.packing.test_update import topology
 
 STATE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_packing import topology as plain
 
 from heron_control.packing import PackingError, pack
 from heron_control.packing.update import UpdateRequest, plan_update, read_parallelism
 from heron_runtime.failures import InvalidTopology, UsageError
 from heron_runtime.model.topology import GroupingKind, GroupingSpec, InputSpec, StreamSchema, TopologyDefinition
+from tests.unit.packing.test_packing import topology as plain
 
 
 def topology(sizes: dict[str, int], **config: Any) -> TopologyDefinition:

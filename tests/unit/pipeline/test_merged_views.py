@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
 
-from view_rows import BUCKET, Event, grouped, write_batch, write_online, write_rows
-
 from heron_runtime.model.keys import encode
 from heronry.api.state import Checkpoint
 from heronry.pipeline import NoSuchView, read_view
@@ -31,6 +29,7 @@ from heronry.streamlet.online.state import ReducerEntry
 from heronry.streamlet.online.view_files import ViewBucketFiles
 from heronry.streamlet.online.writers import TaskOf
 from heronry.streamlet.program import ReduceStep, Ref
+from tests.support.view_files import BUCKET, Event, grouped, write_batch, write_online, write_rows
 
 EVENTS = st.lists(st.tuples(st.sampled_from(["a", "bb", "c", "dddd"]), st.integers(-40, 90), st.integers(-5, 5)))
 

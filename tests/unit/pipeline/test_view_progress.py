@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.pipeline.views import FOREVER, settled_ms
 from heronry.streamlet import Builder, sequence, view
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 
 def replaying(folder: Path, stop: int | None) -> Builder:
@@ -31,7 +31,7 @@ def test_a_view_says_how_far_its_sources_are(tmp_path: Path) -> None:
     builder = replaying(tmp_path, 400)
     assert settled_ms(tmp_path / "slow") == FOREVER, "nothing runs online"
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         until = world.clock.now + 60
         assert settled_ms(tmp_path / "slow") is None, "a source has said nothing yet"
         while not 10_000 < (settled_ms(tmp_path / "slow") or 0) < FOREVER:

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
 
-from view_rows import BUCKET, Event, read_at_once, write_batch, write_online, write_rows
-
 from heron_runtime.failures import UsageError
 from heronry.pipeline import row_groups
 from heronry.pipeline.questions import Range, cursor_of, page, series, top
@@ -24,6 +22,7 @@ from heronry.pipeline.rows import Row, decode_key, key_bytes, row_of
 from heronry.pipeline.views import ViewError, open_view
 from heronry.streamlet.compare import close
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, sum_, top_k
+from tests.support.view_files import BUCKET, Event, read_at_once, write_batch, write_online, write_rows
 
 KEYS = ["", "a", "a\0", "a\0b", "aa", "b", "é", "𝄞"]
 TIMES = st.integers(-40, 90)

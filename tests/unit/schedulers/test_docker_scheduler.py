@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import Container, FakeEngine, Machine
 
 from heron_control.packing import pack
 from heron_control.schedulers import containers, docker, docker_topology
@@ -44,6 +43,7 @@ from heron_runtime.state.credential import StoreCredential
 from heron_runtime.state.store import Set
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import ProcessState, ProcessStatus
+from tests.support.fake_engine import Container, FakeEngine, Machine
 
 SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
 IMAGE = "heronry:latest"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from engine_contract import EngineContract, Engines
-from fake_engine import FakeEngine, Machine
+
+from tests.support.contracts.engine import EngineContract, Engines
+from tests.support.fake_engine import FakeEngine, Machine
 
 
 class TestFakeEngine(EngineContract):

@@ -13,7 +13,6 @@ import kubernetes_validate
 import pytest
 import yaml
 from hypothesis import given
-from test_docker_plan import IDS, NAMES, launch_named
 
 from heron_control.schedulers import docker_plan, k8s_plan
 from heron_control.schedulers.identity import container_lock
@@ -21,6 +20,7 @@ from heron_control.schedulers.k8s_answers import cores
 from heron_control.schedulers.k8s_plan import Placing
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
+from tests.unit.schedulers.test_docker_plan import IDS, NAMES, launch_named
 
 ROOT = Path(__file__).resolve().parents[3]
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]

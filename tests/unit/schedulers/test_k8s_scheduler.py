@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine, Machine
-from test_swarm_scheduler import LAUNCH, SPOUT, STATE
 
 from heron_control.packing import pack
 from heron_control.schedulers.grants import Granted, write_granted
@@ -21,6 +19,8 @@ from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import open_store
+from tests.support.fake_engine import FakeEngine, Machine
+from tests.unit.schedulers.test_swarm_scheduler import LAUNCH, SPOUT, STATE
 
 
 def prepared(

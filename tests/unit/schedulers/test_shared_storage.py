@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_docker_plan import launch_named
 
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.engine import EngineError, Owner
 from heron_control.schedulers.shared_storage import OWNER_FILE, SharedStorage
+from tests.unit.schedulers.test_docker_plan import launch_named
 
 LABELS = plan.labels("heronry", launch_named("T"))
 

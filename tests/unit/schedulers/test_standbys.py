@@ -15,15 +15,15 @@ import kubernetes_validate
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_docker_plan import launch_named
-from test_docker_scheduler import World
-from test_k8s_plan import FILES, PLACING, VERSIONS
 
 from heron_control.schedulers import docker_plan, k8s_answers, k8s_plan, slurm_plan, swarm_plan
 from heron_control.schedulers.swarm_plan import Node, Task
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
+from tests.unit.schedulers.test_docker_plan import launch_named
+from tests.unit.schedulers.test_docker_scheduler import World
+from tests.unit.schedulers.test_k8s_plan import FILES, PLACING, VERSIONS
 
 MASTERS = (MASTER_CONTAINER, FIRST_STANDBY, FIRST_STANDBY + 1)
 STATES = ("ready", "down", "unknown")

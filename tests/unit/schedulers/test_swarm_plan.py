@@ -8,12 +8,12 @@ from itertools import product
 from typing import Any
 
 import pytest
-from test_docker_plan import launch_named
 
 from heron_control.schedulers import docker_plan, swarm_plan
 from heron_control.schedulers.swarm_plan import Life, Node, Task, life_of
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
+from tests.unit.schedulers.test_docker_plan import launch_named
 
 ENDED = ("complete", "shutdown", "failed", "rejected", "remove", "orphaned")
 COMING = ("new", "pending", "assigned", "accepted", "preparing", "ready", "starting")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine, Machine
 
 from heron_control.packing import pack
 from heron_control.schedulers.grants import Granted, write_granted
@@ -19,6 +18,7 @@ from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.state import open_store
+from tests.support.fake_engine import FakeEngine, Machine
 
 SPOUT = ComponentSpec("word", ComponentKind.SPOUT, "m:Word", 1, (StreamSchema(fields=("word",)),))
 LAUNCH = Launch("swarm", "ads", "prod", "words", "words-0a1b2c", "memory://", "/x", "/y")

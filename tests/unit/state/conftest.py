@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from state_worlds import WORLDS, World
 
 from heron_runtime.state.store import StateStore
+from tests.support.stores.local import STORES, StoreClients
 
 
-@pytest.fixture(params=sorted(WORLDS))
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+@pytest.fixture(params=sorted(STORES))
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreClients]:
     """Every store in turn."""
-    made = WORLDS[request.param](tmp_path)
+    made = STORES[request.param](tmp_path)
     yield made
     for client in made.clients:
         client.close()
 
 
 @pytest.fixture
-def store(world: World) -> StateStore:
+def store(world: StoreClients) -> StateStore:
     """A client of every store in turn."""
     return world.client()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from distributions import write_distribution
 
 from heron_runtime.state import open_store
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create, SessionState, StoreError, StoreUnavailable
+from tests.support.distributions import write_distribution
 
 
 def pair() -> tuple[MemoryStore, MemoryStore, list[SessionState]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from state_worlds import World
 
 from heron_runtime.state.store import (
     BadVersion,
@@ -24,6 +23,7 @@ from heron_runtime.state.store import (
     StoreUnavailable,
     TransactionFailed,
 )
+from tests.support.stores.local import StoreClients
 from tests.support.waiting import wait_until
 
 
@@ -44,7 +44,7 @@ def test_a_node_is_made_read_changed_and_removed(store: StateStore) -> None:
     assert store.commit([Create("/topologies/a", b"")]) == [0]  # versions start again
 
 
-def test_several_nodes_are_read_at_once_each_in_its_place(world: World) -> None:
+def test_several_nodes_are_read_at_once_each_in_its_place(world: StoreClients) -> None:
     store, owner = world.client(), world.client()
     store.commit([Create("/topologies/a", b"one"), Create("/topologies/b", b"")])
     owner.commit([Create("/containers/a/1", b"here", ephemeral=True), Set("/topologies/b", b"two")])
@@ -56,7 +56,7 @@ def test_several_nodes_are_read_at_once_each_in_its_place(world: World) -> None:
     wait_until(lambda: store.get_all(asked) == [two, None, None, Node(b"one", 0), two], "the owner's node goes")
 
 
-def test_what_is_read_later_is_not_older(world: World) -> None:
+def test_what_is_read_later_is_not_older(world: StoreClients) -> None:
     """One node is written and then another: who reads them the other way round sees no second without its first."""
     writer, reader = world.client(), world.client()
     writer.commit([Create("/a/first", b"0"), Create("/a/second", b"0")])
@@ -140,7 +140,7 @@ def test_bad_paths_are_refused(store: StateStore, path: str) -> None:
         store.get_all(["/a/b", path])
 
 
-def test_values_and_transactions_have_a_bound(world: World) -> None:
+def test_values_and_transactions_have_a_bound(world: StoreClients) -> None:
     store = world.client()
     with pytest.raises(StoreError, match="at most"):
         store.commit([Create("/a/b", b"x" * (world.max_value_bytes + 1))])
@@ -152,7 +152,7 @@ def test_values_and_transactions_have_a_bound(world: World) -> None:
     assert len(found.data) == world.max_value_bytes
 
 
-def test_a_closed_store_says_so(world: World) -> None:
+def test_a_closed_store_says_so(world: StoreClients) -> None:
     client = world.client()
     client.close()
     client.close()
@@ -165,7 +165,7 @@ def test_a_closed_store_says_so(world: World) -> None:
 # -- sessions ------------------------------------------------------------------------------------------------------
 
 
-def test_ephemeral_nodes_go_with_close(world: World) -> None:
+def test_ephemeral_nodes_go_with_close(world: StoreClients) -> None:
     owner, other = world.client(), world.client()
     owner.commit([Create("/tmanagers/t", b"me", ephemeral=True), Create("/topologies/t", b"stays")])
     assert other.get("/tmanagers/t") == Node(b"me", 0, True)
@@ -177,7 +177,7 @@ def test_ephemeral_nodes_go_with_close(world: World) -> None:
     other.commit([Create("/tmanagers/t", b"another", ephemeral=True)])
 
 
-def test_a_folder_within_a_folder_has_nodes_owners_and_watches_of_its_own(world: World) -> None:
+def test_a_folder_within_a_folder_has_nodes_owners_and_watches_of_its_own(world: StoreClients) -> None:
     owner, other = world.client(), world.client()
     fired: list[str] = []
     other.watch("/containers/t", fired.append)
@@ -194,7 +194,7 @@ def test_a_folder_within_a_folder_has_nodes_owners_and_watches_of_its_own(world:
     assert other.children("/containers/t") == []
 
 
-def test_only_the_owner_passes_check_owner(world: World) -> None:
+def test_only_the_owner_passes_check_owner(world: StoreClients) -> None:
     owner, other = world.client(), world.client()
     owner.commit([Create("/tmanagers/t", b"", ephemeral=True)])
     assert owner.commit([CheckOwner("/tmanagers/t"), Set("/tmanagers/t", b"new")]) == [0, 1]
@@ -209,7 +209,7 @@ def test_only_the_owner_passes_check_owner(world: World) -> None:
         owner.commit([CheckOwner("/tmanagers/t")])
 
 
-def test_a_lost_session_takes_its_nodes_along_and_a_new_one_begins(world: World) -> None:
+def test_a_lost_session_takes_its_nodes_along_and_a_new_one_begins(world: StoreClients) -> None:
     owner, other = world.client(), world.client()
     states: list[SessionState] = []
     fired: list[str] = []
@@ -236,7 +236,7 @@ def test_a_lost_session_takes_its_nodes_along_and_a_new_one_begins(world: World)
     assert other.get("/tmanagers/t") == Node(b"other", 0, True)
 
 
-def test_listeners_can_be_undone(world: World) -> None:
+def test_listeners_can_be_undone(world: StoreClients) -> None:
     owner = world.client()
     kept: list[SessionState] = []
     undone: list[SessionState] = []
@@ -251,7 +251,7 @@ def test_listeners_can_be_undone(world: World) -> None:
 # -- watches -------------------------------------------------------------------------------------------------------
 
 
-def test_watches_fire_for_the_node_and_for_children(world: World) -> None:
+def test_watches_fire_for_the_node_and_for_children(world: StoreClients) -> None:
     watcher, writer = world.client(), world.client()
     fired: list[str] = []
     watcher.watch("/topologies/a", fired.append)
@@ -278,7 +278,7 @@ def test_a_client_sees_its_own_changes(store: StateStore) -> None:
     wait_until(lambda: fired, "the watch fires")
 
 
-def test_an_undone_watch_is_silent(world: World) -> None:
+def test_an_undone_watch_is_silent(world: StoreClients) -> None:
     watcher, writer = world.client(), world.client()
     undone: list[str] = []
     kept: list[str] = []
@@ -289,7 +289,7 @@ def test_an_undone_watch_is_silent(world: World) -> None:
     assert undone == []
 
 
-def test_a_watch_fires_when_an_owner_goes(world: World) -> None:
+def test_a_watch_fires_when_an_owner_goes(world: StoreClients) -> None:
     watcher, owner = world.client(), world.client()
     owner.commit([Create("/tmanagers/t", b"", ephemeral=True)])
     seen: list[Node | None] = []
@@ -298,7 +298,7 @@ def test_a_watch_fires_when_an_owner_goes(world: World) -> None:
     wait_until(lambda: seen and seen[-1] is None, "the watch fires after the node is gone")
 
 
-def test_the_last_change_is_never_missed(world: World) -> None:
+def test_the_last_change_is_never_missed(world: StoreClients) -> None:
     """Register watches while somebody writes: each ends up having seen the last value."""
     writer, watcher = world.client(), world.client()
     writer.commit([Create("/a/n", b"0")])
@@ -325,7 +325,7 @@ def test_the_last_change_is_never_missed(world: World) -> None:
 # -- concurrency ---------------------------------------------------------------------------------------------------
 
 
-def test_threads_of_one_client_and_of_several_count_right(world: World) -> None:
+def test_threads_of_one_client_and_of_several_count_right(world: StoreClients) -> None:
     """Compare-and-set from eight threads over two clients: no increment is lost, none is done twice."""
     clients = [world.client(), world.client()]
     clients[0].commit([Create("/a/counter", b"0"), Create("/a/twin", b"0")])

@@ -7,7 +7,6 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import pytest
-from state_worlds import World
 
 from heron_control.schedulers.killed import is_killed
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
@@ -27,6 +26,7 @@ from heron_runtime.state.store import (
 )
 from heron_runtime.state.topologies import AlreadyExists, DamagedNode, NoSuchTopology, OlderLayout
 from heron_runtime.wire import message_codecs
+from tests.support.stores.local import StoreClients
 from topology_master.shell.store import read_stored
 
 KINDS = [value for key, value in vars(paths).items() if key.isupper()]
@@ -87,7 +87,7 @@ def test_a_name_is_taken_once(store: StateStore) -> None:
     assert topologies.read_topology(store, "words").definition.id == "words-1"
 
 
-def test_of_many_who_submit_at_once_one_wins(world: World) -> None:
+def test_of_many_who_submit_at_once_one_wins(world: StoreClients) -> None:
     won: list[int] = []
     lost: list[int] = []
 
@@ -109,7 +109,7 @@ def test_of_many_who_submit_at_once_one_wins(world: World) -> None:
     assert topologies.read_topology(world.client(), "words").definition.id == f"words-{won[0]}"
 
 
-def test_kill_leaves_nothing_and_may_be_repeated(world: World) -> None:
+def test_kill_leaves_nothing_and_may_be_repeated(world: StoreClients) -> None:
     client, owner = world.client(), world.client()
     topologies.submit(client, *parts())
     topologies.submit(client, *parts("other"))
@@ -155,7 +155,7 @@ def test_kill_of_one_submission_spares_its_successor(store: StateStore) -> None:
     assert topologies.kill(store, "words", "words-2") is True
 
 
-def test_what_dying_processes_left_does_not_stop_a_new_submission(world: World) -> None:
+def test_what_dying_processes_left_does_not_stop_a_new_submission(world: StoreClients) -> None:
     client, owner = world.client(), world.client()
     publish(owner, "words-1")
     topologies.submit(client, *parts(number=2))
@@ -165,7 +165,7 @@ def test_what_dying_processes_left_does_not_stop_a_new_submission(world: World) 
     assert client.get(paths.epoch("words")) is None
 
 
-def test_topologies_of_an_earlier_release_are_named_and_leftovers_of_others_are_cleared(world: World) -> None:
+def test_topologies_of_an_earlier_release_are_named_and_leftovers_of_others_are_cleared(world: StoreClients) -> None:
     store, dead = world.client(), world.client()
     topologies.submit(store, *parts())
     publish(dead, "words-1")

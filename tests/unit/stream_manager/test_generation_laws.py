@@ -8,7 +8,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from generation_world import CONTAINERS, TASKS, GenerationWorld
 
 from heron_runtime.model.checkpoints import CheckpointCommand, TaskReport
 from heron_runtime.model.plan import (
@@ -22,6 +21,7 @@ from heron_runtime.model.plan import (
 from stream_manager.core import events as e
 from stream_manager.core.connections import ConnectionTable
 from stream_manager.core.plan import NONE_CARRIED, GenerationState
+from tests.support.harness.generations import CONTAINERS, TASKS, GenerationHarness
 
 SEEDS = range(8)
 ROUNDS, STEPS = 3, 250
@@ -33,7 +33,7 @@ class Schedule:
     """Something happens to a world, and something else, and then no fault any more."""
 
     def __init__(self, seed: int) -> None:
-        self.world = GenerationWorld(seed)
+        self.world = GenerationHarness(seed)
         self.rng = self.world.rng
         for container in CONTAINERS:
             self.world.tell(container, e.MasterConnected())
@@ -194,7 +194,7 @@ def test_one_generation_never_gets_into_another() -> None:
 
 
 def test_where_no_state_is_kept_nothing_is_reported_and_links_come_and_go() -> None:
-    world = GenerationWorld(0)
+    world = GenerationHarness(0)
     world.generation = NO_GENERATION
     world.publish()
     world.wish = CheckpointCommand(0)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sm_world import column, failed, frame
 
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.wire.data import Packet, Reason
 from heron_runtime.wire.data_codec import encode_packet
 from stream_manager.core.forwarding import roots_by_spout, tracked_count
 from stream_manager.core.links import MAX_REASONS, PACKET_BYTES, DestinationQueue, Link, SettlementQueue
+from tests.support.harness.stream_managers import column, failed, frame
 
 EXPIRED = Reason(FailKind.TIMEOUT)
 

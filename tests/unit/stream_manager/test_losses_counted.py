@@ -7,13 +7,13 @@ from collections import deque
 from typing import Any
 
 import pytest
-from sm_world import World, frame, make_plan
 
 from heron_instance.core.flow_control import UploadQueue
 from heron_instance.core.outbox import Flush
 from heron_runtime.wire.control import Credit, PeerCredit
 from stream_manager.core.credit import CreditGrant
 from stream_manager.core.links import Link
+from tests.support.harness.stream_managers import StreamManagerHarness, frame, make_plan
 
 WINDOW = 100
 SIZE = frame(1, 2, b"x").weight()
@@ -111,7 +111,7 @@ def test_every_lost_tuple_is_counted(of_gateway: bool) -> None:
 
 
 def test_what_is_taken_is_told_each_second_to_instances_and_peers() -> None:
-    world = World(make_plan())
+    world = StreamManagerHarness(make_plan())
     world.start()
     world.send(1, [frame(1, 6, b"there"), frame(1, 2, b"here")])
     world.settle()

@@ -6,7 +6,6 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sm_world import World, frame, make_plan
 
 from heron_runtime.model.checkpoints import CheckpointCommand
 from heron_runtime.model.dataflow import Cause, CauseKind
@@ -14,6 +13,7 @@ from heron_runtime.wire.control import CauseChange, CauseSet, Pause, PlanUpdate,
 from stream_manager.core.backpressure import BackpressureCauses, is_slow
 from stream_manager.core.credit import CreditGrant, memory_bound
 from stream_manager.core.links import MAX_CHANGES, ControlOutbox, peer_credit
+from tests.support.harness.stream_managers import StreamManagerHarness, frame, make_plan
 
 HIGH, LOW, WINDOW = 20_000, 8_000, 65_536
 MARKS: dict[str, Any] = {
@@ -28,18 +28,18 @@ ALL_CAUSES = [
 ]
 
 
-def started(**config: Any) -> World:
-    world = World(make_plan(**MARKS, **config), WINDOWS)
+def started(**config: Any) -> StreamManagerHarness:
+    world = StreamManagerHarness(make_plan(**MARKS, **config), WINDOWS)
     world.start()
     return world
 
 
-def paused(world: World) -> set[int]:
+def paused(world: StreamManagerHarness) -> set[int]:
     """The spouts that have been told to pause."""
     return {task for task, i in world.instances.items() if i.paused is not None and i.paused.paused}
 
 
-def flood(world: World, source: int, destination: int, total: int) -> int:
+def flood(world: StreamManagerHarness, source: int, destination: int, total: int) -> int:
     """Send up to ``total`` bytes, as credit allows; how many frames went."""
     sent = 0
     for _ in range(total // 1000):
@@ -51,7 +51,7 @@ def flood(world: World, source: int, destination: int, total: int) -> int:
     return sent
 
 
-def drain(world: World, task: int) -> int:
+def drain(world: StreamManagerHarness, task: int) -> int:
     taken = 0
     while world.take(task) is not None:
         world.settle()

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from sm_world import World, column, frame, make_plan
 
 from heron_runtime.model.dataflow import SECOND_BYTES, FailKind
 from heron_runtime.wire.control import CallDuration, Credit
 from heron_runtime.wire.data import Ack, Reason
 from heron_runtime.wire.master import NOBODY, Bottleneck, FlowStatus, Heartbeat, HeartbeatReply
 from stream_manager.core.events import ControlReceived, MasterConnected, MasterDisconnected, MasterMessage
+from tests.support.harness.stream_managers import StreamManagerHarness, column, frame, make_plan
 
 TIMEOUT_SECONDS = 3
 
 
 @pytest.fixture
-def world() -> World:
-    made = World(make_plan(topology__message__timeout__secs=TIMEOUT_SECONDS))
+def world() -> StreamManagerHarness:
+    made = StreamManagerHarness(make_plan(topology__message__timeout__secs=TIMEOUT_SECONDS))
     made.start()
     made.tell(1, MasterConnected())
     return made
 
 
-def flow(world: World) -> FlowStatus:
+def flow(world: StreamManagerHarness) -> FlowStatus:
     """What the next heartbeat of container 1 says."""
     world.to_master.clear()
     for _ in range(2):
@@ -31,7 +31,7 @@ def flow(world: World) -> FlowStatus:
     return beats[-1].flow
 
 
-def test_what_is_acked_is_not_stalled(world: World) -> None:
+def test_what_is_acked_is_not_stalled(world: StreamManagerHarness) -> None:
     before = world.open_root(1, [11])
     for _ in range(3 * TIMEOUT_SECONDS):
         root = world.open_root(1, [11])
@@ -40,7 +40,7 @@ def test_what_is_acked_is_not_stalled(world: World) -> None:
         before = root
 
 
-def test_what_is_not_acked_is_stalled_through_expiry_and_again_open_roots(world: World) -> None:
+def test_what_is_not_acked_is_stalled_through_expiry_and_again_open_roots(world: StreamManagerHarness) -> None:
     for second in range(4 * TIMEOUT_SECONDS):
         world.open_root(1, [11])  # what expired is emitted again
         told = flow(world)
@@ -51,7 +51,7 @@ def test_what_is_not_acked_is_stalled_through_expiry_and_again_open_roots(world:
     assert flow(world).stalled_ms == 0
 
 
-def test_a_long_rest_ends_it(world: World) -> None:
+def test_a_long_rest_ends_it(world: StreamManagerHarness) -> None:
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):
         flow(world)
@@ -59,7 +59,7 @@ def test_a_long_rest_ends_it(world: World) -> None:
     assert flow(world).stalled_ms == 0
 
 
-def test_a_short_rest_does_not_end_it(world: World) -> None:
+def test_a_short_rest_does_not_end_it(world: StreamManagerHarness) -> None:
     """What expired may be emitted again a little later."""
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):
@@ -70,14 +70,14 @@ def test_a_short_rest_does_not_end_it(world: World) -> None:
     assert flow(world).stalled_ms >= 1000 * TIMEOUT_SECONDS
 
 
-def busy(world: World, task: int, milliseconds: int) -> None:
+def busy(world: StreamManagerHarness, task: int, milliseconds: int) -> None:
     """The task says that its user code has been in one call for so long."""
     connection = world.instances[task].connection
     assert connection is not None
     world.tell(world.plan.container_of(task), ControlReceived(connection, CallDuration(milliseconds)))
 
 
-def slow_queue(world: World) -> None:
+def slow_queue(world: StreamManagerHarness) -> None:
     """Task 2 takes half a second for a tuple, and four wait for it."""
     split = world.instances[2]
     assert split.connection is not None
@@ -86,13 +86,13 @@ def slow_queue(world: World) -> None:
     world.send(1, [frame(1, 2, count=4), frame(1, 3, count=1)])
 
 
-def test_the_deepest_queue_is_named_in_seconds(world: World) -> None:
+def test_the_deepest_queue_is_named_in_seconds(world: StreamManagerHarness) -> None:
     assert flow(world).holder == NOBODY
     slow_queue(world)
     assert flow(world).holder == Bottleneck("split", 2, 2.0)
 
 
-def test_a_call_that_lasts_longer_than_any_queue_is_named(world: World) -> None:
+def test_a_call_that_lasts_longer_than_any_queue_is_named(world: StreamManagerHarness) -> None:
     slow_queue(world)
     busy(world, 3, 1500)
     assert flow(world).holder.task == 2
@@ -107,13 +107,13 @@ def test_a_call_that_lasts_longer_than_any_queue_is_named(world: World) -> None:
     assert flow(world).holder.task == 2
 
 
-def test_who_is_gone_holds_nothing(world: World) -> None:
+def test_who_is_gone_holds_nothing(world: StreamManagerHarness) -> None:
     busy(world, 3, 41_000)
     world.disconnect(3)
     assert flow(world).holder == NOBODY
 
 
-def test_a_timeout_says_who_held_the_tuple(world: World) -> None:
+def test_a_timeout_says_who_held_the_tuple(world: StreamManagerHarness) -> None:
     world.tell(1, MasterMessage(HeartbeatReply(1, Bottleneck("count", 8, 12.0))))
     world.open_root(1, [11])
     for _ in range(4 * TIMEOUT_SECONDS):

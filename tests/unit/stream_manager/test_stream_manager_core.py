@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sm_world import PLACES, TOPOLOGY_ID, World, column, failed, frame, make_plan
 
 from heron_runtime.model.dataflow import CauseKind, FailKind
 from heron_runtime.model.ids import PROTOCOL_VERSION, root_base
@@ -40,6 +39,15 @@ from stream_manager.core.events import (
     Tick,
 )
 from stream_manager.core.stream_manager import StreamManager
+from tests.support.harness.stream_managers import (
+    PLACES,
+    TOPOLOGY_ID,
+    StreamManagerHarness,
+    column,
+    failed,
+    frame,
+    make_plan,
+)
 
 HIGH, LOW = 10_000, 4_000
 MARKS: dict[str, Any] = {
@@ -49,13 +57,13 @@ MARKS: dict[str, Any] = {
 
 
 @pytest.fixture
-def world() -> World:
-    made = World(make_plan(**MARKS))
+def world() -> StreamManagerHarness:
+    made = StreamManagerHarness(make_plan(**MARKS))
     made.start()
     return made
 
 
-def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: World) -> None:
+def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: StreamManagerHarness) -> None:
     heard = world.instances[1].heard
     assert [type(m) for m in heard[:5]] == [StreamManagerHello, Credit, TaskWeights, PlanUpdate, Pause]
     assert heard[4] == Pause(False, ())
@@ -64,7 +72,9 @@ def test_an_instance_is_told_hello_credit_plan_and_pause_in_this_order(world: Wo
     assert Pause not in bolt, "bolts never pause"
 
 
-def test_each_connection_of_a_spout_is_told_whether_to_pause_whatever_has_changed_before(world: World) -> None:
+def test_each_connection_of_a_spout_is_told_whether_to_pause_whatever_has_changed_before(
+    world: StreamManagerHarness,
+) -> None:
     for revision in range(4):
         world.disconnect(1)
         world.cores[1].causes.revision = revision
@@ -73,7 +83,7 @@ def test_each_connection_of_a_spout_is_told_whether_to_pause_whatever_has_change
         assert [m for m in world.instances[1].heard if isinstance(m, Pause)] == [Pause(False, ())]
 
 
-def test_a_tuple_tree_across_containers_completes_at_its_spout(world: World) -> None:
+def test_a_tuple_tree_across_containers_completes_at_its_spout(world: StreamManagerHarness) -> None:
     a, b, c = 11, 22, 33
     root = world.open_root(1, [a, b])
     roots = column([root])
@@ -91,7 +101,7 @@ def test_a_tuple_tree_across_containers_completes_at_its_spout(world: World) -> 
     assert world.instances[1].verdicts == [(root, None)]
 
 
-def test_a_fail_travels_to_the_spout_with_its_reason(world: World) -> None:
+def test_a_fail_travels_to_the_spout_with_its_reason(world: StreamManagerHarness) -> None:
     root = world.open_root(1, [5])
     world.send(4, fails=[Fail(1, column([root, root]), failed("count", 4))])
     world.settle()
@@ -106,7 +116,7 @@ def test_a_fail_travels_to_the_spout_with_its_reason(world: World) -> None:
     assert sum(late) == 1 + 5, "also of a task that is nowhere"
 
 
-def test_roots_expire_by_ticks_but_not_by_a_pause_of_the_stream_manager(world: World) -> None:
+def test_roots_expire_by_ticks_but_not_by_a_pause_of_the_stream_manager(world: StreamManagerHarness) -> None:
     root = world.open_root(1, [5])
     world.tick(3_600_000)
     world.settle()
@@ -121,7 +131,7 @@ def test_roots_expire_by_ticks_but_not_by_a_pause_of_the_stream_manager(world: W
     assert world.instances[1].verdicts[1:] == [(root, FailKind.TIMEOUT)]
 
 
-def test_verdicts_wait_for_a_reconnect_but_not_for_a_new_process(world: World) -> None:
+def test_verdicts_wait_for_a_reconnect_but_not_for_a_new_process(world: StreamManagerHarness) -> None:
     root = world.open_root(1, [5])
     world.disconnect(1)
     world.send(2, acks=[Ack(1, column([root]), column([5]))])
@@ -136,7 +146,7 @@ def test_verdicts_wait_for_a_reconnect_but_not_for_a_new_process(world: World) -
     assert world.instances[1].verdicts == []
 
 
-def test_a_newer_hello_replaces_the_older_process(world: World) -> None:
+def test_a_newer_hello_replaces_the_older_process(world: StreamManagerHarness) -> None:
     old = world.instances[2].connection
     assert old is not None
     hello = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 9, 4242)
@@ -149,7 +159,7 @@ def test_a_newer_hello_replaces_the_older_process(world: World) -> None:
     assert world.cores[1].connections.instances[2].connection == 999
 
 
-def test_frames_for_a_dead_instance_wait_for_the_next(world: World) -> None:
+def test_frames_for_a_dead_instance_wait_for_the_next(world: StreamManagerHarness) -> None:
     world.disconnect(2)
     world.send(1, [frame(1, 2, b"waits")])
     world.settle()
@@ -158,7 +168,9 @@ def test_frames_for_a_dead_instance_wait_for_the_next(world: World) -> None:
     assert world.take(2) == frame(1, 2, b"waits")
 
 
-def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_queued_is_not(world: World) -> None:
+def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_queued_is_not(
+    world: StreamManagerHarness,
+) -> None:
     world.send(1, [frame(1, 6, b"lost", count=3)])
     while world.pump(1):
         pass
@@ -191,7 +203,9 @@ def test_what_was_handed_over_when_a_link_breaks_is_lost_and_counted_what_is_que
         ),
     ],
 )
-def test_an_instance_that_breaks_a_rule_loses_its_connection(world: World, packet: Packet, reason: str) -> None:
+def test_an_instance_that_breaks_a_rule_loses_its_connection(
+    world: StreamManagerHarness, packet: Packet, reason: str
+) -> None:
     before = world.cores[1].violations
     number = world.instances[2].connection
     assert number is not None
@@ -204,7 +218,7 @@ def test_an_instance_that_breaks_a_rule_loses_its_connection(world: World, packe
     assert world.cores[1].violations == before + 1
 
 
-def test_frames_without_credit_end_the_connection(world: World) -> None:
+def test_frames_without_credit_end_the_connection(world: StreamManagerHarness) -> None:
     number = world.instances[1].connection
     assert number is not None
     core = world.cores[1]
@@ -216,7 +230,7 @@ def test_frames_without_credit_end_the_connection(world: World) -> None:
     assert any(isinstance(effect, EndConnection) and "without credit" in effect.reason for effect in effects)
 
 
-def test_hellos_of_another_topology_or_protocol_are_sent_away(world: World) -> None:
+def test_hellos_of_another_topology_or_protocol_are_sent_away(world: StreamManagerHarness) -> None:
     core = world.cores[1]
     for hello in (InstanceHello(PROTOCOL_VERSION, "t-2", 1, 1, 1), InstanceHello(99, TOPOLOGY_ID, 1, 1, 1)):
         effects = core.handle(ConnectionOpened(77, hello))
@@ -225,7 +239,7 @@ def test_hellos_of_another_topology_or_protocol_are_sent_away(world: World) -> N
     assert [type(effect) for effect in effects] == [SendMessage, EndConnection]
 
 
-def test_an_older_peer_is_told_to_leave_and_a_newer_one_waits_for_its_plan(world: World) -> None:
+def test_an_older_peer_is_told_to_leave_and_a_newer_one_waits_for_its_plan(world: StreamManagerHarness) -> None:
     core = world.cores[1]
     world.break_link(1, 2)
     effects = core.handle(ConnectionOpened(500, PeerHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 101, 1)))
@@ -258,7 +272,7 @@ def test_the_highest_epoch_wins() -> None:
     assert [type(e) for e in core.handle(MasterMessage(Leave("replaced", 3)))] == [StopReplaced]
 
 
-def test_registers_and_beats_with_its_instances_and_causes(world: World) -> None:
+def test_registers_and_beats_with_its_instances_and_causes(world: StreamManagerHarness) -> None:
     world.tell(1, MasterConnected())
     register = world.to_master[-1]
     assert isinstance(register, Register)
@@ -272,7 +286,9 @@ def test_registers_and_beats_with_its_instances_and_causes(world: World) -> None
     assert [i.task for i in world.to_master[-1].instances] == [1, 3], "a change is told at once"
 
 
-def test_without_master_and_peers_for_the_lease_spouts_pause_and_go_on_with_the_first_word(world: World) -> None:
+def test_without_master_and_peers_for_the_lease_spouts_pause_and_go_on_with_the_first_word(
+    world: StreamManagerHarness,
+) -> None:
     world.break_link(1, 2)
     world.break_link(1, 3)
     for _ in range(31):
@@ -287,7 +303,7 @@ def test_without_master_and_peers_for_the_lease_spouts_pause_and_go_on_with_the_
     assert world.instances[1].paused == Pause(False, ())
 
 
-def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots(world: World) -> None:
+def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots(world: StreamManagerHarness) -> None:
     world.disconnect(6)
     world.break_link(1, 2)
     root = world.open_root(1, [1, 2])
@@ -306,7 +322,7 @@ def test_a_moved_task_gets_what_was_queued_for_it_and_a_lost_one_fails_its_roots
     assert core.forwarder.moved_frames == 2
 
 
-def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: World) -> None:
+def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: StreamManagerHarness) -> None:
     """Its source goes by the newer plan, too, and what it sends then would be there first."""
     world.disconnect(6)
     root = world.open_root(1, [1])
@@ -328,7 +344,7 @@ def test_what_a_peer_has_sent_for_a_task_that_moves_on_takes_no_detour(world: Wo
     assert (world.cores[2].forwarder.moved_frames, world.cores[2].forwarder.moved_tuples) == (2, 1)
 
 
-def test_verdicts_for_a_spout_that_moves_go_with_it(world: World) -> None:
+def test_verdicts_for_a_spout_that_moves_go_with_it(world: StreamManagerHarness) -> None:
     root = world.open_root(1, [7])
     world.disconnect(1)
     world.send(2, acks=[Ack(1, column([root]), column([7]))])
@@ -339,7 +355,7 @@ def test_verdicts_for_a_spout_that_moves_go_with_it(world: World) -> None:
     assert not link.settlements
 
 
-def test_order_is_kept_per_source_and_destination(world: World) -> None:
+def test_order_is_kept_per_source_and_destination(world: StreamManagerHarness) -> None:
     for number in range(50):
         world.send(1, [frame(1, 2, b"%d" % number), frame(1, 6, b"%d" % number)])
         if number % 7 == 0:
@@ -353,7 +369,7 @@ def test_order_is_kept_per_source_and_destination(world: World) -> None:
         assert got == list(range(50))
 
 
-def test_counters_add_up(world: World) -> None:
+def test_counters_add_up(world: StreamManagerHarness) -> None:
     world.send(1, [frame(1, 2, count=10), frame(1, 6, count=20)])
     world.settle()
     counted = world.cores[1].totals()
@@ -365,7 +381,7 @@ def test_counters_add_up(world: World) -> None:
     assert np.isfinite(list(counted.values())).all()
 
 
-def test_every_counter_is_in_the_registry(world: World) -> None:
+def test_every_counter_is_in_the_registry(world: StreamManagerHarness) -> None:
     world.send(1, [frame(1, 6)])
     while world.pump(1):
         pass
@@ -374,7 +390,7 @@ def test_every_counter_is_in_the_registry(world: World) -> None:
         assert split_name(name).metric is not None, name
 
 
-def test_a_dead_process_acks_nothing_of_the_next(world: World) -> None:
+def test_a_dead_process_acks_nothing_of_the_next(world: StreamManagerHarness) -> None:
     """Its verdicts wait; the next process numbers its tuples alike, since the 16 bits that roots show agree."""
     root = world.open_root(1, [5])
     world.send(2, acks=[Ack(1, column([root]), column([5]))])
@@ -388,7 +404,7 @@ def test_a_dead_process_acks_nothing_of_the_next(world: World) -> None:
     assert world.instances[1].verdicts == [(root, None)]
 
 
-def test_an_older_process_of_a_task_is_told_to_leave(world: World) -> None:
+def test_an_older_process_of_a_task_is_told_to_leave(world: StreamManagerHarness) -> None:
     core, current = world.cores[1], world.instances[2].connection
     older = InstanceHello(PROTOCOL_VERSION, TOPOLOGY_ID, 2, 0, 77)
     effects = core.handle(ConnectionOpened(999, older))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sm_world import PLACES, World, column, failed, frame, make_plan
 
 from heron_runtime.model.ids import SEQUENCE_BITS, root_task
 from heron_runtime.wire.data import Ack, Fail, Frame
+from tests.support.harness.stream_managers import PLACES, StreamManagerHarness, column, failed, frame, make_plan
 
 
 def root_incarnation(root: int) -> int:
@@ -36,7 +36,7 @@ class Traffic:
     """Drives a world: spouts emit trees, bolts anchor, ack and fail, links break, instances die."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(make_plan(**CONFIG), SETTINGS, seed)
+        self.world = StreamManagerHarness(make_plan(**CONFIG), SETTINGS, seed)
         self.rng = self.world.rng
         self.edges: dict[int, set[int]] = defaultdict(set)  # root to the edges not yet processed
         self.failed: set[int] = set()

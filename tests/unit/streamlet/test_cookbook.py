@@ -11,13 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparing import difference
-from cookbook_page import DATA, FOLDER, PAGE, Recipe, drift, mistakes, packed_words, program, recipes, written
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.pipeline.views import open_view
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.cookbook import (
+    DATA,
+    FOLDER,
+    PAGE,
+    Recipe,
+    drift,
+    mistakes,
+    packed_words,
+    program,
+    recipes,
+    written,
+)
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 RECIPES = recipes(PAGE.read_text())
 ENDLESS = ("live_view",)
@@ -57,7 +68,7 @@ def test_a_recipe_gives_online_what_the_page_says(
     aside: list[dict[str, Any]] = []
     expected = run(built, failed=aside)
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     for sample in recipe.samples:
@@ -82,7 +93,7 @@ def test_files_that_are_there_are_never_late_for_each_other(tmp_path: Path, monk
     builder = program(named("traffic"), tmp_path, monkeypatch)
     expected = run(builder.build())
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     assert read(tmp_path / "late") == expected["late_out"] == []
@@ -100,7 +111,7 @@ def test_the_view_can_be_asked_while_it_is_filled(tmp_path: Path, monkeypatch: p
     shutil.copytree(DATA, data)
     builder = program(named("live_view"), tmp_path, monkeypatch, data)
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
 
         def totals() -> dict[Any, Any]:
             world.run_on(10)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from comparing import difference
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from heronry.streamlet.cut import Exchange, split_into_segments
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.program import Program, ReduceStep, Ref
 from heronry.streamlet.reference import run
+from tests.support.streamlets.comparison import difference
 
 
 class Unhashable:

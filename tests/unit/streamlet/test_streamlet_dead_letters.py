@@ -9,18 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.streamlet import Builder, archive, files, monoid, to_files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import latest, read
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 
-def ended(builder: Builder, folder: Path, seed: int = 1) -> tuple[OnlineWorld, list[dict[str, Any]]]:
+def ended(builder: Builder, folder: Path, seed: int = 1) -> tuple[OnlineEngine, list[dict[str, Any]]]:
     """The program at its end, and what was put aside."""
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), folder, seed)
+        world = OnlineEngine(definition_of(builder), folder, seed)
         world.until_final()
         world.stop()
     found = [json.loads(line) for f in sorted(folder.glob("own/failed/*.jsonl")) for line in f.read_text().splitlines()]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from exact_programs import KINDS, PROGRAMS, Trial, random_trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.support.streamlets.exact_programs import KINDS, PROGRAMS, Trial, random_trial
 
 RECORDS = st.lists(
     st.fixed_dictionaries({"t": st.integers(0, 200), "k": st.sampled_from("abc")}), min_size=6, max_size=60

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from comparing import difference
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -32,7 +32,7 @@ def test_an_example_gives_online_what_the_reference_gives(
     builder = runpy.run_path(str(EXAMPLES / f"{example}.py"))[variable]
     expected = run(builder.build())
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     found = max(expected.values(), key=len)

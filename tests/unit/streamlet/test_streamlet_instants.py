@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.connect.arrow_times import columns_in_utc
 from heronry.streamlet import Builder, files, to_files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.reference import run
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 BERLIN = "Europe/Berlin"
 #: Half past two in Berlin comes twice in this night.
@@ -43,7 +43,7 @@ def test_two_instants_of_an_hour_that_comes_twice_are_two_keys(tmp_path: Path, b
     expected = [["2024-10-27T00:30:00+00:00", 1], ["2024-10-27T01:30:00+00:00", 5], ["2024-10-27T02:30:00+00:00", 4]]
     assert sorted(run(builder.build())["out"]) == expected
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     found = [record for record, _ in read_all(files(tmp_path / "out", "json"))]

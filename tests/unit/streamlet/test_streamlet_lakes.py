@@ -7,14 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import iceberg_tables
 import pytest
-from comparing import difference
-from connect_parts import Place, Recorded
-from lake_tables import TYPES, WORDS, arrow, deltalake, make, rows_of, typed, write
-from online_world import OnlineWorld, definition_of, importable
-from server_programs import differences, in_reference, online, read_all, world
-from server_programs import program as over
 
 from heronry import TopologyError
 from heronry.connect import lake_source
@@ -25,6 +18,13 @@ from heronry.connect.seats import Seat
 from heronry.connect.settings import BadConfig, ConnectError
 from heronry.streamlet import Builder, delta, iceberg, sequence, to_delta, to_iceberg
 from heronry.streamlet.online.locate import FIXED
+from tests.support import iceberg_tables
+from tests.support.connectors import Recorded, TaskPlace
+from tests.support.delta_tables import TYPES, WORDS, arrow, deltalake, make, rows_of, typed, write
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
+from tests.support.streamlets.server_programs import differences, in_reference, online, read_all, world
+from tests.support.streamlets.server_programs import program as over
 
 COLUMNS = TYPES.names
 
@@ -113,7 +113,7 @@ def test_a_spout_reads_the_version_that_its_configuration_names(table: Path) -> 
         pass
 
     config: dict[str, Any] = {"user.delta.path": str(table), "user.delta.version": 1}
-    place = Place("rows", rows=("n",))
+    place = TaskPlace("rows", rows=("n",))
     with pytest.raises(BadConfig, match=r"needs config 'user.delta.version'"):
         Rows({}).initialize({"user.delta.path": str(table)}, place)
     spout = Rows({})
@@ -191,7 +191,7 @@ def test_each_record_is_in_the_table_once_whatever_dies(seed: int, form: str, tm
         sink = to_iceberg(iceberg_tables.catalog_in(tmp_path), "lake.t", fields, partitions=parts)
     builder = writing(sink, tmp_path / "o")
     with importable(builder):
-        made = OnlineWorld(definition_of(builder), tmp_path, seed)
+        made = OnlineEngine(definition_of(builder), tmp_path, seed)
         for _ in range(4):
             made.run_on(1.1)
             made.kill(made.random.choice(made.plan.tasks()))
@@ -215,7 +215,7 @@ def test_two_programs_and_the_source_of_one_share_a_table(tmp_path: Path) -> Non
             to_delta(path, ["word", "n"]), name="out"
         )
         with importable(builder):
-            made = OnlineWorld(definition_of(builder), tmp_path, 1)
+            made = OnlineEngine(definition_of(builder), tmp_path, 1)
             made.until_final()
             made.stop()
     assert rows_of(path) == [{"word": "first", "n": 1}] * 4

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.api.errors import TopologyError
 from heronry.streamlet import Builder, files, to_files, tumbling
 from heronry.streamlet.online.settings import FUTURE
 from heronry.streamlet.results import read
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 HOUR = 3600
 
@@ -21,7 +21,7 @@ HOUR = 3600
 def ended(builder: Builder, folder: Path, seed: int = 1) -> list[dict[str, Any]]:
     """Run the program to its end, and return what was put aside."""
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), folder, seed)
+        world = OnlineEngine(definition_of(builder), folder, seed)
         world.until_final()
         world.stop()
     return [json.loads(line) for file in folder.glob("own/failed/*.jsonl") for line in file.read_text().splitlines()]

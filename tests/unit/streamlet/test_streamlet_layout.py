@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparing import difference
 from hypothesis import given
 from hypothesis import strategies as st
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry import TopologyError
 from heronry.streamlet import Builder, files, sequence, to_files
@@ -20,6 +18,8 @@ from heronry.streamlet.decoding import read_all
 from heronry.streamlet.layout import NO_VALUE, cells, csv_lines, folder_of
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 SCHEMA = {"s": "str", "n": "int", "x": "float", "b": "bool"}
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\0"), max_size=8)
@@ -111,7 +111,7 @@ def test_a_death_leaves_each_record_once_in_its_folder(tmp_path: Path) -> None:
         to_files(tmp_path / "plain", "csv", fields=["n", "bad"]), name="plain"
     )
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.run_on(2.6)
         world.kill(world.plan.tasks_of("same")[0])
         world.until_final()

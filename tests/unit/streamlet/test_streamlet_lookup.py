@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from online_world import OnlineWorld, definition_of, importable
 
 from data_pipeline.core.planner import plan
 from heronry import TopologyError
@@ -17,6 +16,7 @@ from heronry.streamlet.lookup import LookupTable, LookupTableError
 from heronry.streamlet.program import LookupStep
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 
 def matched(records: list[Any], table: Any, **how: Any) -> list[Matched]:
@@ -47,7 +47,7 @@ def test_a_table_in_a_file_is_found_online_where_it_was_named(tmp_path: Path, mo
         definition = definition_of(builder)
         (own,) = {spec.config["user.streamlet.paths"]["lookup"] for spec in definition.components}
         assert own == str(tmp_path / "ads.csv")
-        world = OnlineWorld(definition, tmp_path, 1)
+        world = OnlineEngine(definition, tmp_path, 1)
         world.run_on(0.3)
         world.kill(world.plan.tasks_of("lookup")[0])
         world.until_final()

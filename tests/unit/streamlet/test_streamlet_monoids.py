@@ -12,7 +12,6 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from comparing import difference
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from heronry.streamlet.compare import close
 from heronry.streamlet.monoid import builtin_monoid, check_laws, monoid_of_function
 from heronry.streamlet.sketch import DistinctSketch
 from heronry.streamlet.windows import EventTimeError, hour_folder, to_ms
+from tests.support.streamlets.comparison import difference
 
 NUMBERS = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6), st.none())
 BUILTIN = [count(), sum_(), min_(), max_(), mean(), top_k(2), distinct(5)]

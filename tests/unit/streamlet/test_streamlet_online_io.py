@@ -10,10 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from comparing import difference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry import TopologyError
 from heronry.streamlet import (
@@ -40,6 +38,8 @@ from heronry.streamlet.online.state import ReducerEntry, WindowReducerState, ide
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 ROOT = Path(__file__).resolve().parents[3]
 NOVEL = ROOT / "examples" / "data" / "northanger_abbey.txt"
@@ -114,7 +114,7 @@ def test_word_count_over_the_novel(tmp_path: Path) -> None:
         .sink(to_files(tmp_path / "out"), name="out")
     )
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     assert finished(tmp_path / "out")
@@ -135,7 +135,7 @@ def test_a_folder_that_grows_is_read_once_whatever_dies(
     written: list[Any] = []
     (folder / "in").mkdir()
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), folder, seed)
+        world = OnlineEngine(definition_of(builder), folder, seed)
         for _ in range(4):
             name = data.draw(st.sampled_from(["a", "b", "c"]))
             with (folder / "in" / name).open("a") as file:
@@ -162,7 +162,7 @@ def test_a_source_at_its_end_stays_there_after_a_restore(tmp_path: Path) -> None
     source = builder.source(files(tmp_path / "in", "text"), name="lines", parallelism=2)
     source.key_by().count_by_key(name="counts").sink(to_files(tmp_path / "out"))
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         for name in "cdefgh":
             (tmp_path / "in" / name).write_text(f"{name}\n")
@@ -179,7 +179,7 @@ def test_an_input_that_a_task_does_not_see_is_named_with_the_cure(tmp_path: Path
     builder = builder_in(tmp_path)
     builder.source(files(tmp_path / "absent", "text"), name="lines").sink(to_files(tmp_path / "out"))
     with importable(builder), pytest.raises(FileNotFoundError, match="step 'lines': there is no such file") as raised:
-        OnlineWorld(definition_of(builder), tmp_path, 1)
+        OnlineEngine(definition_of(builder), tmp_path, 1)
     assert raised.value.filename == str(tmp_path / "absent")
     assert "mount it at the same path" in str(raised.value)
 
@@ -193,7 +193,7 @@ def test_the_archive_keeps_what_passed_once(tmp_path: Path) -> None:
     doubled = made.flat_map(lambda r: [r, {**r, "again": True}] if r["n"] % 2 else [], name="double", parallelism=2)
     doubled.sink(archive(tmp_path / "archive"), name="archive")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 5)
+        world = OnlineEngine(definition_of(builder), tmp_path, 5)
         world.run_on(0.7)
         (task, *_) = world.plan.tasks_of("double")
         world.kill(task)
@@ -220,7 +220,7 @@ def test_what_json_would_change_is_refused_by_the_archive(tmp_path: Path) -> Non
     builder = builder_in(tmp_path)
     builder.source([(1, 2), [3, 4]], event_time=0, name="s").sink(archive(tmp_path / "archive"), name="a")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         (bolt,) = world.objects("a")
         world.stop()
@@ -258,7 +258,7 @@ def test_a_view_has_the_accumulators_of_each_bucket(tmp_path: Path) -> None:
     windows = timed.key_by("k").window(tumbling(1000), allowed_lateness=10_000)
     windows.reduce_by_key(distinct(), value="v", name="windows").sink(view("windows", tmp_path / "windows"), name="v2")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 2)
+        world = OnlineEngine(definition_of(builder), tmp_path, 2)
         world.until_final()
         world.stop()
     found, head = view_rows(tmp_path / "running")
@@ -286,7 +286,7 @@ def test_keys_and_accumulators_of_any_kind_are_kept(tmp_path: Path) -> None:
     reduced = made.reduce_by_key(own, key="k", value="v", name="made", parallelism=2)
     reduced.sink(view("odd", tmp_path / "view", bucket=10), name="v")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 7)
+        world = OnlineEngine(definition_of(builder), tmp_path, 7)
         world.run_on(3.5)
         world.kill(world.plan.tasks_of("made")[0])
         world.rescale({"made": 3})

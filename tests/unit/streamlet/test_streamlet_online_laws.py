@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparing import difference
-from exact_programs import Visits
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry import TopologyError
 from heronry.streamlet import (
@@ -39,6 +36,9 @@ from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, latest, read
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.exact_programs import Visits
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 SPAN_SECONDS = 200
 
@@ -161,7 +161,7 @@ def test_online_equals_the_reference(shape: Shape, seed: int) -> None:
         builder = built(shape, Path(folder), out)
         expected = reference(builder.build(), out)
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), seed)
+            world = OnlineEngine(definition_of(builder), Path(folder), seed)
             world.until_final()
             world.stop()
     online = latest(out) if shape.updates and shape.window == "none" else out
@@ -186,7 +186,7 @@ def test_stories_online_are_those_of_the_reference(
         told.key_by("key").window(tumbling(10)).count_by_key().tap(out.append, name="counts")
         expected = reference(builder.build(), out)
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), seed)
+            world = OnlineEngine(definition_of(builder), Path(folder), seed)
             world.until_final()
             world.stop()
     assert difference(out, expected) == ""
@@ -209,7 +209,7 @@ def test_handlers_that_fail_online_put_aside_what_the_reference_does() -> None:
         truth = run(builder.build(), failed=expected)["kept"]
         out.clear()
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), 1)
+            world = OnlineEngine(definition_of(builder), Path(folder), 1)
             world.until_final()
             world.stop()
         files = Path(folder, "failed").glob("*.jsonl")
@@ -234,7 +234,7 @@ def test_two_reducers_in_a_row() -> None:
         minutes.window(sliding(30, 10)).key_by("key").sum_by_key("value").tap(out.append, name="sums", parallelism=2)
         expected = reference(builder.build(), out)
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), 3)
+            world = OnlineEngine(definition_of(builder), Path(folder), 3)
             world.until_final()
             world.stop()
     windowed = [r for r in out if len(r) == 4]
@@ -257,7 +257,7 @@ def test_late_data_goes_to_its_own_stream_and_is_counted() -> None:
         counts.tap(on_time.append, name="on_time")
         counts.late().tap(late.append, name="late")
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), 1)
+            world = OnlineEngine(definition_of(builder), Path(folder), 1)
             world.until_final()
             (reducer,) = world.objects("count_by_key")
             world.stop()
@@ -278,7 +278,7 @@ def test_an_idle_source_does_not_hold_windows_open() -> None:
         b = builder.source(quiet, event_time="t", name="quiet")
         a.union(b).window(tumbling(10)).key_by("k").count_by_key().tap(out.append, name="out")
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), 1)
+            world = OnlineEngine(definition_of(builder), Path(folder), 1)
             world.run_on(0.8)
             assert out == []
             world.run_on(10)
@@ -305,7 +305,7 @@ def test_a_record_that_fails_is_named_and_all_go_back_where_the_policy_is_to_fai
         mapped = builder.source(range(3000)).map(picky).map(lambda n: n, parallelism=par, name="same")
         mapped.sink(to_files(f"{folder}/out"))
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), par)
+            world = OnlineEngine(definition_of(builder), Path(folder), par)
             world.until_final()
             world.stop()
         assert sorted(read(f"{folder}/out")) == list(range(3000))
@@ -320,7 +320,7 @@ def test_state_in_memory_only_is_lost_with_its_task_and_nothing_else() -> None:
         counts = builder.source(source, event_time="t").key_by("k").window(tumbling(10)).count_by_key(name="counts")
         counts.sink(to_files(f"{folder}/out"), name="out")
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), 1)
+            world = OnlineEngine(definition_of(builder), Path(folder), 1)
             world.run_on(2.5)
             (task,) = world.plan.tasks_of("counts")
             world.kill(task)

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparing import difference
-from distributions import write_distribution
-from online_world import OnlineWorld, definition_of, importable
 
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.planner import plan
@@ -28,6 +25,9 @@ from heronry.streamlet.online.lines import JsonLines
 from heronry.streamlet.online.writers import TaskOf, TextWriter
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import finished, read
+from tests.support.distributions import write_distribution
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 
 def writer_in(folder: Path, number: int = 0, of: int = 1) -> TextWriter:
@@ -56,7 +56,7 @@ def test_parquet_and_collected_records(tmp_path: Path) -> None:
     source.sink(to_files(tmp_path / "out", "parquet"), name="table")
     source.sink(collect(), name="all")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     rows = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
@@ -79,7 +79,7 @@ def test_parquet_has_the_columns_of_the_schema_whatever_came_first(tmp_path: Pat
     typed.sink(to_files(tmp_path / "out", "parquet"), name="table")
     typed.map(dict, name="again").sink(collect(), name="all")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     found = [arrow.parquet.read_table(file) for file in (tmp_path / "out").glob("*.parquet")]
@@ -121,7 +121,7 @@ def test_a_sink_that_is_plugged_in_writes_online_and_is_refused_by_name_on_spark
     builder = builder_in(tmp_path)
     builder.source(list(range(50))).sink(sink_of("sqlite", path=str(tmp_path / "records.db")), name="table")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     with closing(sqlite3.connect(tmp_path / "records.db")) as database:
@@ -164,7 +164,7 @@ def test_parquet_keeps_fields_that_only_some_records_have(tmp_path: Path) -> Non
     builder = builder_in(tmp_path)
     builder.source(rows).sink(to_files(tmp_path / "out", "parquet"))
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     found = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
@@ -181,7 +181,7 @@ def test_a_record_that_does_not_fit_its_parquet_column_is_put_aside_and_no_other
     ]
     builder.source([*rows, 7]).sink(to_files(tmp_path / "out", "parquet"))
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     found = [record for record, _ in read_all(files(tmp_path / "out", "parquet"))]
@@ -200,7 +200,7 @@ def test_decimals_are_numbers_in_json(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     builder.source([Decimal("0.10"), Decimal(3)]).map(lambda price: {"price": price}).sink(to_files(tmp_path / "out"))
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     assert difference(read(tmp_path / "out"), [{"price": 0.1}, {"price": 3}]) == ""

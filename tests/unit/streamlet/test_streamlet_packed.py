@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.api.errors import TopologyError
 from heronry.streamlet import Builder, collect, files
@@ -19,6 +18,7 @@ from heronry.streamlet.decoding import read_all
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError
 from heronry.streamlet.reading import LineReader
 from heronry.streamlet.reference import run
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 PLAIN = b"".join(b"line %d \xc3\xa4\r\n" % number for number in range(60_000)) + b"the last one"
 
@@ -44,7 +44,7 @@ def online(source: Any, folder: Path) -> list[Any]:
     builder = Builder("packed", config={"user.streamlet.folder": str(folder)})
     builder.source(source).tap(found.append)
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), folder, 0)
+        world = OnlineEngine(definition_of(builder), folder, 0)
         world.until_final()
         world.stop()
     return found

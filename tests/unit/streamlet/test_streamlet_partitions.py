@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.api.errors import TopologyError
 from heronry.streamlet import Builder, collect, files, to_files
@@ -19,6 +18,7 @@ from heronry.streamlet.online.locate import fingerprint
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.partitions import Folders
 from heronry.streamlet.reading import list_files, refusals
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_records_of_every_format_get_them_on_both_engines(form: str, tmp_path: P
     builder, found = Builder("p"), []
     builder.source(source, name="in").tap(found.append, name="end")
     with importable(builder):
-        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
         world.until_final()
         world.stop()
     assert sorted(found, key=lambda record: record["day"]) == expected

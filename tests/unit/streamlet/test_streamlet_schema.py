@@ -18,10 +18,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from comparing import difference
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
-from online_world import OnlineWorld, definition_of, importable
 
 from data_pipeline.core.combine import ASIDE
 from data_pipeline.core.decode import Decoding
@@ -35,6 +33,8 @@ from heronry.streamlet.layout import cell
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from heronry.streamlet.schema import KINDS, FieldType, RecordSchema, schema_of
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 UTC = dt.UTC
 
@@ -265,7 +265,7 @@ def test_online_puts_aside_what_the_reference_does(records: list[Any], seed: int
         builder = orders(records, **{"user.streamlet.folder": f"{folder}/own"})
         expected = run(builder.build(), failed=letters)
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), Path(folder), seed)
+            world = OnlineEngine(definition_of(builder), Path(folder), seed)
             world.until_final()
             world.stop()
         lines = [line for file in Path(folder).glob("own/failed/*.jsonl") for line in file.read_text().splitlines()]

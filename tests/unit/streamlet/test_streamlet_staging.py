@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from online_world import OnlineWorld, definition_of, importable
 
 from heronry.connect.marks import Marks, OutputIsGone
 from heronry.streamlet import Builder, sequence, to_files
 from heronry.streamlet.online.stage_bolt import StageBolt
 from heronry.streamlet.online.staging import StagingFolder
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 LIFE = 1_700_000_000_000
 # What happens to one task's output: a checkpoint that writes something or nothing, a commit that dies on its way (after
@@ -110,7 +110,7 @@ def gone(went: bool) -> None:
         numbers = builder.source(sequence(400, rate=40), parallelism=1)
         numbers.map(abs, parallelism=2).sink(to_files(folder / "out"), name="out")
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), folder, 3)
+            world = OnlineEngine(definition_of(builder), folder, 3)
             with patch.context() as dying:
                 dying.setattr(StageBolt, "commit", lambda *_: None)
                 while world.last.checkpoint == 0:

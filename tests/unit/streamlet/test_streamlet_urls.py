@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from online_world import OnlineWorld, definition_of, importable
-from range_server import range_server
 
 from heronry import TopologyError
 from heronry.connect.settings import ConnectError
@@ -31,6 +29,8 @@ from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from heronry.streamlet.trees import tree_of
 from heronry.streamlet.url_tree import RANGE_BYTES
+from tests.support.servers.file_ranges import range_server
+from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 fsspec = pytest.importorskip("fsspec", reason="files at URLs need fsspec: pip install 'heronry[uploaders]'")
 
@@ -129,7 +129,7 @@ def test_a_folder_that_grows_at_a_url_is_read_once() -> None:
             bodies: dict[str, bytes] = {}
             written = 0
             with importable(builder):
-                world = OnlineWorld(definition_of(builder), folder, seed)
+                world = OnlineEngine(definition_of(builder), folder, seed)
                 for step in range(4):
                     for name in draw.sample(["a", "b/c", f"new-{step}.gz"], 2):
                         count = draw.randrange(30)
@@ -170,7 +170,7 @@ def test_a_file_that_was_changed_is_not_read_on() -> None:
         builder = Builder("changed", {"user.streamlet.folder": str(folder / "own")})
         builder.source(files(url, "text"), name="lines").sink(to_files(folder / "out"), name="out")
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), folder, 1)
+            world = OnlineEngine(definition_of(builder), folder, 1)
             put(url, "b", b"later\n")
             world.until_final()
             world.kill(world.plan.tasks()[0])
@@ -185,7 +185,7 @@ def test_a_file_that_is_changed_while_the_topology_is_down_fails_it() -> None:
         builder = Builder("changed", {"user.streamlet.folder": str(folder / "own")})
         builder.source(files(url, "text"), name="lines").sink(to_files(folder / "out"), name="out")
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), folder, 1)
+            world = OnlineEngine(definition_of(builder), folder, 1)
             world.clock.now += 3.0  # it is time for a checkpoint, while there is something to read
             while world.last.checkpoint < 1:
                 world.deliver()
@@ -204,7 +204,7 @@ def test_a_file_that_has_changed_since_it_was_read_is_told_once(caplog: pytest.L
         builder.source(files(url, "text", grows=True), name="lines").sink(to_files(folder / "out"), name="out")
         put(url, "a.gz", gzip.compress(b"1\n"))
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), folder, 1)
+            world = OnlineEngine(definition_of(builder), folder, 1)
             world.run_on(8)
             put(url, "a.gz", gzip.compress(b"2\n3\n"))
             world.run_on(15)
@@ -252,7 +252,7 @@ def test_a_table_at_a_url_is_looked_up() -> None:
         looked.map(lambda pair: pair[1]["v"]).sink(to_files(folder / "out"), name="out")
         assert run(builder.build())["out"] == ["1"]
         with importable(builder):
-            world = OnlineWorld(definition_of(builder), folder, 1)
+            world = OnlineEngine(definition_of(builder), folder, 1)
             world.until_final()
             world.stop()
         assert read(folder / "out") == ["1"]

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine, Machine
-from test_from_checkpoint import KEEPS, WHOSE, checkpoint
 
 from heron_control.packing import pack
 from heron_control.schedulers import docker_plan as plan
@@ -32,6 +30,8 @@ from heron_runtime.state import open_store, topologies
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.store import Operation
 from heron_runtime.wire.checkpoint_formats import decode_manifest
+from tests.support.fake_engine import FakeEngine, Machine
+from tests.unit.submission.test_from_checkpoint import KEEPS, WHOSE, checkpoint
 
 PATIENCE_SECONDS = 30.0
 SERIAL = count()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_submission_service import ScriptedScheduler
 
 from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts
 from heron_control.packing import pack
@@ -24,6 +23,7 @@ from heron_runtime.model.plan import NO_PLAN
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
 from heron_runtime.state import open_store
 from heron_runtime.state.local import StoreAddress
+from tests.unit.submission.test_submission_service import ScriptedScheduler
 
 WHOSE = ("me", "default", "before")
 KEEPS = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}

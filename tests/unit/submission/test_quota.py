@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_submission_service import SPOUT, ScriptedScheduler
 
 from heron_control.packing import pack
 from heron_control.progress import silent
@@ -26,6 +25,7 @@ from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import open_store
 from heron_runtime.state.local import StoreAddress
+from tests.unit.submission.test_submission_service import SPOUT, ScriptedScheduler
 
 WORDS = TopologyDefinition("words", "words-1", (SPOUT,))
 ONE = amount_of(Granted(WORDS, pack(WORDS)))

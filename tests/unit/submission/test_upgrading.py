@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_from_checkpoint import KEEPS, checkpoint
-from test_submission_service import ScriptedScheduler
 
 from heron_control.inspection.inspector import Inspector
 from heron_control.packing import pack
@@ -32,6 +30,8 @@ from heron_runtime.state import open_store, paths, topologies
 from heron_runtime.state.local import StoreAddress
 from heron_runtime.state.store import Create, Set
 from heron_runtime.wire import message_codecs
+from tests.unit.submission.test_from_checkpoint import KEEPS, checkpoint
+from tests.unit.submission.test_submission_service import ScriptedScheduler
 
 NAME = "words"
 LABEL = "upgrade-9"

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from master_world import definition, info, packing, registration
 
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.plan import (
@@ -20,6 +19,7 @@ from heron_runtime.model.plan import (
 )
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import Heartbeat, ParticipantReport
+from tests.support.harness.masters import definition, info, packing, registration
 from topology_master.core.membership import Membership
 from topology_master.core.planner import NOT_SETTLED, UpdateSequencer, build_physical_plan, removes_tasks, replace_state
 

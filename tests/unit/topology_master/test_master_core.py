@@ -8,16 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from master_world import (
-    NAME,
-    Node,
-    execution,
-    info,
-    packing,
-    registration,
-    sent_plans,
-    submit,
-)
 
 from heron_runtime.model.dataflow import Cause, CauseKind
 from heron_runtime.model.plan import PlanVersion
@@ -27,6 +17,16 @@ from heron_runtime.state.memory import MemoryTree
 from heron_runtime.state.store import Delete, Set
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Bottleneck, FlowStatus, Heartbeat
+from tests.support.harness.masters import (
+    NAME,
+    Node,
+    execution,
+    info,
+    packing,
+    registration,
+    sent_plans,
+    submit,
+)
 from topology_master.core import events as e
 from topology_master.core import master as master_module
 from topology_master.core.master import NOT_LEADING

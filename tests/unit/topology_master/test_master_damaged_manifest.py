@@ -5,11 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from state_world import StateNode, begun
-
 from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.model.plan import GenerationPhase
 from heron_runtime.wire.errors import MalformedMessage
+from tests.support.harness.stateful_masters import StateNode, begun
 from topology_master.core import events as e
 
 Answers = list[e.AnswerRequest]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from master_world import ID, NAME, info, packing, registration
-from state_world import CONFIG, LEASE_MS, TASKS, Played, StateNode, begun
 
 from heron_runtime.model.checkpoints import CheckpointCommand, CheckpointRecord, TaskReport
 from heron_runtime.model.plan import GenerationPhase, stream_manager_of, task_participant
@@ -16,6 +14,8 @@ from heron_runtime.state.store import Set
 from heron_runtime.state.topologies import kill
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.master import Heartbeat
+from tests.support.harness.masters import ID, NAME, info, packing, registration
+from tests.support.harness.stateful_masters import CONFIG, LEASE_MS, TASKS, StateNode, StubParticipants, begun
 from topology_master.core import events as e
 
 
@@ -28,7 +28,7 @@ def wishes(effects: list[e.Effect]) -> list[CheckpointCommand]:
 
 
 def test_the_first_plan_restores_generation_1_from_the_initial_state(tmp_path: Path) -> None:
-    node = StateNode(tmp_path, Played()).register()
+    node = StateNode(tmp_path, StubParticipants()).register()
     assert (node.generation.number, node.generation.phase, node.generation.restore_from) == (
         1,
         GenerationPhase.RESTORING,
@@ -54,7 +54,7 @@ def test_the_first_plan_restores_generation_1_from_the_initial_state(tmp_path: P
 
 def test_no_state_is_kept_in_the_other_modes(tmp_path: Path) -> None:
     config = {**CONFIG, "topology.reliability.mode": "ATLEAST_ONCE"}
-    node = StateNode(tmp_path, Played(), config=config).register().running()
+    node = StateNode(tmp_path, StubParticipants(), config=config).register().running()
     assert node.generation.number == 0
     assert node.store.get(paths.checkpoints(NAME)) is None
     assert {wish.generation for wish in wishes(node.effects)} <= {0}

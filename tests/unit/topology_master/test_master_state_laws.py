@@ -8,12 +8,12 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from master_world import registration
-from state_world import CONTAINERS, TASKS, StateNode, begun
 
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.plan import GenerationPhase, stream_manager_of, task_participant
 from heron_runtime.model.topology import TopologyState
+from tests.support.harness.masters import registration
+from tests.support.harness.stateful_masters import CONTAINERS, TASKS, StateNode, begun
 from topology_master.core import events as e
 
 ACTIONS = (

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from state_world import CONFIG, Played, StateNode, begun
 
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.plan import GenerationPhase, PlanVersion, task_participant
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.wire.master import MasterStatus
+from tests.support.harness.stateful_masters import CONFIG, StateNode, StubParticipants, begun
 from topology_master.core import events as e
 from topology_master.core.recovery import HOLD_MS, MOST_FAILURES
 from topology_master.core.requests import MAX_REQUESTS, PendingRequests
@@ -21,7 +21,7 @@ SLOW = {**CONFIG, "topology.stateful.checkpoint.interval.secs": 3_600.0}
 
 def slow(home: Path) -> StateNode:
     """One that takes no checkpoint by itself."""
-    return StateNode(home, Played(), config=SLOW).register().running()
+    return StateNode(home, StubParticipants(), config=SLOW).register().running()
 
 
 def answers(effects: list[e.Effect]) -> list[e.AnswerRequest]:
@@ -173,12 +173,12 @@ def test_who_waits_while_the_topology_fails_is_told_so(tmp_path: Path) -> None:
 
 def test_it_is_refused_where_no_state_is_kept_and_by_who_does_not_lead(tmp_path: Path) -> None:
     config = {**CONFIG, "topology.reliability.mode": "ATLEAST_ONCE"}
-    node = StateNode(tmp_path, Played(), config=config).register()
+    node = StateNode(tmp_path, StubParticipants(), config=config).register()
     for asked in (e.CheckpointRequested(1, wait=True), e.RestoreRequested(2)):
         (answer,) = answers(node.tell(asked))
         assert answer.final
         assert "topology.reliability.mode is not EFFECTIVELY_ONCE" in answer.error
-    standby = StateNode(tmp_path, Played(), port=2)
+    standby = StateNode(tmp_path, StubParticipants(), port=2)
     for asked in (e.CheckpointRequested(1, wait=True), e.RestoreRequested(2)):
         (answer,) = answers(standby.tell(asked))
         assert not answer.final, "the one that leads may be asked"

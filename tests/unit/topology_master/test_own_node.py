@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from master_world import ID, NAME, definition
-
 from heron_runtime.launch import Launch
 from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import TopologyState
@@ -11,6 +9,7 @@ from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create
 from heron_runtime.wire import message_codecs
+from tests.support.harness.masters import ID, NAME, definition
 from topology_master.core import events as e
 from topology_master.shell.store import MasterStore, read_stored
 

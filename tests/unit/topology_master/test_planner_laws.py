@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master_world import definition, info, packing
-
 from heron_runtime.model.plan import NO_GENERATION, Generation, GenerationPhase, PhysicalPlan, PlanVersion
 from heron_runtime.model.topology import TopologyState
+from tests.support.harness.masters import definition, info, packing
 from topology_master.core.planner import build_physical_plan, replace_generation, replace_state
 
 RUNNING, PAUSED = TopologyState.RUNNING, TopologyState.PAUSED

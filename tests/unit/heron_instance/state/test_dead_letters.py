@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import letter_world
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from instance_world import SHUFFLE, Part, World, fields
-from kept_world import KeptWorld
-from letter_world import ACTS, BOLT, KEYS, Record, run
 
 from heron_runtime.model.dataflow import MAX_REASON_TEXT
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.component import BasicBolt
 from heronry.api.dead_letters import DeadLetter
 from heronry.api.hooks import TaskHook
+from tests.support.harness import dead_letters
+from tests.support.harness.dead_letters import ACTS, BOLT, KEYS, Record, run
+from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part, fields
+from tests.support.harness.stateful_executors import StatefulExecutorHarness
 
 ENDS = ("well", "well", "raise", "fail")
 RECORDS = st.lists(
@@ -65,18 +65,20 @@ class Raises(BasicBolt):
         raise ValueError("bad")
 
 
-def world_of(bolt: type, letters_by: Any = SHUFFLE, config: dict[str, Any] | None = None, end: Any = "") -> KeptWorld:
-    class Source(letter_world.Source):
+def world_of(
+    bolt: type, letters_by: Any = SHUFFLE, config: dict[str, Any] | None = None, end: Any = ""
+) -> StatefulExecutorHarness:
+    class Source(dead_letters.Source):
         records = (Record(0, 7, ("set",), end),)
 
-    world = KeptWorld(
+    world = StatefulExecutorHarness(
         {
             "s": Part(Source, 1, {DEFAULT_STREAM: Record._fields}),
             "b": Part(
                 bolt, 1, {DEFAULT_STREAM: ["x"], "bad": DeadLetter._fields}, [("s", DEFAULT_STREAM, fields("key"))]
             ),
-            "all": Part(letter_world.Sink, 1, {}, [("b", DEFAULT_STREAM, SHUFFLE)]),
-            "letters": Part(letter_world.Sink, 1, {}, [("b", "bad", letters_by)]),
+            "all": Part(dead_letters.Sink, 1, {}, [("b", DEFAULT_STREAM, SHUFFLE)]),
+            "letters": Part(dead_letters.Sink, 1, {}, [("b", "bad", letters_by)]),
         },
         config,
     )
@@ -84,7 +86,7 @@ def world_of(bolt: type, letters_by: Any = SHUFFLE, config: dict[str, Any] | Non
     return world
 
 
-def letter_of(world: KeptWorld) -> DeadLetter:
+def letter_of(world: StatefulExecutorHarness) -> DeadLetter:
     ((_, values),) = world.objects("letters")[0].rows
     return DeadLetter(*values)
 
@@ -231,10 +233,10 @@ def test_letters_are_written_where_state_is_kept_and_a_bolt_declares_them(declar
 
     outputs = {"bad": DeadLetter._fields} if declares else {}
     parts = {
-        "s": Part(letter_world.Source, 1, {"default": Record._fields}),
+        "s": Part(dead_letters.Source, 1, {"default": Record._fields}),
         "b": Part(Raises, 1, outputs, [("s", "default", SHUFFLE)]),
     }
-    world = (KeptWorld if kept else World)(parts)
+    world = (StatefulExecutorHarness if kept else ExecutorHarness)(parts)
     bolt: Any = world.executors[BOLT]
     assert bolt.collector.may_defer is (declares and kept)
     assert bolt._processing._dead_letters is None or (declares and kept)
@@ -244,11 +246,11 @@ def test_letters_are_written_where_state_is_kept_and_a_bolt_declares_them(declar
 
 def test_what_is_kept_stays_whatever_is_undone_later() -> None:
     parts = {
-        "s": Part(letter_world.Source, 1, {"default": Record._fields}),
-        "b": Part(letter_world.Obeys, 1, {"bad": DeadLetter._fields}, [("s", "default", fields("key"))]),
+        "s": Part(dead_letters.Source, 1, {"default": Record._fields}),
+        "b": Part(dead_letters.Obeys, 1, {"bad": DeadLetter._fields}, [("s", "default", fields("key"))]),
     }
-    parts["b"].make = type("Declares", (letter_world.Obeys,), {"dead_letters": "bad"})
-    kept = KeptWorld(parts).executors[BOLT].task.state
+    parts["b"].make = type("Declares", (dead_letters.Obeys,), {"dead_letters": "bad"})
+    kept = StatefulExecutorHarness(parts).executors[BOLT].task.state
     for state in (kept.own, kept.by_key):
         assert state is not None
         kept.begin()

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from state_history import run
 
 from heron_instance.core.state.keyed_state import SPARE_ENTRIES, KeyedState, NotOwned
 from heron_runtime.model.checkpoints import ALL_GROUPS
 from heron_runtime.model.keys import UnsupportedKey, group_of
+from tests.support.harness.state_history import run
 
 
 @given(st.integers(0, 1_000_000))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_kept_state_of_tasks import Keyed, plan_of
 
 from heron_instance.core.state.keyed_state import KeyedState, ReferenceChecker, StaleReference
 from heron_instance.core.state.task_state import RestoredState, TaskState
 from heron_runtime.model.checkpoints import ALL_GROUPS
+from tests.unit.heron_instance.state.test_task_state import Keyed, plan_of
 
 KEYS = ["a", "b", "c"]
 CHECK = {"topology.stateful.check.references": True}

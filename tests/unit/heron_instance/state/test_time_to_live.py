@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from instance_world import Part, World, fields
-from kept_world import KeptWorld
 
 from heron_instance.core.state.task_state import RestoredState
 from heron_runtime.model.ids import DEFAULT_STREAM
 from heronry.api.component import BasicBolt, Spout
 from heronry.testing import Recorder
+from tests.support.harness.executors import ExecutorHarness, Part, fields
+from tests.support.harness.stateful_executors import StatefulExecutorHarness
 
 BOLT = 2
 TTL_S = 10.0
@@ -56,7 +56,7 @@ PARTS = {
 }
 
 
-def visit(world: World, *rows: tuple[str, str]) -> Any:
+def visit(world: ExecutorHarness, *rows: tuple[str, str]) -> Any:
     """What the bolt has seen, with these rows behind."""
     source: Any = world.objects("s")[0]
     source.rows = list(rows)
@@ -66,7 +66,7 @@ def visit(world: World, *rows: tuple[str, str]) -> Any:
 
 
 def test_an_entry_ends_between_calls_and_stands_within_them() -> None:
-    world = KeptWorld(PARTS, wall_s=100.0)
+    world = StatefulExecutorHarness(PARTS, wall_s=100.0)
     assert visit(world, ("ann", "come"), ("bob", "come"), ("bob", "stay")) == [[], ("ann", 1), ("bob", 1), ("bob", 1)]
 
     def lasts() -> None:
@@ -82,12 +82,12 @@ def test_an_entry_ends_between_calls_and_stands_within_them() -> None:
 
 @pytest.mark.parametrize("away_s", [4.0, 40.0])
 def test_a_moment_is_kept_and_what_has_ended_is_gone_before_user_code_looks(away_s: float) -> None:
-    world = KeptWorld(PARTS, wall_s=100.0)
+    world = StatefulExecutorHarness(PARTS, wall_s=100.0)
     visit(world, ("ann", "come"), ("bob", "stay"))
     world.wall_s += 5
     visit(world, ("cat", "come"), ("ann", "again"))
     blocks = list(world.state_of(world.executors[BOLT]).state.by_key.take(1, 0))
-    other = KeptWorld(PARTS, restored={BOLT: RestoredState(1, blocks)}, wall_s=world.wall_s + away_s)
+    other = StatefulExecutorHarness(PARTS, restored={BOLT: RestoredState(1, blocks)}, wall_s=world.wall_s + away_s)
     left = {"ann": [1, 1], "bob": [1], "cat": [1]} if away_s < 5 else {"bob": [1]}
     assert visit(other) == [sorted(left.items())], "as initialize saw it"
     other.wall_s += 5
@@ -99,7 +99,7 @@ def test_a_moment_is_kept_and_what_has_ended_is_gone_before_user_code_looks(away
 
 
 def test_the_other_modes_have_it_too() -> None:
-    world = World(PARTS, {"topology.reliability.mode": "ATMOST_ONCE"})
+    world = ExecutorHarness(PARTS, {"topology.reliability.mode": "ATMOST_ONCE"})
     assert visit(world, ("ann", "come"), ("ann", "again"))[-1] == ("ann", 2)
     component = Visits()
     Recorder.attach(component)

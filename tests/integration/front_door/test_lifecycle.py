@@ -1,0 +1,255 @@
+"""Packages of every kind, submitted at once and running side by side; then everything else a user does with them.
+
+Three topologies run for all tests of this file: a folder, a .zip and a .tar.gz, each with a requirements.txt that asks
+for a wheel in the package itself. The tests go on from each other's state and are in order.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from heron_runtime.model.settings import ALL_SETTINGS
+from heronry.version import VERSION
+from tests.support.heron_command import HeronCommand, heron_command, unique
+from tests.support.waiting import wait_until
+
+WHEEL = "tinybird-1.0-py3-none-any.whl"
+FLIGHT = """
+import time
+from pathlib import Path
+
+import helper
+import tinybird  # from requirements.txt
+from heronry import BasicBolt, Grouping, Spout, Topology
+
+
+class Birds(Spout):
+    outputs = ["bird"]
+
+    def initialize(self, config, context):
+        self.birds = Path(__file__).with_name("birds.txt").read_text().split()
+
+    def next_tuple(self):
+        time.sleep(0.05)
+        for bird in self.birds:
+            self.emit([bird])
+
+
+class Listener(BasicBolt):
+    def process(self, tup):
+        self.log.info("%s", tinybird.cry(helper.loud(tup["bird"])))
+
+
+class Flight(Topology):
+    config = {"topology.stmgrs": 2}
+    birds = Birds.spec()
+    listener = Listener.spec(inputs={birds: Grouping.SHUFFLE})
+"""
+
+
+def make_wheel(file: Path) -> None:
+    """A wheel as small as one can be, by hand: nothing is fetched."""
+    info = "tinybird-1.0.dist-info"
+    files = {
+        "tinybird.py": "def cry(bird):\n    return f'{bird} cries'\n",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: tinybird\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(file, "w") as wheel:
+        for name, text in {**files, f"{info}/RECORD": record}.items():
+            wheel.writestr(name, text)
+
+
+def make_packages(folder: Path) -> list[Path]:
+    """The same package as a folder, a .zip and a .tar.gz."""
+    package = folder / "flight-package"
+    package.mkdir()
+    (package / "flight.py").write_text(FLIGHT)
+    (package / "helper.py").write_text("def loud(text):\n    return text.upper()\n")
+    (package / "birds.txt").write_text("heron stork\n")
+    (package / "requirements.txt").write_text(f"./{WHEEL}\n")
+    make_wheel(package / WHEEL)
+    zipped = folder / "flight.zip"
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(package.iterdir()):
+            archive.write(file, file.name)
+    tarred = folder / "flight.tar.gz"  # with the folder in it, as `tar czf` makes it
+    subprocess.run(["tar", "czf", str(tarred), "-C", str(folder), package.name], check=True)
+    return [package, zipped, tarred]
+
+
+@dataclass
+class Three:
+    """The running topologies."""
+
+    heron: HeronCommand
+    names: list[str]
+    packages: list[Path]
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    """All three, submitted at once; one has the longest name there may be."""
+    folder = tmp_path_factory.mktemp("three")
+    packages = make_packages(folder)
+    names = [unique("Folder"), unique("Zip"), unique("Tar-" + "x" * 117)]
+    assert len(names[2]) == 128
+    with heron_command(folder) as heron:
+        started = [heron.start_submit(n, p, "flight:Flight") for n, p in zip(names, packages, strict=True)]
+        for name, process in zip(names, started, strict=True):
+            heron.finish(process)
+            heron.remember(name)
+        yield Three(heron, names, packages)
+
+
+def test_packages_run_side_by_side_with_their_requirements(three: Three) -> None:
+    for name in three.names:
+        three.heron.reaches(name, "running")
+        heard = wait_until(lambda n=name: three.heron.run("logs", "local", n, "listener").stdout, "birds are heard")  # type: ignore[misc]
+        assert "HERON cries" in heard
+    listed = three.heron.json("list", "local")
+    assert [t["topology"] for t in listed] == sorted(three.names)
+    for row in listed:
+        assert set(row) == {
+            "cluster", "role", "environ", "topology", "state", "containers", "tasks", "submitted_at",
+        }  # fmt: skip
+        assert (row["cluster"], row["environ"], row["state"]) == ("local", "default", "running")
+        assert (row["containers"], row["tasks"]) == (2, 2)
+        assert row["submitted_at"].endswith("+00:00")
+    assert len(list((three.heron.home / "cache").iterdir())) == 1, "one digest, one installation"
+
+
+def test_status_says_what_interfaces_promise(three: Three) -> None:
+    found = three.heron.status(three.names[0])
+    assert set(found) == {
+        "cluster", "role", "environ", "topology", "state", "cause", "submitted_at", "code_user", "containers",
+        "processes", "mode",
+    }  # fmt: skip
+    assert found["cause"] is None
+    assert [(c["id"], c["state"]) for c in found["containers"]] == [(0, "running"), (1, "running"), (2, "running")]
+    by_kind: dict[str, list[dict[str, object]]] = {}
+    for process in found["processes"]:
+        assert set(process) == {
+            "kind", "name", "container", "component", "task", "pid", "state", "since", "restarts", "last_error",
+        }  # fmt: skip
+        assert (process["restarts"], process["last_error"], process["state"]) == (0, None, "running")
+        by_kind.setdefault(process["kind"], []).append(process)
+    numbers = {kind: len(processes) for kind, processes in by_kind.items()}
+    assert numbers == {
+        "heron_scheduler": 1, "heron_container": 3, "topology_master": 1, "stream_manager": 2, "metrics_manager": 3,
+        "heron_instance": 2,
+    }  # fmt: skip
+    (scheduler,) = by_kind["heron_scheduler"]
+    assert [scheduler[key] for key in ("container", "component", "task")] == [None, None, None]
+    assert by_kind["topology_master"][0]["container"] == 0
+
+
+def test_restart_touches_exactly_one_container(three: Three) -> None:
+    heron, name = three.heron, three.names[0]
+    before = {p["name"]: p for p in heron.status(name)["processes"]}
+    assert "container 2" in heron.run("restart", "local", name, "2").stderr
+    after = {p["name"]: p for p in heron.status(name)["processes"]}
+    assert before.keys() == after.keys()
+    changed = {process for process in before if before[process]["pid"] != after[process]["pid"]}
+    assert changed == {process for process in before if before[process]["container"] == 2}
+    assert "has no container 9" in heron.run("restart", "local", name, "9", code=3).stderr
+    heron.reaches(name, "running")
+
+
+def test_logs_follow_until_ctrl_c(three: Three) -> None:
+    heron, name = three.heron, three.names[1]
+    process = heron.start("logs", "local", name, "listener", "--follow", "-n", "0")
+    assert process.stdout is not None
+    for _ in range(3):
+        assert "cries" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert "Traceback" not in heron.finish(process, 130).stderr
+    shown = heron.run("logs", "local", name).stdout
+    assert "heron_scheduler" in shown
+    assert "container_1_birds_1" in shown
+    for target in ("stream_manager-1", "topology_master-0", "heron_container-2", "heron_scheduler"):
+        heron.run("logs", "local", name, target, "-n", "3")
+    assert "did you mean 'listener'" in heron.run("logs", "local", name, "listner", code=3).stderr
+
+
+def test_a_name_in_use_and_replace(three: Three) -> None:
+    heron, name, package = three.heron, three.names[2], three.packages[2]
+    before = heron.pids(name)
+    said = heron.finish(heron.start_submit(name, package, "flight:Flight"), 4).stderr
+    assert "exists already" in said
+    assert "--replace" in said
+    assert heron.pids(name) == before, "what runs is not disturbed"
+    (old,) = heron.submitted[name]
+    heron.submit(name, package, "--replace", "flight:Flight")
+    new = heron.submitted[name][-1]
+    assert old["topology_id"] != new["topology_id"]
+    assert not Path(old["runtime_dir"]).exists()
+    assert not set(before.values()) & set(heron.pids(name).values())
+
+
+def test_near_names_and_other_places(three: Three) -> None:
+    heron, name = three.heron, three.names[0]
+    for command in ("status", "metrics", "activate", "kill"):
+        assert f"did you mean '{name}'" in heron.run(command, "local", name[:-1], code=3).stderr
+    assert "is not at local/somebody/default" in heron.run("kill", "local/somebody", name, code=3).stderr
+    assert heron.json("list", "local/somebody") == []
+
+
+def test_dry_run_shows_the_plan_and_changes_nothing(three: Three) -> None:
+    heron, package = three.heron, str(three.packages[0])
+    before = heron.json("list", "local")
+    arguments = ("submit", "local", package, "flight:Flight", "--dry-run", "--name", "Dry")
+    plan = json.loads(heron.run(*arguments, "--dry-run-format", "json").stdout)
+    assert plan["tasks"] == 2
+    assert "Container 2" in heron.run(*arguments).stdout
+    assert heron.nodes("Dry") == []
+    assert [row["topology"] for row in heron.json("list", "local")] == [row["topology"] for row in before]
+    assert list(heron.home.glob(".submit-*")) == []
+
+
+def test_version_doctor_config_and_completion(three: Three) -> None:
+    heron = three.heron
+    assert heron.json("version")["heronry"] == VERSION
+    findings = {finding["check"]: finding for finding in heron.json("doctor")}
+    assert {"Python", "packages", "home", "disk", "state store", "runtime folder", "network"} <= set(findings)
+    assert "stale topology" not in findings
+    heron.run("config", "local", "set", "topology.max.spout.pending", "123")
+    assert heron.json("config", "local", "list") == [{"key": "topology.max.spout.pending", "value": 123}]
+    explained = {row["key"]: row for row in heron.json("config", "local", "explain")}
+    assert set(explained) == set(ALL_SETTINGS)
+    assert explained["topology.max.spout.pending"]["source"].endswith("config.yaml")
+    assert "nearest" in heron.run("config", "local", "set", "topology.max.spout.pendin", "1", code=2).stderr
+    heron.run("config", "local", "unset", "topology.max.spout.pending")
+    assert heron.json("config", "local", "list") == []
+    for variables, told in (
+        ({"_HERON_COMPLETE": "source_bash"}, "complete -o default -F"),
+        ({"_HERON_COMPLETE": "source_zsh"}, "#compdef heron"),
+        ({"_HERON_COMPLETE": "complete_bash", "COMP_WORDS": "heron sub", "COMP_CWORD": "1"}, "submit"),
+    ):
+        environment = {**heron.environment, **variables}
+        done = subprocess.run(
+            heron.command, cwd=heron.cwd, env=environment, capture_output=True, text=True, check=False
+        )
+        assert told in done.stdout, done
+
+
+def test_kill_and_kill_again(three: Three) -> None:
+    heron = three.heron
+    killing = [heron.start("kill", "local", name) for name in three.names[:2]]
+    for process in killing:
+        heron.finish(process)
+    assert [row["topology"] for row in heron.json("list", "local")] == [three.names[2]]
+    for name in three.names[:2]:
+        heron.nothing_is_left(name)
+        assert "there is no topology" in heron.run("kill", "local", name, code=3).stderr
+    heron.kill(three.names[2])
+    assert heron.json("list", "local") == []

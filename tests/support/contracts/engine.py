@@ -1,0 +1,229 @@
+"""Contract test of ``Engine`` for the fake engine, Docker, Swarm and Kubernetes.
+
+A subclass provides the engine of a project as the fixture ``engines``. Its class attributes name what its engine does
+not support.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.engine import Engine, EngineError, Owner, Seen
+from heron_runtime.launch import Launch
+
+IMAGE = "debian:bookworm-slim"
+PATIENCE_SECONDS = 60.0
+SLEEP = ["sleep", "600"]
+LAUNCH = Launch("docker", "ads", "prod", "words", "words-0a1b2c", "memory://", "/x", "/y")
+Engines = Callable[[str], Engine]
+
+
+def body(project: str, number: int | None, command: list[str], network: str = "none") -> dict[str, Any]:
+    """Of a container of the topology; ``plan.creation`` with an image that everybody has."""
+    mount = {"Type": "volume", "Source": plan.shared_name(project, LAUNCH), "Target": plan.VOLUME_PATH}
+    return {
+        "Image": IMAGE, "Cmd": command, "Labels": plan.labels(project, LAUNCH, number),
+        "HostConfig": {"NetworkMode": network, "Mounts": [mount], "Init": True},
+    }  # fmt: skip
+
+
+def seen(engine: Engine, number: int, *states: str) -> Seen:
+    """The container, as soon as it is in one of these states."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = next(one for one in engine.containers() if one.number == number)
+        if found.state in states:
+            return found
+        assert time.monotonic() < deadline, f"{found} is not {states}"
+        time.sleep(0.05)
+
+
+class EngineContract:
+    """The tests. Names hold the project, so that what is left of one test is in nobody's way."""
+
+    tells_process_ids = True
+    endings_asked_for = frozenset({(143, False)})  # exit code, out of memory, where somebody asked for it
+    services_network = "bridge"  # of the cluster's own services
+    empties_networks = True  # of containers, when it removes them
+    services_join = True  # the networks of topologies; or they reach them anyway
+    knows_images = True  # before it starts one
+    keeps_files = True  # what a container has written can be read when it is gone
+
+    @pytest.fixture
+    def engine(self, engines: Engines) -> Engine:
+        """Of a project with a volume, where nothing else is."""
+        made = engines("contract")
+        made.make_volume(plan.shared_name("contract", LAUNCH), plan.labels("contract", LAUNCH))
+        return made
+
+    def test_a_life_is_shown(self, engine: Engine, engines: Engines) -> None:
+        assert engine.containers() == []
+        container = engine.create("contract-1", body("contract", 1, SLEEP), {}, "start/1")
+        found = seen(engine, 1, "created")
+        assert (found.id, found.name, found.topology, found.topology_id) == (
+            container, "contract-1", "words", "words-0a1b2c",
+        )  # fmt: skip
+        assert (engine.start(container) > 0) is self.tells_process_ids
+        seen(engine, 1, "running")
+        assert engines("stranger").containers() == []
+        engine.signal(container, "SIGTERM")
+        seen(engine, 1, "exited")
+        ending = engine.ending(container)
+        assert (ending.exit_code, ending.out_of_memory) in self.endings_asked_for
+        engine.signal(container, "SIGKILL")  # too late, and no error
+        engine.remove(container)
+        engine.remove(container)
+        assert engine.containers() == []
+        engine.signal(container, "SIGKILL")
+        with pytest.raises(EngineError, match=r"No such container|service .* not found"):
+            engine.ending(container)
+
+    def test_what_runs_is_removed_by_its_name_too(self, engine: Engine) -> None:
+        engine.start(engine.create("contract-1", body("contract", 1, SLEEP), {}, "start/1"))
+        engine.remove("contract-1")
+        assert engine.containers() == []
+
+    def test_an_ending_has_code_and_last_words(self, engine: Engine) -> None:
+        command = ["sh", "-c", "echo out of coffee; exit 3"]
+        container = engine.create("contract-2", body("contract", 2, command), {}, "start/2")
+        engine.start(container)
+        seen(engine, 2, "exited")
+        ending = engine.ending(container)
+        assert (ending.exit_code, ending.last_line) == (3, "out of coffee")
+
+    def test_what_cannot_be_made_says_why_and_leaves_nothing(self, engine: Engine) -> None:
+        engine.require_image(IMAGE)
+        nowhere = {**body("contract", 1, SLEEP), "Image": "nowhere:none"}
+        if self.knows_images:
+            with pytest.raises(EngineError, match="nowhere:none is not on the Docker engine"):
+                engine.require_image("nowhere:none")
+            with pytest.raises(EngineError, match="nowhere:none is not on the Docker engine"):
+                engine.create("contract-1", nowhere, {}, "start/1")
+        else:
+            container = engine.create("contract-1", nowhere, {}, "start/1")
+            engine.start(container)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while "the image is not on" not in (found := seen(engine, 1, "starting")).trouble:
+                assert time.monotonic() < deadline, found
+                time.sleep(0.1)
+            engine.remove(container)
+        engine.create("contract-1", body("contract", 1, SLEEP), {}, "start/1")
+        with pytest.raises(EngineError, match="Conflict"):
+            engine.create("contract-1", body("contract", 2, SLEEP), {}, "start/1")
+        with pytest.raises(EngineError, match="not found"):  # at creation or at the start, as the engine likes
+            engine.start(engine.create("contract-3", body("contract", 3, SLEEP, "contract-nowhere"), {}, "start/3"))
+        assert {found.number for found in engine.containers()} <= {1, 3}
+
+    def test_networks_and_volumes_have_owners_and_go(self, engine: Engine, engines: Engines) -> None:
+        name, labels = plan.shared_name("contract", LAUNCH), plan.labels("contract", LAUNCH)
+        for _ in range(2):
+            engine.make_network(name, labels)
+            engine.make_volume(name, labels)
+        assert engine.networks() == engine.volumes() == {name: Owner("words", "words-0a1b2c")}
+        assert engines("stranger").networks() == engines("stranger").volumes() == {}
+        container = engine.create("contract-1", body("contract", 1, SLEEP, name), {}, "start/1")
+        engine.start(container)
+        assert seen(engine, 1, "running").networks == (name,)
+        if not self.empties_networks:
+            engine.remove(container)
+        engine.remove_network(name)  # with a container on it
+        assert engine.networks() == {}
+        engine.remove(container)
+        for _ in range(2):
+            engine.remove_network(name)
+            engine.remove_volume(name)
+        assert engine.volumes() == {}
+
+    @pytest.fixture
+    def services(self, engine: Engine) -> Engine:
+        """The engine that the cluster's own services run on: the same, or the one of a swarm's manager."""
+        return engine
+
+    def test_services_join(self, engine: Engine, services: Engine) -> None:
+        if not self.services_join:
+            assert engine.joiners() == []
+            return
+        name = plan.shared_name("contract", LAUNCH)
+        engine.make_network(name, plan.labels("contract", LAUNCH))
+        labels = {plan.CLUSTER_LABEL: "contract", plan.JOINS_LABEL: "contract", plan.ALIAS_LABEL: "api"}
+        service = {**body("contract", None, SLEEP, self.services_network), "Labels": labels}
+        container = services.create("contract-service", service, {}, "start/service")
+        assert engine.joiners() == [], "it does not run"
+        services.start(container)
+        try:
+            joiner = engine.joiners()[0]
+            assert (joiner.id, joiner.alias, name in joiner.networks) == (container, "api", False)
+            engine.connect(joiner, name)
+            engine.connect(joiner, name)
+            assert name in engine.joiners()[0].networks
+            assert engine.containers() == [], "it is no container of a topology"
+        finally:
+            services.remove(container)
+
+    def test_files_are_put_into_the_volume_and_read_from_there(self, engine: Engine) -> None:
+        files = {"launch.json": b"{}", "secret": b"0123"}
+        engine.create("contract-1", body("contract", 1, SLEEP), files, "start/1")
+        assert engine.volumes()
+        reader = body("contract", None, SLEEP)
+        if not self.keeps_files:
+            with pytest.raises(EngineError):
+                list(engine.read_folder("contract-reader", reader, f"{plan.VOLUME_PATH}/start/1"))
+            return
+        tar = b"".join(engine.read_folder("contract-reader", reader, f"{plan.VOLUME_PATH}/start/1"))
+        with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+            read = {e.name: f.read() for e in archive if e.isfile() and (f := archive.extractfile(e)) is not None}
+        assert read == {"1/launch.json": b"{}", "1/secret": b"0123"}
+        assert list(engine.read_folder("contract-reader", reader, f"{plan.VOLUME_PATH}/log-files")) == []
+        assert [found.name for found in engine.containers()] == ["contract-1"]
+
+    def test_a_folder_is_put_into_the_volume_and_belongs_to_the_user_of_its_containers(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        files = {"parts/a.part": bytes(3_000_000), f"parts/{'long' * 30}": b"1", "empty": b""}
+        for name, content in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(content)
+            (tmp_path / name).chmod(0o600)
+        helper, path = body("contract", None, SLEEP), f"{plan.HOME}/checkpoints"
+        if not self.keeps_files:
+            pytest.skip("it writes into shared storage, as tests/unit/schedulers/test_shared_storage.py has it")
+        engine.write_folder("contract-writer", helper, tmp_path, path)
+        engine.write_folder("contract-writer", helper, tmp_path, path)
+        tar = b"".join(engine.read_folder("contract-reader", helper, path))
+        with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+            entries = [entry for entry in archive if not entry.isdir()]
+            read = {e.name: f.read() for e in entries if (f := archive.extractfile(e)) is not None}
+        assert read == {f"checkpoints/{name}": content for name, content in files.items()}
+        self.check_owners(entries)
+        assert engine.containers() == []
+
+    def check_owners(self, entries: list[tarfile.TarInfo]) -> None:
+        """Where an engine has any."""
+
+    def test_events_come_as_they_happen(self, engine: Engine) -> None:
+        container = engine.create("contract-1", body("contract", 1, SLEEP), {}, "start/1")
+        heard = threading.Event()
+        now = int(time.time())
+
+        def listen() -> None:
+            for _ in engine.events(now, now + int(PATIENCE_SECONDS)):
+                heard.set()
+                return
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        engine.start(container)
+        assert heard.wait(PATIENCE_SECONDS)
+        listener.join()
+
+    def test_it_has_cores(self, engine: Engine) -> None:
+        assert engine.cores() >= 1

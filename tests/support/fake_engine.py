@@ -1,0 +1,305 @@
+"""In-memory Docker engine that keeps the engine contract and can be made to fail or hang.
+
+A ``Machine`` holds the containers; a ``FakeEngine`` is the view of one project on it. A container runs until it is
+stopped. The command ``sh -c "echo WORDS; exit N"`` prints and exits at once.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from heron_control.schedulers import docker_plan as plan
+from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
+
+SIGNALS = {"SIGTERM": 143, "SIGKILL": 137}
+
+
+@dataclass
+class Container:
+    """One of them."""
+
+    name: str
+    labels: Mapping[str, str]
+    host: Mapping[str, Any]
+    command: list[str]
+    networks: set[str]
+    state: str = "created"
+    code: int = 0
+    said: str = ""
+    out_of_memory: bool = False
+    got: list[str] = field(default_factory=list)  # signals
+
+
+class Gate:
+    """A call that hangs: ``entered`` when somebody is in it, and it goes on once it is ``opened``."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.opened = threading.Event()
+
+
+class Machine:
+    """What runs. ``fails``: method to what its error says; ``gates``: method, and perhaps container, that hangs."""
+
+    def __init__(self) -> None:
+        self.images = {"debian:bookworm-slim"}
+        self.containers: dict[str, Container] = {}
+        self.networks: dict[str, Mapping[str, str]] = {}
+        self.ways_out: set[str] = set()  # networks that lead beyond themselves
+        self.expected: dict[str, int] = {}  # containers of each network
+        self.domain = "machine"  # of host names
+        self.volumes: dict[str, dict[str, bytes]] = {}
+        self.volume_labels: dict[str, Mapping[str, str]] = {}
+        self.fails: dict[str, str] = {}
+        self.gates: dict[tuple[str, str], Gate] = {}
+        self.deaf = False  # to SIGTERM
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.events = 0
+        self.closed = False
+        self._serial = count(1)
+
+    def hang(self, method: str, name: str = "") -> Gate:
+        """Let calls of this method (about this container) hang from now on."""
+        return self.gates.setdefault((method, name), Gate())
+
+    def enter(self, method: str, name: str = "") -> None:
+        """A call begins."""
+        for key in ((method, ""), (method, name)):
+            gate = self.gates.get(key)
+            if gate is not None:
+                gate.entered.set()
+                assert gate.opened.wait(60), f"{key} was never let go"
+        if method in self.fails:
+            raise EngineError(self.fails[method])
+
+    def find(self, name: str) -> Container:
+        """By id or name."""
+        with self.lock:
+            for key, container in self.containers.items():
+                if name in (key, container.name):
+                    return container
+        raise EngineError(f"the Docker engine says: No such container: {name}")
+
+    def add(self, container: Container) -> str:
+        """A container of its own id."""
+        key = f"id{next(self._serial)}"
+        self.containers[key] = container
+        return key
+
+    def end(self, name: str, code: int, said: str = "", *, out_of_memory: bool = False) -> None:
+        """It exits."""
+        with self.lock:
+            container = self.find(name)
+            container.state, container.code, container.said = "exited", code, said
+            container.out_of_memory = out_of_memory
+            self.tell()
+
+    def vanish(self, name: str) -> None:
+        """Somebody removes it."""
+        with self.lock:
+            self.containers = {k: c for k, c in self.containers.items() if c.name != name}
+            self.tell()
+
+    def tell(self) -> None:
+        """Something happened to a container."""
+        self.events += 1
+        self.changed.notify_all()
+
+
+class FakeEngine:
+    """See ``heron_control.schedulers.engine.Engine``."""
+
+    def __init__(self, machine: Machine, project: str) -> None:
+        self.machine = machine
+        self.project = project
+
+    def cores(self) -> float:
+        """Two."""
+        return 2.0
+
+    def host(self, name: str, network: str) -> str:
+        return f"{name}.{self.machine.domain}"
+
+    def require_image(self, image: str) -> None:
+        """Of those that are there."""
+        self.machine.enter("require_image")
+        if image not in self.machine.images:
+            raise EngineError(f"the image {image} is not on the Docker engine; make it with `make image`")
+
+    def containers(self) -> list[Seen]:
+        """Those with a number."""
+        self.machine.enter("containers")
+        with self.machine.lock:
+            return [
+                Seen(key, c.name, *_owner(c.labels), int(c.labels[plan.CONTAINER_LABEL]), c.state, tuple(c.networks))
+                for key, c in self.machine.containers.items()
+                if c.labels.get(plan.CLUSTER_LABEL) == self.project and plan.CONTAINER_LABEL in c.labels
+            ]
+
+    def joiners(self) -> list[Joiner]:
+        """Those that run."""
+        self.machine.enter("joiners")
+        with self.machine.lock:
+            return [
+                Joiner(key, c.labels.get(plan.ALIAS_LABEL, ""), tuple(c.networks))
+                for key, c in self.machine.containers.items()
+                if c.labels.get(plan.JOINS_LABEL) == self.project and c.state == "running"
+            ]
+
+    def ending(self, container: str) -> Ending:
+        """As it was told."""
+        self.machine.enter("ending")
+        c = self.machine.find(container)
+        return Ending(c.code, c.out_of_memory, c.said, int(c.host.get("Memory", 0)))
+
+    def events(self, since: int, until: int) -> Iterator[object]:
+        """A number for each."""
+        known = self.machine.events
+        while time.time() < until and not self.machine.closed:
+            with self.machine.changed:
+                self.machine.changed.wait(0.05)
+                news, known = range(known, self.machine.events), self.machine.events
+            yield from news
+
+    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+        """It is there, and does not run."""
+        self.machine.enter("create", name)
+        with self.machine.lock:
+            self.require_image(body["Image"])
+            if any(c.name == name for c in self.machine.containers.values()):
+                raise EngineError(f"the Docker engine says: Conflict. The container name {name} is in use")
+            host = body.get("HostConfig", {})
+            network = host.get("NetworkMode", "bridge")
+            for mount in host.get("Mounts", ()):
+                volume = self.machine.volumes.setdefault(mount["Source"], {})
+                volume |= {f"{folder.strip('/')}/{file}": content for file, content in files.items()}
+            return self.machine.add(
+                Container(name, body.get("Labels", {}), host, list(body.get("Cmd", ())), {network} - {"none"})
+            )
+
+    def start(self, container: str) -> int:
+        """It runs, or has run."""
+        self.machine.enter("start", self.machine.find(container).name)
+        with self.machine.lock:
+            c = self.machine.find(container)
+            missing = c.networks - set(self.machine.networks) - {"bridge"}
+            if missing:
+                raise EngineError(f"the Docker engine says: network {min(missing)} not found")
+            c.state = "running"
+            if script := re.fullmatch(r"echo (.*); exit (\d+)", c.command[-1] if c.command else ""):
+                c.state, c.said, c.code = "exited", script[1], int(script[2])
+            self.machine.tell()
+            return 0 if c.state == "exited" else 4242
+
+    def signal(self, container: str, name: str) -> None:
+        """It ends, unless it is deaf."""
+        try:
+            c = self.machine.find(container)
+        except EngineError:
+            return
+        self.machine.enter("signal", c.name)
+        c.got.append(name)
+        if c.state == "running" and not (self.machine.deaf and name == "SIGTERM"):
+            self.machine.end(c.name, SIGNALS[name])
+
+    def remove(self, container: str) -> None:
+        """Gone."""
+        self.machine.enter("remove")
+        with self.machine.lock:
+            gone = [key for key, c in self.machine.containers.items() if container in (key, c.name)]
+            for key in gone:
+                del self.machine.containers[key]
+                self.machine.tell()
+
+    def networks(self) -> dict[str, Owner]:
+        """Of this project."""
+        self.machine.enter("networks")
+        return self._owned(self.machine.networks)
+
+    def volumes(self) -> dict[str, Owner]:
+        """Of this project."""
+        self.machine.enter("volumes")
+        return self._owned(self.machine.volume_labels)
+
+    def _owned(self, labelled: dict[str, Mapping[str, str]]) -> dict[str, Owner]:
+        with self.machine.lock:
+            ours = {name: found for name, found in labelled.items() if found.get(plan.CLUSTER_LABEL) == self.project}
+            return {name: Owner(*_owner(found)) for name, found in ours.items()}
+
+    def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
+        """There."""
+        self.machine.enter("make_network")
+        if not internal:
+            self.machine.ways_out.add(name)
+        self.machine.networks.setdefault(name, dict(labels))
+
+    def expect(self, network: str, labels: Mapping[str, str], containers: int) -> None:
+        self.machine.expected[network] = containers
+
+    def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """There."""
+        self.machine.enter("make_volume")
+        self.machine.volumes.setdefault(name, {})
+        self.machine.volume_labels.setdefault(name, dict(labels))
+
+    def connect(self, joiner: Joiner, network: str) -> None:
+        """On it."""
+        self.machine.enter("connect")
+        self.machine.find(joiner.id).networks.add(network)
+
+    def remove_network(self, name: str) -> None:
+        """Nobody is on it any more."""
+        self.machine.enter("remove_network")
+        with self.machine.lock:
+            for container in self.machine.containers.values():
+                container.networks.discard(name)
+            self.machine.networks.pop(name, None)
+
+    def remove_volume(self, name: str) -> None:
+        """With its files."""
+        self.machine.enter("remove_volume")
+        self.machine.volumes.pop(name, None)
+        self.machine.volume_labels.pop(name, None)
+
+    def read_folder(self, reader: str, body: Mapping[str, Any], path: str) -> Generator[bytes, None, None]:
+        """A tar in one piece."""
+        self.machine.enter("read_folder")
+        self.require_image(body["Image"])
+        mount = body["HostConfig"]["Mounts"][0]
+        below = path.removeprefix(mount["Target"]).strip("/") + "/"
+        found = {n: c for n, c in self.machine.volumes.get(mount["Source"], {}).items() if n.startswith(below)}
+        if found:
+            target = io.BytesIO()
+            with tarfile.open(fileobj=target, mode="w") as archive:
+                for name, content in found.items():
+                    entry = tarfile.TarInfo(f"{path.rsplit('/', 1)[1]}/{name.removeprefix(below)}")
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
+            yield target.getvalue()
+
+    def write_folder(self, writer: str, body: Mapping[str, Any], folder: Path, path: str) -> None:
+        """Into a volume that is there."""
+        self.machine.enter("write_folder")
+        self.require_image(body["Image"])
+        mount = body["HostConfig"]["Mounts"][0]
+        below = path.removeprefix(mount["Target"]).strip("/")
+        files = {f"{below}/{p.relative_to(folder)}": p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        self.machine.volumes[mount["Source"]] |= files
+
+    def close(self) -> None:
+        """Nobody listens to its events any more."""
+        self.machine.closed = True
+
+
+def _owner(labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get(plan.TOPOLOGY_LABEL, ""), labels.get(plan.TOPOLOGY_ID_LABEL, "")

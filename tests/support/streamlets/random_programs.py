@@ -1,0 +1,278 @@
+"""Random streamlet programs over small inputs, for properties that compare the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from heron_runtime.model.keys import encode
+from heronry.streamlet import (
+    Builder,
+    Context,
+    Process,
+    collect,
+    count,
+    distinct,
+    max_,
+    mean,
+    min_,
+    monoid,
+    sequence,
+    session,
+    sliding,
+    sum_,
+    top_k,
+    tumbling,
+)
+from heronry.streamlet.joins import KINDS
+
+KEYS = st.one_of(
+    st.sampled_from(["a", "b", "ä", ""]), st.integers(-2, 2), st.sampled_from([1.0, 0.5, None, True]),
+    st.tuples(st.sampled_from(["x", "y"]), st.integers(0, 1)),
+)  # fmt: skip
+RECORDS = st.fixed_dictionaries(
+    {
+        "k": KEYS,
+        "v": st.one_of(st.integers(-5, 5), st.just(1 << 70)),
+        "f": st.floats(-10, 10),
+        "t": st.integers(-90, 200),
+    }
+)
+
+
+class Lookup:
+    """``sequence``'s make over a list."""
+
+    def __init__(self, records: list[Any]) -> None:
+        self.records = records
+
+    def __call__(self, number: int) -> Any:
+        return self.records[number]
+
+
+def double(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "v": record["v"] * 2}
+
+
+def is_odd(record: dict[str, Any]) -> bool:
+    return bool(record["v"] % 2)
+
+
+def is_late(record: dict[str, Any]) -> bool:
+    return bool(record["t"] > 50)
+
+
+def copies(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**record, "v": record["v"] + i} for i in range(abs(record["v"]) % 3)]
+
+
+def priced(found: Any) -> dict[str, Any]:
+    return {**found.record, "v": found.record["v"] + (found.row["n"] if found.row else -1)}
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What ``loose`` makes, brought into types."""
+
+    k: str
+    v: int
+    f: float | None
+    t: int
+
+
+def loose(record: dict[str, Any]) -> dict[str, Any]:
+    """The record as JSON or csv may have it: text for numbers, an int for a float, more fields than are wanted."""
+    v, f = record["v"] % 1000, record["f"]
+    return {"more": 1, "t": record["t"], "f": repr(f) if f else "", "v": str(v) if v % 2 else v, "k": repr(record["k"])}
+
+
+def nothing(record: Any) -> None:
+    return None
+
+
+def pair(record: Any) -> tuple[Any, Any]:
+    # Which of several equal keys a result has is not said, so nothing may depend on it.
+    return (encode(record.key), record.value)
+
+
+def widest(a: Any, b: Any) -> Any:
+    return a | b
+
+
+def as_set(value: Any) -> frozenset[Any]:
+    return frozenset([value])
+
+
+def ordered(acc: Any) -> tuple[Any, ...]:
+    return tuple(sorted(acc))
+
+
+class Visits(Process):
+    """Visits of a key, told when they end; ticks on the way, and a timer that is moved and one that is taken back."""
+
+    def on_record(self, context: Context, record: Any) -> None:
+        seen = context.state or []
+        context.state = [*seen, record["v"]]
+        context.emit((encode(context.key), context.time_ms, len(seen), record["v"]))
+        context.set_timer(context.time_ms + 8_000, "end")
+        if not seen:
+            context.set_timer(context.time_ms, "tick")
+        if record["v"] == 0:
+            context.cancel_timer("tick")
+
+    def on_timer(self, context: Context, name: str) -> None:
+        context.emit((encode(context.key), context.time_ms, name, len(context.state)))
+        if name == "end":
+            context.state = None
+            context.cancel_timer("tick")
+        else:
+            context.set_timer(context.time_ms + 3_000, "tick")
+
+
+MONOIDS: list[tuple[Any, Any]] = [
+    (count(), None), (sum_(), "v"), (min_(), "v"), (max_(), "f"), (mean(), "v"), (mean(), "f"), (top_k(2), "v"),
+    (top_k(2, by="v"), None), (distinct(5), "v"), (distinct(5), "k"), (sum_(), "f"),
+    (monoid(frozenset, widest, ordered, as_set, name="union"), "v"),
+]  # fmt: skip
+WINDOWS = [None, tumbling(30), tumbling(7), sliding(40, 15), sliding(10, 10), session(5), session(30)]
+STEPS = ["map", "filter", "flat_map", "tap", "branch", "twice", "lookup", "lookup left", "schema"]
+TABLE = [{"key": key, "n": n} for n, key in enumerate(["a", "a", "ä", True, 0.5, None, ("x", 0), "nowhere"])]
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """How a stream is reduced; ``again``: its results are reduced once more."""
+
+    monoid: Any
+    value: str | None
+    window: Any
+    key: str
+    event_time: str | None
+    again: bool
+
+
+@dataclass(frozen=True)
+class Join:
+    """How a stream is joined with another one that comes of the same source."""
+
+    how: str
+    window: Any
+    keys: tuple[str, str]
+    event_time: str | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """How a stream is processed in order of event time."""
+
+    key: str
+    event_time: str | None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A program, drawn: a source of some records, a few steps, reducers and a join, ends at several places."""
+
+    records: list[Any]
+    steps: list[str]
+    whole: bool
+    reducers: list[Reducer]
+    joins: list[Join]
+    stories: list[Story]
+
+    def build(self, end: Callable[[Any], None] = lambda stream: stream.sink(collect()), **config: Any) -> Builder:
+        """The builder; ``end`` is given each stream that ends."""
+        builder = Builder("random", config)
+        stream = builder.source(sequence(len(self.records), Lookup(self.records)), event_time="t")
+        for kind in self.steps:
+            stream = _step(stream, kind)
+        if self.whole:
+            end(stream)
+        for reducer in self.reducers:
+            _reduce(stream, reducer, end)
+        for join in self.joins:
+            _join(stream, join, end)
+        for story in self.stories:
+            _process(stream, story, end)
+        return builder
+
+
+RECIPES = st.builds(
+    Recipe,
+    st.lists(RECORDS, max_size=40),
+    st.lists(st.sampled_from(STEPS), max_size=4),
+    st.booleans(),
+    st.lists(
+        st.builds(
+            lambda chosen, *rest: Reducer(*chosen, *rest),
+            st.sampled_from(MONOIDS), st.sampled_from(WINDOWS), st.sampled_from(["k", "t"]),
+            st.sampled_from([None, "t"]), st.booleans(),
+        ),
+        min_size=1, max_size=2,
+    ),
+    st.lists(
+        st.builds(
+            Join, st.sampled_from(KINDS), st.sampled_from(WINDOWS[1:]),
+            st.tuples(st.sampled_from(["k", "t"]), st.sampled_from(["k", "t"])), st.sampled_from([None, "t"]),
+        ),
+        max_size=1,
+    ),
+    st.lists(st.builds(Story, st.sampled_from(["k", "t"]), st.sampled_from([None, "t"])), max_size=1),
+)  # fmt: skip
+
+
+def _process(stream: Any, story: Story, end: Callable[[Any], None]) -> None:
+    told = stream.key_by(story.key).process(Visits, event_time=story.event_time, allowed_lateness=1000)
+    end(told)
+    end(told.late())
+    end(told.key_by(0).window(tumbling(7), allowed_lateness=1000).count_by_key())
+
+
+def _step(stream: Any, kind: str) -> Any:
+    if kind == "map":
+        return stream.map(double)
+    if kind == "filter":
+        return stream.filter(is_odd)
+    if kind == "flat_map":
+        return stream.flat_map(copies)
+    if kind == "tap":
+        return stream.tap(nothing)
+    if kind.startswith("lookup"):
+        return stream.lookup(TABLE, "k", "key", "left" if kind.endswith("left") else "inner").map(priced)
+    if kind == "schema":
+        return stream.map(loose).with_schema(Typed)
+    if kind == "twice":
+        return stream.union(stream.map(double))
+    odd, late, rest = stream.branch(is_odd, is_late)
+    return odd.map(double).union(late, rest)
+
+
+def unkeyed(joined: Any) -> Any:
+    return (encode(joined.key), *joined[1:])
+
+
+def _join(stream: Any, join: Join, end: Callable[[Any], None]) -> None:
+    sides = [stream.map(double), stream.filter(is_late)]
+    left, right = (
+        side.key_by(key).window(join.window, event_time=join.event_time, allowed_lateness=1000)
+        for side, key in zip(sides, join.keys, strict=True)
+    )
+    joined = left.join(right, join.how)
+    end(joined.map(unkeyed))
+    end(joined.late())
+    end(left.distinct())
+
+
+def _reduce(stream: Any, reducer: Reducer, end: Callable[[Any], None]) -> None:
+    keyed = stream.key_by(reducer.key)
+    if reducer.window is not None:
+        keyed = keyed.window(reducer.window, event_time=reducer.event_time, allowed_lateness=1000)
+    reduced = keyed.reduce_by_key(reducer.monoid, reducer.value, updates=not reducer.again)
+    end(reduced)
+    if reducer.window is not None:
+        end(reduced.late())  # of which there is none
+    if reducer.again:
+        end(reduced.map(pair).key_by(0).reduce_by_key(count()))

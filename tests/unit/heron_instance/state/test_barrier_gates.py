@@ -1,0 +1,124 @@
+"""Where checkpoints meet executors: what counts as sent and as taken, and that no batch spans a barrier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heron_runtime.model.checkpoints import CheckpointCommand
+from heron_runtime.wire.data import BARRIER, Frame
+from heronry.api.component import Bolt, Spout
+from tests.support.harness.executors import SHUFFLE, Part
+from tests.support.harness.stateful_executors import StatefulExecutorHarness
+
+
+class Emits(Spout):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.n = 0
+
+    def next_tuple(self) -> None:
+        if self.n < 200:
+            self.n += 1
+            self.emit([self.n])
+
+
+class Passes(Bolt):
+    def process(self, tup: Any) -> None:
+        self.emit(list(tup.values))
+
+
+class Ends(Bolt):
+    def process(self, tup: Any) -> None:
+        pass
+
+
+def ran(passes: type[Bolt] = Passes) -> StatefulExecutorHarness:
+    """A spout, a bolt that passes on, one that ends it: tasks 1, 2 and 3, at rest."""
+    parts = {
+        "s": Part(Emits, 1, {"default": ["n"]}),
+        "b": Part(passes, 1, {"default": ["n"]}, [("s", "default", SHUFFLE)]),
+        "e": Part(Ends, 1, {}, [("b", "default", SHUFFLE)]),
+    }
+    world = StatefulExecutorHarness(parts)
+    world.run()
+    return world
+
+
+def test_a_cut_counts_what_was_sent_and_what_was_taken_of_it() -> None:
+    """What a barrier says was sent before it is what its receiver has taken, once all is at rest."""
+    world = ran()
+    for source, reader in ((1, 2), (2, 3)):
+        frames = sum(len(flush.frames) for task, flush in world.flushes if task == source)
+        assert frames > 0
+        assert world.state_of(world.executors[source])._sent[reader] == frames
+        assert world.state_of(world.executors[reader])._participant._frames[source] == frames
+
+
+def test_no_batch_spans_a_barrier() -> None:
+    gates = ran().executors[2].quiet_points  # type: ignore[attr-defined]
+    barrier, data = Frame(1, 0, 2, 0, 1, BARRIER, b""), Frame(1, 0, 2, 1, 1, 0, b"x")
+    taken = dict(gates.checkpointer._participant._frames)
+    assert not gates.can_take(barrier, True)
+    assert gates.can_take(barrier, False)
+    assert gates.checkpointer._participant._frames == taken, "a barrier is no data"
+    assert gates.can_take(data, True)
+    assert gates.can_take(data, False)
+    assert gates.checkpointer._participant._frames == {1: taken[1] + 2}
+
+
+def hear(world: StatefulExecutorHarness, wish: CheckpointCommand) -> None:
+    for executor in world.executors.values():
+        world.state_of(executor).apply_command(wish)
+    world.run()
+
+
+def test_a_checkpoint_goes_from_the_spout_through_every_bolt_and_user_code_hears_the_end_of_it() -> None:
+    heard: list[int] = []
+
+    class Hears(Passes):
+        def on_checkpoint_complete(self, checkpoint: int) -> None:
+            heard.append(checkpoint)
+
+    world = ran(Hears)
+    hear(world, CheckpointCommand(1, under=4, turn=1))
+    states = [world.state_of(executor) for executor in world.executors.values()]
+    assert [state.report.aligned for state in states] == [4, 4, 4]
+    assert [state.saved for state in states] == [4, 4, 4]
+    assert all(state.is_halted for state in states)
+    assert heard == []
+    for _ in range(2):
+        hear(world, CheckpointCommand(1, over=4, complete=4))
+    assert heard == [4], "once"
+    assert not any(state.is_halted for state in states)
+
+
+def test_what_user_code_raises_when_a_checkpoint_is_complete_is_told_as_that() -> None:
+    class Raises(Passes):
+        def on_checkpoint_complete(self, checkpoint: int) -> None:
+            raise OSError("the mail server is down")
+
+    world = ran(Raises)
+    hear(world, CheckpointCommand(1, under=4, turn=1))
+    hear(world, CheckpointCommand(1, over=4, complete=4))
+    told = [executor.failed and str(executor.failed) for executor in world.executors.values()]
+    assert told == [None, "b.on_checkpoint_complete raised OSError: the mail server is down", None]
+
+
+def test_a_spout_at_rest_declines_a_checkpoint_whose_part_is_not_written_in_time() -> None:
+    world = ran()
+    spout = world.executors[1]
+    hear(world, CheckpointCommand(1, under=4, turn=1, timeout_ms=1000.0))
+    state = world.state_of(spout)
+    state.apply_command(CheckpointCommand(1, over=4, timeout_ms=1000.0))  # resumed, and not complete
+    spout.on_wake(world.clock.ms)
+    assert not state.is_halted
+    until = world.clock.now + 2.0
+    while world.clock.now < until and not state.report.declined:
+        result = spout.run(world.clock.ms)
+        world.clock.now += max(0.001, (result.wait_ms or 0.0) / 1000)
+        while result.at_rest and world.clock.now < until:  # as the shell does: nothing but polls
+            wait_ms = spout.poll_idle(world.clock.ms)
+            if wait_ms is None:
+                break
+            world.clock.now += wait_ms / 1000
+    assert state.report.declined == 4
+    assert world.clock.now < until

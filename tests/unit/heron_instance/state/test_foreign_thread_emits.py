@@ -1,0 +1,202 @@
+"""In a topology that keeps state, only the task's own thread may emit."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heron_instance.core.emit_gate import EmitThreadGuard, ForeignThreadEmit
+from heron_instance.core.output_streams import OutputStream
+from heron_instance.shell.main import ProcessThreads
+from heronry.api.component import BasicBolt, Spout
+from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part
+from tests.support.harness.stateful_executors import StatefulExecutorHarness
+
+SPOUT, BOLT = 1, 2
+OWN, OTHER = 7, 8
+
+
+class Told:
+    """Threads as a test tells them."""
+
+    def __init__(self) -> None:
+        self.on, self.alive = OWN, 3
+
+    def current(self) -> int:
+        return self.on
+
+    def name(self) -> str:
+        return "consumer" if self.on == OTHER else "main"
+
+    def count(self) -> int:
+        return self.alive
+
+
+class Source(Spout):
+    """Emits ``rows`` numbers a call; ``inside`` is done within the call, behind them."""
+
+    outputs = ("n",)
+    rows = 0
+    inside: Callable[[], None] = staticmethod(lambda: None)
+
+    def next_tuple(self) -> None:
+        for n in range(self.rows):
+            self.emit((n,))
+        self.inside()
+
+
+class Kept(BasicBolt):
+    outputs = ()
+
+    def process(self, tup: Any) -> None:
+        pass
+
+
+def world_of(threads: Any, made: Any = StatefulExecutorHarness) -> tuple[Any, Source]:
+    source = Source()
+    parts = {
+        "source": Part(lambda: source, outputs={"default": ("n",), "more": ("n",)}),
+        "bolt": Part(Kept, inputs=[("source", "default", SHUFFLE), ("source", "more", SHUFFLE)]),
+    }
+    return (made(parts, threads=threads) if made is StatefulExecutorHarness else made(parts)), source
+
+
+EMITS: tuple[Callable[[Source], object], ...] = (
+    lambda source: source.emit((9,)),
+    lambda source: source.emit_many([(9,), (9,)]),
+    lambda source: source.emit((9,), stream="more"),
+)
+
+
+def refused(threads: Told, emit: Callable[[], object]) -> None:
+    """The emit of another thread raises, by its name and the component's."""
+    threads.on = OTHER
+    error: ForeignThreadEmit | None = None
+    try:
+        emit()
+    except ForeignThreadEmit as raised:
+        error = raised
+    finally:
+        threads.on = OWN
+    assert error is not None, "another thread has emitted"
+    assert re.match(
+        r"component 'source', stream '\w+': thread 'consumer' has emitted.*SimpleQueue", error.message, re.DOTALL
+    )
+
+
+def fails(world: Any) -> None:
+    """The task fails at its next step, for the reason that the thread was told."""
+    assert world.wakes
+    world.executors[SPOUT].on_wake(world.clock.ms)
+    world.step(SPOUT)
+    assert "thread 'consumer' has emitted" in str(world.executors[SPOUT].failed)
+    assert world.telemetry[SPOUT].exceptions == ["ForeignThreadEmit"]
+
+
+def test_an_emit_between_calls_is_refused() -> None:
+    for emit in EMITS:
+        threads = Told()
+        world, source = world_of(threads)
+        world.run()
+        refused(threads, lambda source=source, emit=emit: emit(source))
+        fails(world)
+
+
+def test_an_emit_beside_a_call_is_refused_once_there_are_threads_of_the_components_own() -> None:
+    for emit in EMITS:
+        threads = Told()
+        world, source = world_of(threads)
+        threads.alive += 1
+        source.rows = 5
+        source.inside = lambda source=source, emit=emit, threads=threads: refused(threads, lambda: emit(source))
+        world.step(SPOUT)
+        fails(world)
+
+
+def test_fewer_threads_than_at_the_beginning_are_none_of_the_components_own() -> None:
+    """Where one of the libraries' has ended, an emit looks no more often than it must."""
+    threads = Told()
+    own = EmitThreadGuard("source", threads, lambda out, rows: None, None)
+    for alive, checks_every_emit in ((2, False), (3, False), (4, True), (3, False)):
+        threads.alive = alive
+        own.between_calls()
+        assert own.checks_every_emit is checks_every_emit
+
+
+def test_own_emits_leave_as_ever_and_look_around_as_often() -> None:
+    """With threads that do not emit, beside the mode without state."""
+    sent, looks = [], []
+    for made in (ExecutorHarness, StatefulExecutorHarness):
+        threads, counted = Told(), [0]
+        with pytest.MonkeyPatch.context() as patch:
+            look = made_look(counted)
+            patch.setattr("heron_instance.core.emit_gate.EmitGate.admit", look)
+            world, source = world_of(threads, made)
+            threads.alive += made is StatefulExecutorHarness
+            source.rows = 3000
+            for _ in range(3):
+                world.step(SPOUT)
+                source.emit_many([(n,) for n in range(10)])
+                world.step(SPOUT)
+        sent.append(sum(frame.count for frames in world.wires.values() for frame in frames))
+        looks.append(counted[0])
+        assert world.executors[SPOUT].failed is None
+    assert sent[0] == sent[1] > 18_000
+    assert looks[0] <= looks[1] <= looks[0] + 12
+
+
+def made_look(counted: list[int]) -> Callable[..., None]:
+    """The gate's own, counted."""
+    from heron_instance.core.emit_gate import EmitGate
+
+    real = EmitGate.admit
+
+    def look(self: Any, out: OutputStream, rows: int) -> None:
+        counted[0] += 1
+        real(self, out, rows)
+
+    return look
+
+
+def test_threads_that_have_ended_cost_nothing() -> None:
+    threads = Told()
+    world, _ = world_of(threads)
+    out = world.executors[SPOUT].collector.streams["default"]
+    for alive, dear in ((4, True), (3, False)):
+        threads.alive = alive
+        world.step(SPOUT)
+        world.executors[SPOUT].task.component.emit((1,))
+        assert (out.gate_at == 0) is dear
+        world.clock.now += 1
+        world.step(SPOUT)
+
+
+def test_a_real_thread_is_refused_and_the_task_fails() -> None:
+    world, source = world_of(ProcessThreads())
+    told: list[BaseException] = []
+    go, gone = threading.Event(), threading.Event()
+
+    def consume() -> None:
+        go.wait(30)
+        try:
+            source.emit((9,))
+        except ForeignThreadEmit as error:
+            told.append(error)
+        gone.set()
+
+    thread = threading.Thread(target=consume, name="consumer")
+    thread.start()
+    world.step(SPOUT)
+    source.rows = 2
+    source.inside = lambda: (go.set(), gone.wait(30), None)[-1]
+    world.clock.now += 1  # it has emitted nothing, and is asked again after a while
+    world.step(SPOUT)
+    assert gone.is_set(), "it was asked"
+    thread.join(30)
+    assert len(told) == 1
+    world.step(SPOUT)
+    assert "thread 'consumer' has emitted" in str(world.executors[SPOUT].failed)

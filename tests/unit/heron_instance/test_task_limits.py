@@ -1,0 +1,124 @@
+"""Sequence numbers that wrap, a full data-out, and the tasks that a custom grouping receives."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.groupings import UserGrouping
+from heron_runtime.model.ids import SEQUENCE_MASK, root_base
+from heron_runtime.model.topology import GroupingKind, GroupingSpec
+from heronry.api.component import BasicBolt, Spout
+from stream_manager.core.ack_tracker import AckTracker, column
+from tests.support.harness.executors import SHUFFLE, ExecutorHarness, Part
+from tests.support.harness.single_spout import SingleSpout
+
+
+def one_by_one(spout: Any) -> None:
+    """Five tuples in a call, each of them routed by itself."""
+    for _ in range(5):
+        spout.emit([spout.payload], tup_id=spout.n, need_task_ids=True)
+        spout.n += 1
+
+
+def test_inits_are_cut_where_the_sequence_wraps() -> None:
+    """Every copy's root is in an init before it leaves (``Alone.step`` looks), and tracker and table settle it once."""
+    for ahead, ways in itertools.product((1, 3, 7), ({"each": 5}, {"next_tuple": one_by_one})):
+        alone, tracker = SingleSpout({"topology.max.spout.pending": 20}, **ways), AckTracker(1, 30_000)
+        collector = alone.executor.collector
+        tracker.begin(5)
+        collector._sequence = SEQUENCE_MASK + 1 - ahead
+        keys: dict[int, int] = {}
+        inits: list[Any] = []
+        for _ in range(10):
+            for flush in alone.step(6).flushes:
+                inits += flush.inits
+                for frame in flush.frames:
+                    keys.update(zip(column(frame.roots).tolist(), column(frame.keys).tolist(), strict=True))
+        assert alone.roots == [root_base(1, 5) | (SEQUENCE_MASK + 1 - ahead + n) & SEQUENCE_MASK for n in range(20)]
+        for init in inits:
+            tracker.init(init.first_root, init.xors)
+            tracker.check()
+        assert tracker.live == 20
+        columns = [
+            (column(root.to_bytes(8, "little")), column(key.to_bytes(8, "little"))) for root, key in keys.items()
+        ]
+        done = [tracker.ack(roots, xors) for roots, xors in columns]
+        assert [roots.tolist() for roots in done] == [[root] for root in keys]
+        alone.verdict(alone.roots)
+        alone.step()
+        assert sorted(alone.spout.acked) == list(range(20))
+
+
+class Blow(BasicBolt):
+    """Emits much for each tuple, and something at each tick."""
+
+    ticks = 0
+
+    def process(self, tup: Any) -> None:
+        self.emit(["z" * 5000])
+
+    def process_tick(self, tup: Any) -> None:
+        self.ticks += 1
+
+
+class Numbers(Spout):
+    n = 0
+
+    def next_tuple(self) -> None:
+        if self.n < 200:
+            self.emit([self.n], tup_id=self.n)
+            self.n += 1
+
+
+def test_a_full_data_out_stops_ticks_too() -> None:
+    config = {"topology.instance.data.out.capacity.bytes": 65_536, "topology.tick.tuple.freq.ms": 10}
+    parts = {
+        "s": Part(Numbers, 1, {"default": ["n"]}),
+        "b": Part(Blow, 1, {"default": ["z"]}, [("s", "default", SHUFFLE)]),
+        "r": Part(BasicBolt, 1, {}, [("b", "default", SHUFFLE)]),
+    }
+    world = ExecutorHarness(parts, config)
+    bolt, executor = world.components[2], world.executors[2]
+    assert isinstance(executor, BoltExecutor)
+    for _ in range(400):
+        world.step(1)
+        executor.on_frames(world.clock.ms, world.wires.pop((1, 2), []))
+        world.clock.now += 0.001
+        executor.run(world.clock.ms)  # nobody takes what it sends
+    assert executor.full
+    ticks = bolt.ticks
+    for _ in range(20):
+        world.clock.now += 0.05
+        executor.run(world.clock.ms)
+    assert bolt.ticks == ticks > 0
+    executor.on_sent(world.clock.ms, 1 << 40)
+    for _ in range(20):
+        world.clock.now += 0.1
+        executor.run(world.clock.ms)
+        executor.on_sent(world.clock.ms, 1 << 40)
+    assert bolt.ticks > ticks
+
+
+class First:
+    """Chooses the first task it was told of."""
+
+    def prepare(self, context: Any, component: str, stream: str, target_tasks: Any) -> None:
+        self.tasks = list(target_tasks)
+
+    def choose_tasks(self, values: Any) -> Any:
+        return self.tasks[0]
+
+
+def test_a_custom_grouping_is_given_the_tasks_that_read() -> None:
+    spec = GroupingSpec(GroupingKind.CUSTOM, (), "m:First", b"\x80")
+    parts = {
+        "s": Part(Numbers, 1, {"default": ["n"]}),
+        "other": Part(BasicBolt, 2, {}, [("s", "default", SHUFFLE)]),
+        "r": Part(BasicBolt, 3, {}, [("s", "default", spec)]),
+    }
+    world = ExecutorHarness(parts, classes={"m:First": First})
+    executor: Any = world.executors[1]
+    (custom,) = [g for g in executor.task.router.streams["default"].groupings if isinstance(g, UserGrouping)]
+    assert custom._chooser.tasks == list(world.plan.tasks_of("r"))

@@ -46,7 +46,7 @@ def test_a_class_body_becomes_a_definition() -> None:
         ("words", ComponentKind.SPOUT, 2), ("count", ComponentKind.BOLT, 3), ("audit", ComponentKind.BOLT, 1),
     ]  # fmt: skip
     words, count, audit = definition.components
-    assert words.python_class == "dsl_parts:Words"
+    assert words.python_class == "tests.unit.api.dsl_parts:Words"
     assert words.outputs == (
         StreamSchema("default", ("word", "line")),
         StreamSchema("errors", ("problem",)),
@@ -151,24 +151,26 @@ def test_custom_groupings_carry_class_and_arguments() -> None:
     words = Words.spec()
     for custom in (
         Grouping.custom(EvenOdd, modulus=3),
-        Grouping.custom("dsl_parts:EvenOdd", modulus=3),
-        Grouping.custom("dsl_parts.EvenOdd", modulus=3),
+        Grouping.custom("tests.unit.api.dsl_parts:EvenOdd", modulus=3),
+        Grouping.custom("tests.unit.api.dsl_parts.EvenOdd", modulus=3),
     ):
         definition = check_draft(TopologyDraft("T", [("w", words), ("c", Count.spec(inputs={words: custom}))]))
         (edge,) = definition.component("c").inputs
-        assert edge.grouping.python_class == "dsl_parts:EvenOdd"
+        assert edge.grouping.python_class == "tests.unit.api.dsl_parts:EvenOdd"
         assert msgspec.msgpack.decode(edge.grouping.arguments) == {"modulus": 3}
 
 
 def test_a_grouping_that_is_plugged_in_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    offers = {"heronry.groupings": {"even-odd": "dsl_parts:EvenOdd", "half": "dsl_parts:Words"}}
+    offers = {
+        "heronry.groupings": {"even-odd": "tests.unit.api.dsl_parts:EvenOdd", "half": "tests.unit.api.dsl_parts:Words"}
+    }
     monkeypatch.syspath_prepend(write_distribution(tmp_path, "my-groupings", offers))
     words = Words.spec()
     named = Grouping.custom("even-odd", modulus=3)
     (edge,) = (
         check_draft(TopologyDraft("T", [("w", words), ("c", Count.spec(inputs={words: named}))])).component("c").inputs
     )
-    assert edge.grouping.python_class == "dsl_parts:EvenOdd", "instances import it like any other class"
+    assert edge.grouping.python_class == "tests.unit.api.dsl_parts:EvenOdd", "instances import it like any other class"
     for wrong, text in (
         (Grouping.custom("even-od"), "there is no grouping 'even-od'; there are 'even-odd', 'half'; did you mean"),
         (Grouping.custom("even-odd", wrong=1), "cannot be made with these"),

@@ -26,6 +26,8 @@ BURST_SECONDS = 0.05
 class PacedLines(Lines):
     """So many new lines a second; lines that failed are not held up."""
 
+    ahead = 100
+
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """The folder is made by whoever comes first."""
         Path(config["user.output"]).mkdir(exist_ok=True)
@@ -35,9 +37,7 @@ class PacedLines(Lines):
 
     def next_tuple(self) -> None:
         """As much as the time since the last call allows; what was missed in a pause is not made up for."""
-        if self.end is None and self.end_file.exists():
-            self.end = self.next
-            self.save()
+        self.find_end()
         now = time.monotonic()
         self.budget = min(self.budget + (now - self.clock) * self.per_second, self.per_second * BURST_SECONDS)
         self.clock = now
@@ -45,8 +45,7 @@ class PacedLines(Lines):
             if self.again:
                 number = self.again.popleft()
             else:
-                number, self.budget = self.next, self.budget - 1
-                self.next += self.of
+                number, self.budget = self.take_new_line(), self.budget - 1
             self.emit([number, self.lines[number % len(self.lines)], self.padding], tup_id=number)
 
 

@@ -41,6 +41,7 @@ class Lines(Spout):
     """The text over and over, until ``end`` is there. What is saved lies below the first line that is not acked."""
 
     outputs = ["number", "line", "padding"]
+    ahead = 2000  # new lines that a task may emit before it saves again
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Go on from what was saved."""
@@ -57,6 +58,7 @@ class Lines(Spout):
         self.starts: int = known.get("starts", 0) + 1
         self.failed: Counter[str] = Counter(known.get("failed", {}))
         self.next = self.done
+        self.emitted_before: int = known.get("limit", self.share)  # by earlier processes of the task
         self.again: deque[int] = deque()
         self.acked: set[int] = set()
         self.activations: list[str] = known.get("activations", [])
@@ -64,18 +66,29 @@ class Lines(Spout):
 
     def next_tuple(self) -> None:
         """Failed lines first, then new ones."""
-        if self.end is None and self.end_file.exists():
-            self.end = self.next
-            self.save()
+        self.find_end()
         for _ in range(LINES_PER_CALL):
             if self.again:
                 number = self.again.popleft()
             elif self.end is None or self.next < self.end:
-                number = self.next
-                self.next += self.of
+                number = self.take_new_line()
             else:
                 return
             self.emit([number, self.lines[number % len(self.lines)], self.padding], tup_id=number)
+
+    def find_end(self) -> None:
+        """Fix the end once the file asks for it. Every line that any process of this task has emitted is below it."""
+        if self.end is None and self.end_file.exists():
+            self.end = max(self.next, self.emitted_before)
+            self.save()
+
+    def take_new_line(self) -> int:
+        """Return the number of the next new line. It is below the saved limit."""
+        number = self.next
+        self.next += self.of
+        if self.next > self.limit:
+            self.save()
+        return number
 
     def ack(self, tup_id: int) -> None:
         """Move on over every line that is done without a gap."""
@@ -106,10 +119,12 @@ class Lines(Spout):
     def save(self) -> None:
         """Replace the file; whoever reads it sees the old text or the new."""
         self.save_at = time.monotonic() + SAVE_SECONDS
+        self.limit = max(self.next, self.emitted_before) + self.ahead * self.of
         text = json.dumps(
             {
-                "done": self.done, "next": self.next, "end": self.end, "share": self.share, "of": self.of,
-                "starts": self.starts, "failed": self.failed, "activations": self.activations,
+                "done": self.done, "next": self.next, "limit": self.limit, "end": self.end,
+                "share": self.share, "of": self.of, "starts": self.starts, "failed": self.failed,
+                "activations": self.activations,
             }
         )  # fmt: skip
         temporary = self.file.with_suffix(f".{os.getpid()}")

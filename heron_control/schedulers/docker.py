@@ -307,7 +307,7 @@ class DockerScheduler:
             return
         granted = read_granted(folder)
         if granted is None or granted.definition.id != state.topology_id:
-            self._say_once(state, "there is no record of what it was granted; submit it again")
+            self._say_once(state, "the record of its granted resources is missing; submit it again")
             return
         if granted == Granted(definition, packing):
             self._differing.discard(state.topology_id)

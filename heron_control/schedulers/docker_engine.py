@@ -267,10 +267,10 @@ class DockerEngine:
 
     def _away(self, said: str) -> str:
         causes: tuple[tuple[str, str, str], ...] = (
-            ("Permission", "it refuses this user", "the user needs the group of the socket, or run it as that group"),
-            ("No such file", "its socket is not there", "start the engine, or set DOCKER_HOST to where it listens"),
-            ("refused", "nobody listens there", "start the engine, or set DOCKER_HOST to where it listens"),
-            ("timed out", f"no answer within {CALL_SECONDS:g} s", "see whether the engine hangs: docker info"),
+            ("Permission", "permission denied", "add the user to the group of the socket, or run it as that group"),
+            ("No such file", "its socket is missing", "start the engine, or set DOCKER_HOST to its address"),
+            ("refused", "connection refused", "start the engine, or set DOCKER_HOST to its address"),
+            ("timed out", f"no answer within {CALL_SECONDS:g} s", "check whether the engine hangs: docker info"),
         )
         for sign, cause, cure in causes:
             if sign.lower() in said.lower():

@@ -82,7 +82,7 @@ class SharedStorage:
         """
         part = next((part for part, where in plan.SHARED_MOUNTS.items() if where == path), None)
         if part is None:
-            raise EngineError(f"{path} is no folder of the storage that nodes share, so nothing can be put there")
+            raise EngineError(f"{path}: not a directory of the shared storage, so no file can be copied there")
         try:
             for file in sorted(folder.rglob("*")):
                 target = self.folder / name / part / file.relative_to(folder)
@@ -166,6 +166,6 @@ class OfNodes:
         """
         if self._storage is None:
             raise EngineError(
-                f"there is no storage that all nodes see, so nothing can be put into {path} of containers"
+                f"{path} of containers: no file can be copied there without shared storage"
             )
         self._storage.put(plan.volume_of(body), folder, path)

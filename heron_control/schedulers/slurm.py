@@ -102,7 +102,7 @@ class SlurmScheduler:
         folder = launch_file.parent
         granted = read_granted(folder)
         if granted is None:
-            raise SchedulerError(f"there is no record of what {launch.topology} was granted in {folder}; kill it")
+            raise SchedulerError(f"{launch.topology}: the record of its granted resources is missing in {folder}; kill it")
         allocation = plan.allocation_of(granted.packing, granted.definition.config, launch.settings)
         environment = {name: text for name in ("PYTHONPATH",) if (text := child_environment().get(name))}
         command = python_command("heron_scheduler")

@@ -112,7 +112,7 @@ class CheckpointFinder:
     def _of(self, folder: CheckpointFolder, number: int = 0) -> Found:
         numbers = folder.manifests()
         if not numbers:
-            raise NotFound(f"there is no checkpoint in {folder.folder}", "It has the folders manifests and parts.")
+            raise NotFound(f"no checkpoint found in {folder.folder}", "A checkpoint has the folders manifests and parts.")
         if not number and len(numbers) > 1:
             raise UsageError(
                 f"{folder.folder} has the checkpoints {listing(map(str, numbers))}, and not all need be complete",

@@ -46,7 +46,7 @@ from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology
 
-ANEW = "With --without-state the new one begins anew, and the state is given up."
+WITHOUT_STATE = "With --without-state the new topology starts empty, and the state is discarded."
 
 
 class Upgrade:
@@ -91,7 +91,7 @@ class Upgrade:
         if not keeps_state(self._definition.config):
             raise InvalidTopology(
                 f"{self.name} keeps state, and what is submitted in its place keeps none: nothing was done, it goes on",
-                f"Set topology.reliability.mode = EFFECTIVELY_ONCE. {ANEW}",
+                f"Set topology.reliability.mode = EFFECTIVELY_ONCE. {WITHOUT_STATE}",
             )
         if setting(self._definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE):  # the default is a new folder
             empty_storage(self._definition, home)
@@ -113,7 +113,7 @@ class Upgrade:
         try:
             number = drain(self._inspector, self._record, self._carry.seconds, progress)
         except NotDrained as error:
-            raise NotDrained(error.message, f"Mend the cause and try again. {ANEW}") from error
+            raise NotDrained(error.message, f"Fix the cause and try again. {WITHOUT_STATE}") from error
         self._drained = number
         progress(f"keeping checkpoint {number}")
         self._label = self._kept.keep(self._record, number)

@@ -211,8 +211,8 @@ class Keys:
     HERON_LOGGING_LEVEL = _row("heron.logging.level", str, "INFO",
         "log level of Heronry's own processes", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     HERON_PROCESS_SCHEDULING = _row("heron.process.scheduling", str, "batch",
-        "how the kernel schedules instances and stream managers; batch: a wake-up preempts nobody, so under "
-        "load batches grow", choices=("batch", "normal"))
+        "how the kernel schedules instances and stream managers; batch: a wake-up preempts no other process, so "
+        "under load batches grow", choices=("batch", "normal"))
     HERON_INSTANCE_FORK = _row("heron.instance.fork", bool, True,
         "fork instances from a prepared process instead of starting each from nothing")
     HERON_USER_CODE_USER = _row("heron.user.code.user", str, None,

@@ -158,7 +158,7 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
-        raise StoreError(f"{path} is no text; write {_EXAMPLE}") from None
+        raise StoreError(f"{path} is not UTF-8 text; write {_EXAMPLE}") from None
     if len(data) > MAX_BYTES:
         raise StoreError(f"{path} is larger than {MAX_BYTES} bytes; write {_EXAMPLE}")
     for number, line in enumerate(lines, 1):
@@ -201,4 +201,4 @@ def _pem_of(path: Path, right: str, value: str) -> str:
             f"{path}: {right} names {value}, which cannot be read: {error.strerror}; correct it"
         ) from error
     except ValueError:
-        raise StoreError(f"{path}: {right} is no PEM; name a file with certificates as `{right}`") from None
+        raise StoreError(f"{path}: {right} is not in PEM format; name a file with certificates as `{right}`") from None

@@ -351,7 +351,7 @@ class ZookeeperStore:
             )
             if below is None or removed:
                 return
-        raise StoreUnavailable(f"{path}: somebody puts nodes there all the time; try again")
+        raise StoreUnavailable(f"{path}: another client keeps adding nodes there; try again")
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

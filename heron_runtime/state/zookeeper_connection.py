@@ -156,7 +156,7 @@ def explain(error: Exception, what: str, credential: StoreCredential | None) -> 
     if isinstance(error, QuotaExceededError):
         return StoreError(f"{what}: the quota of this path is used up; raise it with setquota in zkCli.sh")
     if isinstance(error, NoNodeError):
-        return StoreError(f"{what}: the cluster's root is gone from ZooKeeper; restart this process to make it anew")
+        return StoreError(f"{what}: the cluster's root is missing in ZooKeeper; restart this process to create it")
     if isinstance(error, (BadArgumentsError, MarshallingError)):
         return StoreError(f"{what}: ZooKeeper does not take this path or value ({type(error).__name__})")
     if isinstance(error, NotReadOnlyCallError):
@@ -195,7 +195,7 @@ def _probe(host: str, port: int, tls: ssl.SSLContext | None) -> str:
             trouble = refusal_of(found, host, tls) if tls is not None else ""
             return trouble or "takes connections, but serves no session (no majority of servers, or no ZooKeeper)"
     except socket.gaierror:
-        return "is no known host"
+        return "is an unknown host"
     except TimeoutError:
         return "does not answer"
     except OSError as error:

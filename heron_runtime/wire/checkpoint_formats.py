@@ -184,7 +184,7 @@ def read_blocks(part: StatePart, read: Read) -> list[Block]:
     start = len(MAGIC) + _LENGTH_BYTES
     begin = read(0, start)
     if len(begin) < start or not begin.startswith(MAGIC):
-        raise DamagedPart(f"{whose(part)} is no file of this kind")
+        raise DamagedPart(f"{whose(part)} is not a checkpoint part")
     size = int.from_bytes(begin[len(MAGIC) :], "little")
     data = read(start, size) if size <= _MOST_HEAD_BYTES else b""
     if checksum(data) != part.checksum:

@@ -386,7 +386,7 @@ def test_an_engine_that_cannot_do_it_is_named_with_a_cure(tmp_path: Path) -> Non
         pytest.raises(EngineError, match=r"heronry:none .*make it with `make image`"),
     ):
         engine.require_image("heronry:none")
-    with pytest.raises(EngineError, match="its socket is not there; start the engine"):
+    with pytest.raises(EngineError, match="its socket is missing; start the engine"):
         DockerEngine("x", f"unix://{tmp_path}/docker.sock").containers()
 
 

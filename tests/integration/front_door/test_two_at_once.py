@@ -248,6 +248,6 @@ def test_kill_and_kill_again(three: Three) -> None:
     assert [row["topology"] for row in door.json("list", "local")] == [three.names[2]]
     for name in three.names[:2]:
         door.nothing_is_left(name)
-        assert "there is no topology" in door.heron("kill", "local", name, code=3).stderr
+        assert "unknown topology" in door.heron("kill", "local", name, code=3).stderr
     door.kill(three.names[2])
     assert door.json("list", "local") == []

@@ -170,7 +170,7 @@ def test_a_grouping_that_is_plugged_in_goes_by_its_name(tmp_path: Path, monkeypa
     )
     assert edge.grouping.python_class == "dsl_parts:EvenOdd", "instances import it like any other class"
     for wrong, text in (
-        (Grouping.custom("even-od"), "there is no grouping 'even-od'; there are 'even-odd', 'half'; did you mean"),
+        (Grouping.custom("even-od"), "unknown grouping 'even-od'; known: 'even-odd', 'half'; did you mean"),
         (Grouping.custom("even-odd", wrong=1), "cannot be made with these"),
         (Grouping.custom("half"), "Words has no prepare and no choose_tasks"),
     ):

@@ -53,7 +53,7 @@ def test_a_checkpoint_is_put_where_containers_look_for_it(tmp_path: Path) -> Non
     assert {name: file.read_bytes().decode() for name, file in found.items()} == {name: name for name in found}
     assert set(found) == {"manifests/9.json", "parts/a.part"}
     assert {file.stat().st_mode & 0o777 for file in found.values()} == {0o644}
-    with pytest.raises(EngineError, match="nothing can be put there"):
+    with pytest.raises(EngineError, match="no file can be copied there"):
         storage.put("t", source, f"{plan.HOME}/elsewhere")
 
 

@@ -72,7 +72,7 @@ def test_options_come_from_the_environment(tmp_path: Path) -> None:
     )  # fmt: skip
     assert SwarmOptions.of_environment({}).storage is None
     for path in ("/nowhere/at/all", "relative"):
-        with pytest.raises(SchedulerError, match="is no folder"):
+        with pytest.raises(SchedulerError, match="is not a directory"):
             SwarmOptions.of_environment({"HERONRY_SWARM_STORAGE": path})
 
 

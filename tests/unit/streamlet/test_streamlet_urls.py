@@ -314,7 +314,7 @@ def test_what_cannot_be_opened_is_told_without_its_secrets(tmp_path: Path) -> No
     options.write_text(json.dumps({"known_hosts": str(tmp_path / "none"), "password": "hush-hush"}))
     for url, file, told in (
         ("memory://x", tmp_path / "none", "none: No such file.*on each host"),
-        ("memory://x", Path(__file__), "is no JSON object"),
+        ("memory://x", Path(__file__), "is not a JSON object"),
         ("s3://bucket/x", options, r"cannot be read here .*pip install fsspec s3fs"),
     ):
         if url.startswith("s3") and fsspec.utils.get_package_version_without_import("s3fs"):

@@ -138,6 +138,7 @@ def options_in(file: Path, what: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):  # what it says may be secret
         raise UsageError(
-            f"{file} is not a JSON object", 'Write {"option": "value"}, with the option names of the fsspec file system.'
+            f"{file} is not a JSON object",
+            'Write {"option": "value"}, with option names of the fsspec file system.',
         )
     return found

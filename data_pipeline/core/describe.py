@@ -28,7 +28,7 @@ def described(plan: Plan) -> str:
 
 def _sink(sink: Sink) -> str:
     if isinstance(sink, ServerSink):
-        return f"{sink}; tasks stage, what counts is committed behind the result's rename"
+        return f"{sink}; tasks stage records, which are committed after the rename of the result"
     return type(sink).__name__
 
 

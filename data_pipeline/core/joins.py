@@ -57,7 +57,7 @@ def _decided(columns: Columns, step: ReduceStep) -> Decision:
     found = [_side(columns, name, marked) for name, marked in zip(NAMES, _marked(program, step), strict=True)]
     (left, one, one_kind), (right, two, two_kind) = found
     if one_kind != two_kind:
-        raise _InPython(f"the keys are of different kinds, {one_kind} and {two_kind}, of which only None is equal")
+        raise _InPython(f"the keys are of different kinds, {one_kind} and {two_kind}, so only None can match")
     return Decision(Join(pairs[0].how, (left, right)), (one, two))
 
 
@@ -121,5 +121,5 @@ def _way(program: Program, name: str, marked: MapStep) -> Way:
 
 def _told(extractor: Extractor | None, kind: str) -> str:
     if isinstance(extractor, Field):
-        return f"column {extractor.name!r} of type {kind}" if kind else f"{extractor.name!r}, which is no column"
-    return "no column"
+        return f"column {extractor.name!r} of type {kind}" if kind else f"{extractor.name!r}, which is not a column"
+    return "not a column"

@@ -75,7 +75,7 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
             raise CannotPlan(f"step {step.name!r}: Spark cannot run the operator {type(step).__name__}")
     for name in choice.inputs:
         if not isinstance(program.by_name.get(name), SourceStep):
-            raise CannotPlan(f"there is no source step {name!r} whose input could be replaced")
+            raise CannotPlan(f"unknown source step {name!r}: its input cannot be replaced")
     steps = [
         replace(step, source=choice.inputs[step.name])
         if isinstance(step, SourceStep) and step.name in choice.inputs

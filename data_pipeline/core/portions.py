@@ -182,7 +182,7 @@ def streamed(plan: Plan) -> list[Scan]:
     found = [scan for scan in plan.scans if isinstance(scan.source, FileSource | ServerSource)]
     if not found:
         raise CannotPlan(
-            f"program {plan.program!r} reads neither files nor servers, so there is nothing to stream: leave --mode out"
+            f"program {plan.program!r} reads neither files nor servers, so it cannot be streamed: omit --mode"
         )
     for scan in found:
         if isinstance(scan.source, FileSource) and scan.source.format == "archive":

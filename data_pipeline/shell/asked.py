@@ -82,7 +82,7 @@ def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
 def _views(program: Program) -> list[str]:
     found = [step.name for step in program.sinks() if isinstance(step.sink, ViewSink)]
     if not found:
-        raise CannotPlan(f"program {program.name!r} has no view; add .sink(view(name, path)) behind a reducer")
+        raise CannotPlan(f"program {program.name!r} has no view; add .sink(view(name, path)) after a reducer")
     return found
 
 
@@ -145,7 +145,7 @@ def check_readable(program: Program, choice: Choice) -> None:
     for step in lookups:
         table = step.table
         if isinstance(table, FileSource) and not is_url(table.path) and not Path(table.path).exists():
-            found.append(f"step {step.name!r}: its table {table.path} is not there")
+            found.append(f"step {step.name!r}: its table {table.path} is missing")
     if found:
         raise CannotPlan("; ".join(found))
 
@@ -156,7 +156,7 @@ def _split(given: str, by_step: Mapping[str, SourceStep]) -> tuple[str | None, s
         return name, url
     if equals and "/" not in name:
         cure = f"The program's sources are {', '.join(by_step)}. (A path with = in it may begin with ./ to be a path.)"
-        raise UsageError(f"there is no source step {name!r}", cure)
+        raise UsageError(f"unknown source step {name!r}", cure)
     return None, given
 
 

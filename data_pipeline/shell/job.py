@@ -78,7 +78,7 @@ def answer(spark: SparkSession, found: Asked, out: TextIO) -> str:
     if request.output_path and not request.dry_run:
         told = settle_for(Place(spark, request.output_path), found.loaded.program.name)
         if told and request.streaming is None:
-            return f"{told}, and nothing computed again"
+            return f"{told}, and nothing was computed again"
         out.write(f"{told}\n" if told else "")
     batch = request.streaming is None or request.dry_run
     engine: Engine = Batch(spark, found.ranges) if batch else Stream(spark, found, out)
@@ -104,7 +104,7 @@ def _result(spark: SparkSession, found: Asked, engine: Engine, out: TextIO) -> s
             failure = failure_in(str(error))
             if failure is None or not aside or found.request.dry_run:
                 raise
-            out.write(f"{failure.step!r} failed on a record: running again with care, to put such records aside\n")
+            out.write(f"{failure.step!r} failed on a record: running again to put such records aside\n")
         tables = engine.tables(careful=True)
     return _line(spark, found, tables, out, careful=True)
 

@@ -129,7 +129,7 @@ def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution,
         )  # fmt: skip
         told.append(
             f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(owned.to_ms)}"
-            + ("" if part is None else f"; anew from {until.iso(part.from_ms)} to {until.iso(part.to_ms)}")
+            + ("" if part is None else f"; recomputed from {until.iso(part.from_ms)} to {until.iso(part.to_ms)}")
             + _told(aside, str(version))
         )
     return "\n".join(told)

@@ -120,7 +120,7 @@ class Stream:
                 query.stop()
             raise Interrupted(
                 f"interrupted: what was read before is kept in {self._streaming.checkpoint}",
-                "The same command goes on from there.",
+                "The same command continues from there.",
             ) from None
         except Exception:
             if self._error is not None:
@@ -186,7 +186,7 @@ class Stream:
             failure = failure_in(str(error))
             if failure is None or not self._policy.aside:
                 raise
-            self._say(f"{failure.step!r} failed on a record: again with care, to put such records aside")
+            self._say(f"{failure.step!r} failed on a record: running again to put such records aside")
             return self._portions.write(number, read, partial(self._fill, files, ranges, True))
 
     def _fill(

@@ -101,7 +101,7 @@ def _excess(usage: VolumeUsage, granted_bytes: int, containers: int, share: floa
         )
     if usage.closed:
         return (
-            f"the size of the topology's volume is unknown: {_name(usage.closed[0])} cannot be read, even as the "
+            f"the size of the topology's volume is unknown: {_name(usage.closed[0])} cannot be read, even by the "
             f"user of user code; make it readable (chmod u+rx)"
         )
     if hides:

@@ -33,7 +33,7 @@ def storage_of(record: TopologyRecord) -> CheckpointFolder:
     """
     name, config = record.definition.name, record.definition.config
     if not keeps_state(config):
-        raise UsageError(f"{name} takes no checkpoints: its topology.reliability.mode is not EFFECTIVELY_ONCE")
+        raise UsageError(f"{name} has no checkpoints: its topology.reliability.mode is not EFFECTIVELY_ONCE")
     try:
         return checkpoint_folder(setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE), record.execution.home)
     except ValueError as error:

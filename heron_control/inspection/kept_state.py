@@ -16,7 +16,7 @@ from heron_runtime.model.plan import NO_CHECKPOINT, GenerationPhase, PackingPlan
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary, MasterStatus
 
-CURE = "mend the cause, then `heron restore` begins again from the last complete checkpoint"
+CURE = "fix the cause, then `heron restore` resumes from the last complete checkpoint"
 NAMED = 5  # maximum number of processes named in one line
 
 

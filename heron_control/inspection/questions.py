@@ -87,7 +87,7 @@ def to_container(record: TopologyRecord, container: int, method: str, request: H
     """
     location = record.container(container)
     if location is None:
-        raise NoAnswer(f"container {container} of {record.definition.name} is not there at this moment")
+        raise NoAnswer(f"container {container} of {record.definition.name} is not available at this moment")
     return Question(location, CONTAINER_SERVICE, method, request, f"container {container}")
 
 

@@ -123,7 +123,7 @@ class RemoteCheckpoints(CheckpointFolder):
 
     def _ask(self, method: str, question: Any, path: str) -> Any:
         """Return the first answer of a container. One that fails is not asked again."""
-        why = "no container is there"
+        why = "no container is available"
         while self._locations:
             try:
                 return self._asks.call(self._locations[0], CONTAINER_SERVICE, method, question)

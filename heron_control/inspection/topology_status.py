@@ -44,7 +44,7 @@ START_GRACE_SECS = 20.0  # a container that has not been seen counts as starting
 
 NO_CONTAINER = -1  # container number of the scheduler
 HERON_SCHEDULER = "heron_scheduler"
-NOT_THERE = "it is not there"
+NOT_THERE = "it is missing"
 HERON_CONTAINER = "heron_container"
 
 
@@ -297,7 +297,7 @@ def _silent(number: int, record: TopologyRecord, answers: Answers, young: bool) 
         return ProcessState.STARTING, ""
     if young and record.container(number) is None:
         return ProcessState.STARTING, ""
-    return ProcessState.DEAD, answers.errors.get(name, f"container {number} is not there")
+    return ProcessState.DEAD, answers.errors.get(name, f"container {number} is not available")
 
 
 def iso(seconds: float) -> str | None:

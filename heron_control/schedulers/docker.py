@@ -265,7 +265,7 @@ class DockerScheduler:
             troubles.append(str(error))
         trouble = troubles[0] if troubles else ""
         if trouble != self._trouble:
-            (log.error if trouble else log.info)("%s", trouble or "the engine does what it is told again")
+            (log.error if trouble else log.info)("%s", trouble or "the engine carries out requests again")
         self._trouble = trouble
         deadlines = [d for t in list(self._topologies.values()) if (d := t.view.deadline_ms) is not None]
         return min([OBSERVE_SECONDS, *(max(SHORTEST_SECONDS, (d - now_ms()) / 1000) for d in deadlines)])
@@ -284,7 +284,7 @@ class DockerScheduler:
                     self._learn(state)
             return {owner.topology_id for owner in shown if owner.topology_id not in coming and self._is_over(owner)}
         except StoreError as error:
-            log.warning("the state store does not answer; going on with what is known: %s", error)
+            log.warning("the state store does not answer; continuing with what is known: %s", error)
             return set()
 
     def _learn(self, state: ExecutionState) -> None:
@@ -307,7 +307,7 @@ class DockerScheduler:
             return
         granted = read_granted(folder)
         if granted is None or granted.definition.id != state.topology_id:
-            self._say_once(state, "the record of its granted resources is missing; submit it again")
+            self._say_once(state, "its record of granted resources is missing; submit it again")
             return
         if granted == Granted(definition, packing):
             self._differing.discard(state.topology_id)
@@ -349,7 +349,7 @@ class DockerScheduler:
         """Remove the rest of topologies that were killed while no process watched or whose kill failed."""
         for found in seen:
             if found.topology_id in over and found.topology_id not in self._topologies:
-                log.warning("removing %s, whose topology is gone", found.name)
+                log.warning("removing %s: its topology no longer exists", found.name)
                 self._engine.remove(found.id)
         running = {found.topology_id for found in seen}
         for topology_id in over - running:

@@ -157,7 +157,7 @@ class DockerTopology:
     def _adopt(self, mine: dict[int, Seen]) -> None:
         for number, found in sorted(mine.items()):
             alive = found.state in _RUNS
-            log.info("%s is there already (%s)", found.name, found.state)
+            log.info("%s exists already (%s)", found.name, found.state)
             self._ids[number] = found.id
             self._serial += 1
             self._act(self._core.adopt(now_ms(), number, self._serial, alive))

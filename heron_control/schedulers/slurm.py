@@ -102,7 +102,7 @@ class SlurmScheduler:
         folder = launch_file.parent
         granted = read_granted(folder)
         if granted is None:
-            raise SchedulerError(f"{launch.topology}: the record of its granted resources is missing in {folder}; kill it")
+            raise SchedulerError(f"{launch.topology}: its record of granted resources is missing in {folder}; kill it")
         allocation = plan.allocation_of(granted.packing, granted.definition.config, launch.settings)
         environment = {name: text for name in ("PYTHONPATH",) if (text := child_environment().get(name))}
         command = python_command("heron_scheduler")
@@ -148,7 +148,7 @@ class SlurmScheduler:
                 time.sleep(POLL_SECONDS)
         except SlurmAway as error:
             raise SlurmAway(
-                f"{launch.topology} is killed and its processes stop by themselves, but its job may still be in the "
+                f"{launch.topology} is killed and its processes stop on their own, but its job may still be in the "
                 f"queue: {error}",
                 "`heron kill` it again when `sinfo` answers.",
             ) from error

@@ -341,7 +341,7 @@ class SwarmEngine(OfNodes, DockerEngine):
             super().remove(made)
         if code:
             raise EngineError(
-                f"{folder} cannot be removed, by root neither (exit code {code}); does a file server forbid it?"
+                f"{folder} cannot be removed, even by root (exit code {code}): check whether a file server forbids it"
             )
 
     def _remove_secrets(self, label: str, value: str) -> None:

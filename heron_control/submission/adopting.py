@@ -112,11 +112,11 @@ class CheckpointFinder:
     def _of(self, folder: CheckpointFolder, number: int = 0) -> Found:
         numbers = folder.manifests()
         if not numbers:
-            raise NotFound(f"no checkpoint found in {folder.folder}", "A checkpoint has the folders manifests and parts.")
+            raise NotFound(f"no checkpoint in {folder.folder}", "A checkpoint has the folders manifests and parts.")
         if not number and len(numbers) > 1:
             raise UsageError(
                 f"{folder.folder} has the checkpoints {listing(map(str, numbers))}, and not all need be complete",
-                "Write @NUMBER behind the folder.",
+                "Append @NUMBER to the folder.",
             )
         manifest = read_manifest(folder, number or numbers[0])
         return Found(folder, manifest, manifest.generation)
@@ -174,7 +174,7 @@ def check_adoptable(found: Found, definition: TopologyDefinition, *, may_drop: b
     if lost and not may_drop:
         raise InvalidTopology(
             f"{name} has no place for state of checkpoint {found.manifest.checkpoint}: {'; '.join(lost)}",
-            "Name its components as they were, or leave this state behind with --allow-dropped-state.",
+            "Name its components as they were, or drop this state with --allow-dropped-state.",
         )
 
 

@@ -379,7 +379,7 @@ class SubmissionService:
         place = self._place_of(stored.role, stored.environ, stored.topology)
         launch = load_launch(self._folder_of(stored, place))
         if launch is None:
-            raise Failure(f"the folder of {stored.topology} is gone", "`heron kill` cleans up.")
+            raise Failure(f"the folder of {stored.topology} is missing", "`heron kill` cleans up.")
         return self.scheduler.restart(launch, container, timeout_seconds)
 
     def update(

@@ -166,7 +166,7 @@ class Updating:
         if physical is None or (physical.topology, physical.packing) != (record.definition, record.packing):
             return "the topology master has not made the new plan yet"
         if generation is not None and generation.phase is GenerationPhase.RESTORING:
-            return "its tasks go on from the checkpoint"
+            return "its tasks continue from the checkpoint"
         same = [p.name for p in status.processes if p.name in wanted and self._must_restart.get(p.name) == p.pid]
         if same:
             return f"{same[0]} must restart" + (f", and {len(same) - 1} more" if same[1:] else "")
@@ -190,7 +190,7 @@ class Updating:
                 f"the update of {self._name} does not succeed ({why}), and could not be taken back: {failed}",
                 "`heron status` shows where it stands; update it again.",
             ) from error
-        again = f"it runs by its old plan again; update it once that is mended: {why}"
+        again = f"it runs by its old plan again; update it once that is fixed: {why}"
         try:
             self._must_restart = {}
             self._failures = 1 << 30  # ignore further failures: another plan to revert to does not exist

@@ -90,7 +90,7 @@ class Upgrade:
             check_reachable(launch, home, self._definition)
         if not keeps_state(self._definition.config):
             raise InvalidTopology(
-                f"{self.name} keeps state, and what is submitted in its place keeps none: nothing was done, it goes on",
+                f"{self.name} keeps state, and its replacement keeps none: nothing was changed, it continues",
                 f"Set topology.reliability.mode = EFFECTIVELY_ONCE. {WITHOUT_STATE}",
             )
         if setting(self._definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE):  # the default is a new folder
@@ -109,7 +109,7 @@ class Upgrade:
             NotDrained: The timeout has passed.
             Interrupted: The user has interrupted the drain.
         """
-        self._note(f"{self.name} is drained; should this command be killed meanwhile, `heron activate {self._where}`")
+        self._note(f"{self.name} is drained; if this command is killed now, `heron activate {self._where}`")
         try:
             number = drain(self._inspector, self._record, self._carry.seconds, progress)
         except NotDrained as error:
@@ -136,15 +136,15 @@ class Upgrade:
                 "(`heron update --runtime-config`), and try again.",
             )
         self._note(
-            f"the state of {self.name} is kept as checkpoint {self._label}; should the new one not start, `heron "
-            f"submit … --from-checkpoint {self.reference}` goes on from it"
+            f"the state of {self.name} is kept as checkpoint {self._label}; if the new one does not start, `heron "
+            f"submit … --from-checkpoint {self.reference}` continues from it"
         )
 
     def give_up(self, progress: Progress) -> None:
         """Let the old topology continue and remove the named checkpoint."""
         if not self._drained:
             return
-        progress(f"{self.name} goes on")
+        progress(f"{self.name} continues")
         if self._label:
             self._kept.forget(self._record, self._label)
         if not self._ran:
@@ -165,14 +165,14 @@ class Upgrade:
             pass
         return Failure(
             f"{self.name} has ended, and what was submitted in its place does not run: {error}",
-            f"Its state is kept: `heron submit … --from-checkpoint {self.reference}` goes on from it.",
+            f"Its state is kept: `heron submit … --from-checkpoint {self.reference}` continues from it.",
         )
 
     def _found(self, reference: str) -> Found:
         try:
             return self._kept.find(StartFrom(reference, self._carry.may_drop), self._definition)
         except InvalidTopology as error:
-            raise InvalidTopology(f"{error.message}: nothing was done, {self.name} goes on", error.cure) from error
+            raise InvalidTopology(f"{error.message}: nothing was changed, {self.name} continues", error.cure) from error
 
 
 def upgrade_of(
@@ -207,4 +207,4 @@ def no_way_back(name: str) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
     if asked:
-        raise Interrupted(f"interrupted when there was no way back: {name} is replaced, and goes on starting")
+        raise Interrupted(f"interrupted after the point of no return: {name} is replaced, and continues to start")

@@ -431,7 +431,7 @@ def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) ->
             raise wanted
         return with_wanted(execution, wanted)
     except StoreError as error:
-        log.warning("the wanted state of %s cannot be read: %s", execution.topology, error)
+        log.warning("the desired state of %s cannot be read: %s", execution.topology, error)
         return execution
 
 

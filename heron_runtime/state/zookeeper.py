@@ -293,7 +293,7 @@ class ZookeeperStore:
                 if outcome.folder_missing:
                     self._folders.clear()
                     if self._credential is not None and self._credential.topology:
-                        raise NoNode(outcome.path, 0, "is not there: the topology is killed, or not admitted yet")
+                        raise NoNode(outcome.path, 0, "does not exist: the topology is killed, or not admitted yet")
                 continue
             self._link.answered(generation)
             if isinstance(outcome, TransactionFailed):

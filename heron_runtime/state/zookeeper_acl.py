@@ -76,7 +76,7 @@ def prepare_root(client: KazooClient, root: str, credential: StoreCredential | N
             done(client.get_async(root))
         except NoNodeError as error:
             raise StoreError(
-                f"{root} is not there: correct the root in the store's URL, or start the cluster, which makes it"
+                f"{root} does not exist: correct the root in the store's URL, or start the cluster, which creates it"
             ) from error
         return
     _make(client, root, rights(credential))

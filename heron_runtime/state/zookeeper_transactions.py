@@ -212,10 +212,10 @@ def _refusal(operations: Sequence[Operation], op: Op, reply: OpOutcome) -> Retry
     if op.why is OpPurpose.ASSUMED and (reply is OpOutcome.BAD_VERSION or path != operations[index].path):
         return RetryAfterRead(path)
     if reply is OpOutcome.NO_NODE:
-        return NoNode(path, index, "is not there")
+        return NoNode(path, index, "does not exist")
     if isinstance(operations[index], CheckOwner):
         return BadVersion(path, index, "belongs to another session")
-    return BadVersion(path, index, f"version {op.version} was expected, another is there")
+    return BadVersion(path, index, f"expected version {op.version}, found another")
 
 
 def check_size(operations: Sequence[Operation], root: str) -> None:

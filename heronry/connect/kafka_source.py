@@ -169,14 +169,14 @@ class MessageReader(Reader):
         what = (
             f"{oldest - position} messages of {split}, from offset {position} on, were removed before they were read"
             if position < oldest
-            else f"{split} ends at offset {newest}, and {position} were read: the topic was made anew"
+            else f"{split} ends at offset {newest}, and {position} were read: the topic was recreated"
         )
         if self._removed == "fail":
             raise ConnectError(
                 f"{what} ({self._brokers.name}): keep messages until they are read (retention.ms, retention.bytes), "
-                f"or go on without them by config {REMOVED.key!r}: 'skip'"
+                f"or continue without them by config {REMOVED.key!r}: 'skip'"
             )
-        logging.getLogger(__name__).warning("%s: going on without them", what)
+        logging.getLogger(__name__).warning("%s: continuing without them", what)
         return oldest
 
     def _bounds(self, split: str) -> tuple[int, int]:

@@ -73,8 +73,8 @@ class NatsSink(PostingSink):
             stream = str(await js.find_stream_name_by_subject(self._subject))
         except self._server.js_errors.NotFoundError:
             raise ConnectError(
-                f"{self._server.name}: no stream takes subject {self._subject!r}, so nobody would keep what is "
-                f"published; make one, or name another in config {SUBJECT.key!r}"
+                f"{self._server.name}: no stream takes subject {self._subject!r}, so its messages would be "
+                f"lost; create one, or name another in config {SUBJECT.key!r}"
             ) from None
         window = float((await js.stream_info(stream)).config.duplicate_window or 0)
         if window < LEAST_WINDOW_SECS:

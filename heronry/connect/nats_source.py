@@ -123,8 +123,8 @@ class MessageReader(Reader):
                 break
             if time.monotonic() > until:
                 raise ConnectError(
-                    f"{self._server.name} has messages of stream {stream!r} behind {last} that have not come in "
-                    f"{self._server.timeout:g} s: see that the server is well, or give it longer by config "
+                    f"{self._server.name} has messages of stream {stream!r} after {last} that did not arrive in "
+                    f"{self._server.timeout:g} s: check the server, or raise the timeout by config "
                     "'user.nats.timeout.secs'"
                 )
         return found
@@ -176,26 +176,26 @@ class MessageReader(Reader):
                 bounded range cannot be completed.
         """
         about = self._about(stream)
-        anew = _made(about) != made or about.state.last_seq < last
+        recreated = _made(about) != made or about.state.last_seq < last
         next_one = came[0] if came else about.state.first_seq
-        if end is not None and not anew:
+        if end is not None and not recreated:
             next_one = min(came[0] if came else end[0] + 1, end[0] + 1)
-        if not anew and next_one <= last + 1:
+        if not recreated and next_one <= last + 1:
             return None
         what = (
-            f"stream {stream!r} was made anew after {last} of its messages were read"
-            if anew
-            else f"{next_one - last - 1} messages of stream {stream!r}, behind {last}, were removed before they were "
+            f"stream {stream!r} was recreated after {last} of its messages were read"
+            if recreated
+            else f"{next_one - last - 1} messages of stream {stream!r}, after {last}, were removed before they were "
             "read"
         )
-        if self._removed == FAIL or (anew and end is not None):
+        if self._removed == FAIL or (recreated and end is not None):
             raise ConnectError(
-                f"{what} ({self._server.name}): keep messages until they are read (max_age, max_msgs, purge), or go on "
-                f"without them by config {REMOVED.key!r}: {SKIP!r}"
+                f"{what} ({self._server.name}): keep messages until they are read (max_age, max_msgs, purge), or "
+                f"continue without them by config {REMOVED.key!r}: {SKIP!r}"
             )
-        log.warning("%s: going on without them", what)
+        log.warning("%s: continuing without them", what)
         self._consumers.pop(stream, None)
-        return _first(about) if anew else (next_one - 1, made)
+        return _first(about) if recreated else (next_one - 1, made)
 
     def _values(self, stream: str, message: Any) -> Row:
         about, headers = message.metadata, message.headers or {}

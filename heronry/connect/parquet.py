@@ -104,7 +104,7 @@ class ParquetSink(SpoolSink):
         if kind == "int" and not -(2**63) <= value < 2**63:
             raise cannot_hold(self, name, value, "and integers have 64 bits")
         if kind == "str" and any("\ud800" <= sign <= "\udfff" for sign in value):
-            raise cannot_hold(self, name, value, "and it is no text that UTF-8 can hold")
+            raise cannot_hold(self, name, value, "which UTF-8 cannot encode")
         return value
 
     def _write_group(self, file: BinaryIO) -> None:

@@ -159,9 +159,9 @@ class RedisStreamSink(SeatedSink):
         was = self._settle(lambda: self._commit_script(keys=keys, args=arguments)).decode()
         if was not in (PREPARED, COMMITTED):
             raise ConnectError(
-                f"batch {token} was prepared for checkpoint {checkpoint} and is not in {self._server.name}: let nobody "
-                "else remove keys that begin with heronry:, keep the server a topology began with, and have it write "
-                "to disk (appendonly yes)"
+                f"batch {token} was prepared for checkpoint {checkpoint} and is not in {self._server.name}: let no "
+                "other client remove keys that begin with heronry:, keep the server of a running topology, and have "
+                "it write to disk (appendonly yes)"
             )
 
     def abort(self, token: str) -> None:

@@ -110,10 +110,10 @@ class StreamReader(Reader):
         if read is None:  # entries removed before the first read do not count as lost
             read = added - length if added is not None else 0
         if added is not None:
-            anew = end is not None and end[1] is not None and added < end[1]
-            missing = -1 if anew else missed(read, len(entries), added, at_end=at_end)
+            recreated = end is not None and end[1] is not None and added < end[1]
+            missing = -1 if recreated else missed(read, len(entries), added, at_end=at_end)
             if missing:
-                return [], self._lost(split, position, read, missing, may_go_on=not anew)
+                return [], self._lost(split, position, read, missing, may_go_on=not recreated)
         if not entries:
             return None
         return [self._values(split, *entry) for entry in entries], (entries[-1][0].decode(), read + len(entries))
@@ -148,19 +148,19 @@ class StreamReader(Reader):
         Raises:
             ConnectError: ``user.redis.removed`` is ``fail``, or a bounded range cannot be completed.
         """
-        anew = missing < 0
+        recreated = missing < 0
         what = (
-            f"stream {stream!r} was deleted after {read} of its entries were read, or made anew"
-            if anew
-            else f"{missing} entries of stream {stream!r} were removed before they were read, behind {position}"
+            f"stream {stream!r} was deleted or recreated after {read} of its entries were read"
+            if recreated
+            else f"{missing} entries of stream {stream!r} were removed before they were read, after {position}"
         )
         if self._removed == FAIL or not may_go_on:
             raise ConnectError(
-                f"{what} ({self._server.name}): keep entries until they are read (MAXLEN, XDEL, DEL), or go on without "
-                f"them by config {REMOVED.key!r}: {SKIP!r}"
+                f"{what} ({self._server.name}): keep entries until they are read (MAXLEN, XDEL, DEL), or continue "
+                f"without them by config {REMOVED.key!r}: {SKIP!r}"
             )
-        log.warning("%s: going on without them", what)
-        return (START, 0) if anew else (position, read + missing)
+        log.warning("%s: continuing without them", what)
+        return (START, 0) if recreated else (position, read + missing)
 
     def _values(self, stream: str, number: bytes, fields: Mapping[bytes, bytes]) -> Row:
         own = {ID: number.decode(), STREAM: stream}

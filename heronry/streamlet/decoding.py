@@ -319,7 +319,7 @@ def _shape(schema: Schema, is_csv: bool) -> Callable[[Any], dict[str, Any]]:
 
 def _as_str(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no str")
+        raise TypeError(f"{value!r} is not a str")
     return value
 
 
@@ -328,13 +328,13 @@ def _as_int(value: Any) -> int:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise TypeError(f"{value!r} is no int")
+    raise TypeError(f"{value!r} is not an int")
 
 
 def _as_float(value: Any) -> float:
     if isinstance(value, str | float) or (isinstance(value, int) and not isinstance(value, bool)):
         return float(value)
-    raise TypeError(f"{value!r} is no float")
+    raise TypeError(f"{value!r} is not a float")
 
 
 def _as_bool(value: Any) -> bool:
@@ -343,7 +343,7 @@ def _as_bool(value: Any) -> bool:
     known = {"true": True, "1": True, "false": False, "0": False}
     if isinstance(value, str) and value.lower() in known:
         return known[value.lower()]
-    raise TypeError(f"{value!r} is no bool")
+    raise TypeError(f"{value!r} is not a bool")
 
 
 _CONVERT: dict[str, Callable[[Any], Any]] = {"str": _as_str, "int": _as_int, "float": _as_float, "bool": _as_bool}

@@ -234,7 +234,7 @@ def files(
     """
     _one_of("the format of files()", format, SOURCE_FORMATS)
     if schema and format not in ("json", "csv"):
-        raise TopologyError(f"files(format={format!r}) takes no schema: only json and csv need one")
+        raise TopologyError(f"files(format={format!r}) does not accept a schema: only json and csv use one")
     for name, kind in (schema or {}).items():
         _one_of(f"the type of field {name!r}", kind, TYPES)
     if len(delimiter) != 1:
@@ -250,7 +250,7 @@ def files(
             else f"options of files() are for URLs, and {place} is none: leave them out"
         )
     if is_url(place) and scheme_of(place) in SINGLE and (grows or place.endswith("/")):
-        raise TopologyError(f"{place} cannot be a folder, nor grow: over http a URL is one file, which is read once")
+        raise TopologyError(f"{place} cannot be a folder or grow: over http a URL is one file, which is read once")
     return FileSource(place, format, fields, delimiter, bool(grows), by_hour, partitions=folders, options=given)
 
 
@@ -272,7 +272,7 @@ def _folders(given: Sequence[str] | Mapping[str, str], format: str, schema: Sche
     if both:
         raise TopologyError(f"files() has {both[0]!r} in its schema and in its partitions: it stands in one of the two")
     if found and format not in ("json", "csv", *COLUMNAR):
-        raise TopologyError(f"files(format={format!r}) takes no partitions: its records have no fields to add to")
+        raise TopologyError(f"files(format={format!r}) does not accept partitions: its records have no fields")
     return found
 
 
@@ -342,7 +342,7 @@ def to_files(
         raise TopologyError(
             "to_files(…, 'csv') needs fields=['a', 'b'], its columns: files must have the same ones whatever came first"
             if format == "csv"
-            else f"to_files(…, {format!r}) takes no fields: it writes all that a record has"
+            else f"to_files(…, {format!r}) does not accept fields: it writes whole records"
         )
     return FileSink(_absolute(path), format, fields=tuple(fields), partition_by=by)
 

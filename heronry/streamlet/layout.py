@@ -40,7 +40,7 @@ def cell(value: Any) -> str:
         return str(value)
     if isinstance(value, dt.date | dt.time):  # includes datetime, a subclass of date
         return value.isoformat()
-    raise TypeError(f"a {type(value).__name__} does not go into a cell of csv: make it text or a number in a map")
+    raise TypeError(f"a {type(value).__name__} cannot be a csv cell: convert it to text or a number in a map")
 
 
 def cells(record: Any, fields: Sequence[str]) -> list[str | None]:

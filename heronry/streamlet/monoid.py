@@ -6,7 +6,7 @@ they meet, so ``add`` must be associative and commutative and ``zero`` neutral; 
 ``add`` may change and return its first argument (``zero`` is then a function that makes a new one), never its second.
 
 The built-in ones carry ``builtin``, a name by which an engine may compute them its own way (SQL), and accumulators that
-``pack`` to plain data, so that whoever holds no user code can add them too (``by_name``). None values are left out by
+``pack`` to plain data, so that a process without user code can also add them (``by_name``). None values are left out by
 ``sum_ min_ max_ mean top_k distinct``, as SQL does, and a key with no other values has the result None (0 for
 ``distinct``, () for ``top_k``); ``count`` counts records, None or not.
 """

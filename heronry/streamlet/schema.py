@@ -88,7 +88,7 @@ def schema_of(given: Any, step: str) -> RecordSchema:
         found = RecordSchema("schema", _of_arrow(given, problems))
     else:
         raise TopologyError(
-            f"step {step!r}: {given!r} is no schema; write a dataclass (the class, not one of its instances) or a "
+            f"step {step!r}: {given!r} is not a schema; write a dataclass (the class, not one of its instances) or a "
             "pyarrow.Schema"
         )
     twice = sorted({field.name for field in found.fields if [f.name for f in found.fields].count(field.name) > 1})

@@ -66,7 +66,7 @@ class ServerSink(ServerSettings):
         keys = dict(self.settings).get(f"user.{self.system}.key") or ()
         for key in (keys,) if isinstance(keys, str) else keys:
             if key not in self.fields:
-                yield f"key names {key!r}, which is none of the fields ({', '.join(map(str, self.fields))})"
+                yield f"key names {key!r}, which is not one of the fields ({', '.join(map(str, self.fields))})"
         spool = dict(self.settings).get(f"user.{self.system}.spool")
         if isinstance(spool, str) and spool and not Path(spool).is_absolute():
             yield f"spool is {spool!r}; write its whole path, the same folder for all hosts"

@@ -312,7 +312,7 @@ def given_settings(
     unknown = sorted(set(settings) - known)
     if unknown:
         raise TopologyError(
-            f"{system}: there is no setting {', '.join(unknown)}; {component} has {', '.join(sorted(known))}"
+            f"{system}: unknown setting {', '.join(unknown)}; {component} has {', '.join(sorted(known))}"
         )
     return tuple(sorted(settings.items()))
 

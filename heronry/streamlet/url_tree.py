@@ -181,9 +181,9 @@ class UrlFileTree:
     def changed(self, name: str) -> ReadError:
         """Return the error for a file that has changed."""
         return ReadError(
-            f"{whole_name(self._source, name)} has changed since it was listed (another size, time or etag), so what "
-            "was read and what would follow are not of one file: give new contents a new name, and put the old one "
-            "back; or kill the topology and submit it again, which reads everything anew"
+            f"{whole_name(self._source, name)} has changed since it was listed (another size, time or etag), so the "
+            "rest does not continue what was read: give new contents a new name, and restore the old file; or kill "
+            "the topology and submit it again, which reads everything again"
         )
 
     @contextmanager
@@ -192,7 +192,7 @@ class UrlFileTree:
             yield
         except FileNotFoundError:
             raise FileNotFoundError(
-                2, "it was listed and is not there any more: put it back, for files must stay until they are read",
+                2, "it was listed and no longer exists: restore it, because files must exist until they are read",
                 whole_name(self._source, name),
             ) from None  # fmt: skip
 
@@ -238,16 +238,16 @@ def _told(scheme: str, error: BaseException) -> tuple[str, str]:
                 "cannot be read here",
                 f"name {needed} in the topology's requirements, or on each host: pip install {needed}",
             )
-        return "is in no store that is known", "look at the URL's beginning, or install what implements it for fsspec"
+        return "has an unknown scheme", "check the scheme of the URL, or install its fsspec implementation"
     if "HostKeyNotVerifiable" in names:
-        return "is at a host whose key is not known", HOST_KEYS
+        return "is at a host with an unknown key", HOST_KEYS
     refused = names & {"PermissionError", "NoCredentialsError", "PermissionDenied", "SFTPPermissionDenied"}
     if refused or _status(error) in (401, 403):
-        return "may not be read", (
+        return "is not readable", (
             "give the user the right to read it, or write the store's credentials into the JSON file of options= on "
             "each host (for sftp client_keys, for s3 key and secret)"
         )
-    return "cannot be read", "look whether the store answers from this host, and at its options"
+    return "cannot be read", "check that the store answers from this host, and its options"
 
 
 def _version(info: Mapping[str, Any]) -> str:

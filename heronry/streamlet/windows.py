@@ -133,7 +133,7 @@ def to_ms(value: Any, unit: str = "s") -> int:
         return (aware - _EPOCH) // _MILLISECOND
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return round(value * MS_PER_UNIT[unit])
-    raise EventTimeError(f"event time {value!r} is no number, datetime or ISO 8601 text")
+    raise EventTimeError(f"event time {value!r} is not a number, datetime or ISO 8601 text")
 
 
 def hour_folder(time_ms: int) -> str:

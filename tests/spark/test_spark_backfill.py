@@ -104,7 +104,10 @@ def test_what_came_since_and_days_that_were_mended_are_as_in_a_whole_batch(world
     world.batch("parts", 100)
     world.arrive(100, 200)
     said = world.batch("parts", 195, from_="last")
-    assert "version 000002, the batch owns buckets up to 1970-01-01T00:03:15Z; anew from 1970-01-01T00:01:40Z" in said
+    assert (
+        "version 000002, the batch owns buckets up to 1970-01-01T00:03:15Z; recomputed from 1970-01-01T00:01:40Z"
+        in said
+    )
     assert world.rows("parts") == world.truth(195)
     world.arrive(40, 60)  # what was missing
     world.batch("parts", 60, from_=40)
@@ -124,16 +127,16 @@ def windowed(stream: Streamlet) -> Streamlet:
 REFUSED: list[tuple[int, int, dict[str, Any], str]] = [
     (100, 100, {}, "is not before T"),
     (190, 120, {}, "owns its buckets up to 1970-01-01T00:01:40Z; a part that begins at 1970-01-01T00:02:00Z"),
-    (100, 45, {}, "lies within a bucket of view means"),
-    (100, 50, {}, "lies within a bucket of view tops"),
+    (100, 45, {}, "is inside a bucket of view means"),
+    (100, 50, {}, "is inside a bucket of view tops"),
     (100, 40, {"bucket": 20}, "buckets of 10000 ms by 'mean'.*some of 20000 ms"),
-    (100, 40, {"before": windowed}, "step 'first', of which the view is made, keeps what came before"),
+    (100, 40, {"before": windowed}, "step 'first', upstream of the view, depends on earlier input"),
 ]
 
 
 def test_what_would_not_be_as_a_whole_batch_is_refused(world: World) -> None:
     world.arrive(0, 100)
-    with pytest.raises(UsageError, match="there is no batch yet"):
+    with pytest.raises(UsageError, match="has no earlier batch"):
         world.batch("parts", 100, from_=40)
     world.batch("parts", 100)
     for to, from_, change, said in REFUSED:

@@ -159,7 +159,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[tuple[str, ...], int, str]]:
         "a folder of others": (
             (words, "words", "--output-path", str(tmp_path), "--replace"),
             4,
-            "no result of a program",
+            "not a result of a program",
         ),
         "a path or a step": ((words, "words", *out, "--input-path", "date=1"), 2, "begin with ./"),
         "no such program": ((refused, "nothing", *out), 3, "nothing"),

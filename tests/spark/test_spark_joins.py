@@ -162,9 +162,9 @@ class Click:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"k": "a", "t": None}, "EventTimeError: the field 't' is no event time"),
+        ({"k": "a", "t": None}, "EventTimeError: the field 't' is not an event time"),
         ({"k": None, "t": 1}, "SchemaError: the record does not fit Click: field 'k' is None, and not optional"),
-        ({"k": b"\xed\xa0\x80", "t": 1}, "ValueError: the record cannot be read: field 'k' is no UTF-8"),
+        ({"k": b"\xed\xa0\x80", "t": 1}, "ValueError: the record cannot be read: field 'k' is not valid UTF-8"),
     ],
 )
 @pytest.mark.parametrize("side", [0, 1])

@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_put_aside_and_a_missing_table_is_said_before_spark
     assert "1 record" in run(spark, builder, tmp_path)
     assert sorted(row["n"] for row in rows_of(path)) == list(range(1, COUNT))
     assert "the column holds int" in (tmp_path / "out" / "_failed.jsonl").read_text()
-    with pytest.raises(ConnectError, match="there is no Delta table at"):
+    with pytest.raises(ConnectError, match="no Delta table at"):
         run(spark, into(table, to_delta(tmp_path / "none", ["word", "n"])), tmp_path, replace=True)
     assert not (tmp_path / "none").exists()
 

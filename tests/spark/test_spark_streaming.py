@@ -257,7 +257,7 @@ def test_a_run_that_lasts_says_how_it_is_and_ends_when_it_is_killed(tmp_path: Pa
 )
 def test_a_result_and_its_checkpoint_lie_beside_each_other(output: str, checkpoint: str) -> None:
     """Or a result that is replaced would take the checkpoint with it."""
-    with pytest.raises(UsageError, match="lies within the other"):
+    with pytest.raises(UsageError, match="is inside the other"):
         check(Request(Path("p.py"), output_path=output, streaming=Streaming(checkpoint), master="local[2]"))
 
 

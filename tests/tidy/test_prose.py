@@ -7,11 +7,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN = (  # a package joins when it is clean, and stays
-    "heron_apiserver", "heron_cli", "heron_container", "heron_instance", "heron_scheduler", "heron_tracker",
-    "metrics_manager", "stream_manager", "topology_master",
+    "data_pipeline", "heron_apiserver", "heron_cli", "heron_container", "heron_control", "heron_instance",
+    "heron_runtime", "heron_scheduler", "heron_tracker", "heronry", "metrics_manager", "stream_manager",
+    "topology_master",
 )  # fmt: skip
 BANNED = re.compile(
-    r"\b(is|are) no (?!longer\b)|\b([Nn]obody|[Ww]hoever|[Ss]omebody|[Ee]verybody|anew|for ever|all the same)\b|, too\b"
+    r"\b(is|are) no (?!longer\b)|\b([Nn]obody|[Ww]hoever|[Ss]omebody|[Ee]verybody|anew|for ever|all the same)\b"
+    r"|, too(?=\W*$|[.,;:)])"
     r'|"""(What|Who|How|Whether|That|Of)\b',
 )
 

@@ -350,7 +350,7 @@ class CheckpointCoordinator:
         assert not self.quiet or self._over < self.quiet
 
 
-FAILED_HINT = "its processes stay, and do nothing; mend the cause, then `heron restore`"
+FAILED_HINT = "its processes are idle; fix the cause, then `heron restore`"
 
 
 def generation_events(generation: Generation, before: Generation | None) -> list[LogNote | EmitEvent]:

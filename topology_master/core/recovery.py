@@ -243,7 +243,7 @@ class StateController:
             self._quiet_since_ms = now_ms
         elif now_ms - self._quiet_since_ms > HOLD_MS:
             coordinator.release()
-            self._effects.append(LogNote(f"no other plan has come for {HOLD_MS / 1000:g} s: the tasks go on"))
+            self._effects.append(LogNote(f"no new plan was received for {HOLD_MS / 1000:g} s: the tasks continue"))
 
     def wrote(self, result: WriteResult, now_ms: int, why: str = "") -> None:
         """Handle the end of a write of ``next_write``. After UNKNOWN the next read tells the outcome."""
@@ -279,11 +279,11 @@ class StateController:
         there = sorted(select_kept(asked.manifests, complete, self._keep))
         manifest = asked.manifests.get(number)
         if number not in there or manifest is None:
-            return f"checkpoint {number} is not there: complete and kept are {', '.join(map(str, there)) or 'none'}"
+            return f"checkpoint {number} does not exist: the complete ones are {', '.join(map(str, there)) or 'none'}"
         if not asked.repeat_output:
             return (
-                f"what was written behind checkpoint {number}, up to {complete}, would be written again; say "
-                "--repeat-output if that is well so"
+                f"output written after checkpoint {number}, up to {complete}, would be written again; say "
+                "--repeat-output to accept that"
             )
         self._back = manifest
         return ""
@@ -325,7 +325,7 @@ class StateController:
         now = self._generations.generation
         complete = record.complete
         if self._back is not None and self._back.checkpoint < complete:
-            complete, asked = self._back.checkpoint, f"{asked}, and checkpoints behind it are struck off"
+            complete, asked = self._back.checkpoint, f"{asked}, and later checkpoints are discarded"
         wanted = self._generations.wanted(complete, asked=asked)
         if wanted is None or wanted.number == now.number or wanted.phase is GenerationPhase.FAILED or asked:
             return wanted
@@ -565,14 +565,14 @@ class UnreadableCheckpoint:
             return f"{what} cannot be gone back to: {self.fault}; {known}"
         if not asked.repeat_output:
             return (
-                f"the last checkpoint is damaged ({self.fault}); what was written behind checkpoint "
-                f"{asked.checkpoint}, up to {complete}, would be written again; say --repeat-output if that is well so"
+                f"the last checkpoint is damaged ({self.fault}); output written after checkpoint "
+                f"{asked.checkpoint}, up to {complete}, would be written again; say --repeat-output to accept that"
             )
         return readable[asked.checkpoint]
 
     def wanted(self, back: Manifest, asked: str) -> Generation | None:
         """Return the generation that begins at the older checkpoint."""
-        text = f"{asked}, and checkpoints behind it are struck off: {self.fault}"
+        text = f"{asked}, and later checkpoints are discarded: {self.fault}"
         found = GenerationController(self.generation).wanted(back.checkpoint, asked=text)
         return found if found is None or found.phase is GenerationPhase.RESTORING else None
 

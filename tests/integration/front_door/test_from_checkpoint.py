@@ -81,7 +81,7 @@ def test_what_has_no_place_is_refused_by_name(past: Past) -> None:
 @pytest.mark.parametrize(
     ("reference", "code", "said"),
     [
-        ("file:///nowhere", 3, "no checkpoint found in /nowhere"),
+        ("file:///nowhere", 3, "no checkpoint in /nowhere"),
         ("words", 2, "names no checkpoint"),
         ("prod/ads/x/words", 2, "is of cluster 'prod'"),
         ("local/ads/x/words", 3, "words"),

@@ -140,7 +140,7 @@ def test_every_system_and_what_a_dead_run_has_left(
     dead = dead_run(program, tmp_path)
     assert postgres.left()[0][1] >= 1
     printed, said = spark_runs(spark, program, tmp_path)
-    assert "running again with care" in said
+    assert "running again to put such records aside" in said
     assert f"wrote lines to {tmp_path / 'out'}; table, 49 records, to postgres plain at " in printed
     assert "1 records that fail are put aside" in printed
     expected = sorted((n, f"wörd {n}") for n in range(50) if n != 5)

@@ -141,7 +141,7 @@ def test_every_system_and_a_record_that_one_has_no_place_for(
         arrive(tmp_path / "in", range(20 * number, 20 * number + 20), 10)
         (tmp_path / "in" / f"bad{number}.json").write_text(json.dumps({"id": -1, "word": "zero \0 byte"}))
         printed, said = streams(spark, program, tmp_path, 100)
-        assert "again with care, to put such records aside" in said
+        assert "running again to put such records aside" in said
         assert "appended table, 20 records, to postgres plain at " in printed
         assert f"{number + 1} records that fail are put aside" in printed
     planned, _ = streams(spark, program, tmp_path, dry_run=True)

@@ -187,7 +187,7 @@ def test_every_fault_is_told_at_once() -> None:
         lazy=Lazy.spec(),
     )
     assert found == [
-        "there is no config key 'topology.max.spot.pending'; the nearest is 'topology.max.spout.pending' "
+        "unknown config key 'topology.max.spot.pending'; the nearest is 'topology.max.spout.pending' "
         "(keys of your own begin with 'user.')",
         "component 'idle': Idle defines neither process nor process_batch; a bolt needs one of them",
         "component 'lazy': Lazy does not define next_tuple, which every spout needs",
@@ -196,8 +196,8 @@ def test_every_fault_is_told_at_once() -> None:
         "did you mean 'errors'?",
         "bolt 'count': groups stream 'default' of 'words' by 'wrod'; its fields are 'word', 'line'; "
         "did you mean 'word'?",
-        "bolt 'idle': reads 'counts', which is no component of this topology; did you mean 'count'?",
-        "config key 'topology.component.rammap' names 'word', which is no component of this topology; "
+        "bolt 'idle': reads 'counts', which is not a component of this topology; did you mean 'count'?",
+        "config key 'topology.component.rammap' names 'word', which is not a component of this topology; "
         "did you mean 'words'?",
     ]
 

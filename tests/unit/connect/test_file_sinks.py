@@ -170,11 +170,11 @@ def test_csv_tells_none_from_the_empty_string_and_each_file_has_a_header(tmp_pat
     ("kind", "value", "why"),
     [
         (CsvSink, [1], "CSV holds str, int, float, bool and None"),
-        (CsvSink, "\ud800", "no text that UTF-8"),
+        (CsvSink, "\ud800", "UTF-8 cannot encode"),
         (JsonLinesSink, math.nan, "JSON has finite numbers only"),
         (JsonLinesSink, {"a": [b"x"]}, "JSON has no bytes"),
         (JsonLinesSink, {1: 2}, "str keys only"),
-        (JsonLinesSink, 2**64, "no more than 64 bits"),
+        (JsonLinesSink, 2**64, "at most 64 bits"),
     ],
 )
 def test_what_a_format_cannot_hold_is_named_when_it_is_processed(
@@ -203,7 +203,7 @@ def test_on_a_full_disk_nothing_is_prepared_and_nothing_forgotten(tmp_path: Path
     sink.process(row(text="x" * 100_000))
     with (
         room_of(1000),
-        pytest.raises(ConnectError, match=r"cannot write into .* make room there; the topology goes on"),
+        pytest.raises(ConnectError, match=r"cannot write into .* make room there; the topology continues"),
     ):
         sink.prepare(checkpoint(1))
     with pytest.raises(ConnectError, match="cannot write"):

@@ -73,9 +73,9 @@ def test_after_a_fault_another_posts_the_same_bytes_with_the_same_key(server: Ke
 @pytest.mark.parametrize(
     ("status", "tries", "said"),
     [
-        (404, 1, "has refused batch .*: said 404 Not Found, there is nothing at this address: as planned.nand so on"),
+        (404, 1, "has refused batch .*: said 404 Not Found, nothing exists at this address: as planned.nand so on"),
         (422, 1, "the key was used for another"),
-        (301, 1, "lies at /elsewhere: give that address"),
+        (301, 1, "redirects to /elsewhere: use that address"),
         (500, 3, "has not taken batch .* in 3 tries; at last it said 500 .*The batch is safe in"),
     ],
 )

@@ -108,7 +108,7 @@ def test_columns_are_matched_by_field_ids_and_a_snapshot_stays(tmp_path: Path) -
 
 def test_what_would_go_wrong_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path)
-    with pytest.raises(ConnectError, match=r"IcebergSink: there is no Iceberg table lake.none in the catalog: make it"):
+    with pytest.raises(ConnectError, match=r"IcebergSink: no Iceberg table lake.none in the catalog: create it"):
         sink_of(tmp_path, "n", name="lake.none")
     with pytest.raises(BadConfig, match=r"fields n, m, and the Iceberg table lake.t the columns word str\?, n int\?"):
         sink_of(tmp_path, "n", "m")

@@ -85,7 +85,7 @@ def test_a_moment_is_written_with_its_zone_for_readers_have_zones_of_their_own(t
     sink.commit(1, put(sink, [{"at": MOMENT, "n": 1}, {"at": east, "n": 2}]))
     assert logged(path) == [("at=2020-01-01T05%3A06%3A07.000008Z", {"at": "2020-01-01T05:06:07.000008Z"})]
     assert sorted(found["n"] for found in rows_of(path) if found["at"] == MOMENT) == [1, 2]
-    with pytest.raises(ConnectError, match=r"field 'at' is .*in UTC it is before the year 1, or behind 9999"):
+    with pytest.raises(ConnectError, match=r"field 'at' is .*in UTC it is before the year 1, or after 9999"):
         sink.process(row(at=dt.datetime(1, 1, 1, tzinfo=east.tzinfo), n=3))
 
 

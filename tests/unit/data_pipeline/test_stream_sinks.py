@@ -108,5 +108,5 @@ def test_what_is_read_anew_each_time_is_not_appended() -> None:
     builder = Builder("p")
     builder.source(files("/in", "text"), name="in").sink(to_files("/out"))
     builder.source(sequence(3), name="few").sink(to_table(DSN, "t", ["n"]), name="out")
-    with pytest.raises(CannotPlan, match=r"step 'out'.*records of few are read anew for each result"):
+    with pytest.raises(CannotPlan, match=r"step 'out'.*records of few are read again for each result"):
         check(plan(builder.build()))

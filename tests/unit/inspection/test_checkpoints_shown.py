@@ -154,7 +154,7 @@ def test_what_lies_in_a_volume_is_read_through_containers(tmp_path: Path, storag
     there = reachable_storage(record)
     assert isinstance(there, RemoteCheckpoints)
     assert there.folder == Path("/heronry/topology/checkpoints")
-    with pytest.raises(Unavailable, match="no container is there"):
+    with pytest.raises(Unavailable, match="no container is available"):
         there.manifests()
 
 

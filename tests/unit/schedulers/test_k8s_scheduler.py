@@ -48,7 +48,7 @@ def test_user_code_is_the_pods_one_user(tmp_path: Path) -> None:
 
 
 def test_state_wants_storage_that_all_nodes_see(tmp_path: Path) -> None:
-    with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE wants storage that all nodes see"):
+    with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE needs storage that all nodes share"):
         prepared(tmp_path, STATE)
     prepared(tmp_path, STATE, tmp_path)
 

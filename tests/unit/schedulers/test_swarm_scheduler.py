@@ -43,7 +43,7 @@ def prepared(folder: Path, config: Mapping[str, Any], storage: Path | None = Non
 
 def test_state_wants_storage_that_all_nodes_see(tmp_path: Path) -> None:
     assert prepared(tmp_path, {}).settings["heron.scheduler"] == "swarm"
-    with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE wants storage that all nodes see"):
+    with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE needs storage that all nodes share"):
         prepared(tmp_path, STATE)
     prepared(tmp_path, STATE, tmp_path)
 

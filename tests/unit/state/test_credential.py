@@ -65,7 +65,10 @@ def test_what_tls_needs_is_beside_it_and_stands_itself_in_a_topology_s_file(tmp_
 
 
 def test_files_for_tls_that_are_none(tmp_path: Path) -> None:
-    for contents, said in ((b"x" * (MAX_PEM_BYTES + 1), "leave in it what is needed"), (b"\xff", "is not in PEM format")):
+    for contents, said in (
+        (b"x" * (MAX_PEM_BYTES + 1), "leave in it what is needed"),
+        (b"\xff", "not in PEM format"),
+    ):
         (tmp_path / "x.pem").write_bytes(contents)
         with pytest.raises(StoreError, match=said):
             read_credential(write(tmp_path, f"cluster: a:{SECRET}\nca-file: x.pem"))
@@ -102,7 +105,7 @@ def test_its_repr_shows_users_only() -> None:
 def test_stores_that_need_none_say_so(tmp_path: Path) -> None:
     file = write(tmp_path, f"cluster: a:{SECRET}")
     for url in (f"files://{tmp_path}/state", "memory://"):
-        with pytest.raises(StoreError, match="takes no credential"):
+        with pytest.raises(StoreError, match="does not use a credential"):
             open_store(url, credential_file=file)
 
 

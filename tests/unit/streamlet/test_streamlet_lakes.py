@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_source_is_said_by_whoever_submits(table: Path, tmp
     vectors = make(tmp_path / "v", WORDS, configuration={"delta.enableDeletionVectors": "true"})
     mapped = make(tmp_path / "m", WORDS, configuration={"delta.columnMapping.mode": "name"})
     for source, why in (
-        (delta(tmp_path / "none", ["n"]), "there is no Delta table at"),
+        (delta(tmp_path / "none", ["n"]), "no Delta table at"),
         (delta(table, ["m"]), "has no column m at version 5; it has n, word"),
         (delta(vectors, ["n"]), "cannot read the Delta table .*, which has deletionVectors"),
         (delta(mapped, ["n"]), "cannot read the Delta table .*, which has column mapping"),
@@ -223,9 +223,9 @@ def test_two_programs_and_the_source_of_one_share_a_table(tmp_path: Path) -> Non
 
 def test_what_is_wrong_with_a_table_that_is_written_is_said_when_its_task_begins(tmp_path: Path) -> None:
     seat = Seat("step", 1, "life")
-    with pytest.raises(ConnectError, match="DeltaSink: there is no Delta table at"):
+    with pytest.raises(ConnectError, match="DeltaSink: no Delta table at"):
         to_delta(tmp_path / "none", ["n"]).open(seat)
-    with pytest.raises(BadConfig, match=r"fields n, m, and the Delta table .*: there is no column m"):
+    with pytest.raises(BadConfig, match=r"fields n, m, and the Delta table .*: unknown column m"):
         to_delta(make(tmp_path / "t"), ["n", "m"]).open(seat)
     builder = Builder("lake")
     builder.source(sequence(1), name="numbers").sink(to_delta("lake/t", ["n"]), name="table")

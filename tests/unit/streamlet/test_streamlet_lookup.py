@@ -83,7 +83,7 @@ def test_what_is_no_table_is_refused() -> None:
             builder.build()
     builder = Builder("p")
     builder.source(range(3)).lookup([1], on=None, how="outer").log()
-    with pytest.raises(TopologyError, match="how is 'outer'; write inner or left"):
+    with pytest.raises(TopologyError, match="how is 'outer'; lookup supports inner and left joins only"):
         builder.build()
 
 

@@ -37,8 +37,8 @@ def program(sink: Any) -> Program:
     [
         (lambda: to_table(DSN, "t", []), r"fields is \(\); name those of a record"),
         (lambda: to_table(DSN, "t", ["a", "a"]), "fields names one twice"),
-        (lambda: to_table(DSN, "t", ["a"], key="b"), r"key names 'b', which is none of the fields \(a\)"),
-        (lambda: to_table(DSN, "t", ["a"], colour=1), "postgres: there is no setting user.postgres.colour; Postgres"),
+        (lambda: to_table(DSN, "t", ["a"], key="b"), r"key names 'b', which is not one of the fields \(a\)"),
+        (lambda: to_table(DSN, "t", ["a"], colour=1), "postgres: unknown setting user.postgres.colour; Postgres"),
         (lambda: to_table(DSN, "t", ["a"], password_file="secret"), "password_file is 'secret'; write its whole path"),
         (lambda: to_table(f"{DSN} password=hush", "t", ["a"]), "'user.postgres.dsn' holds a password"),
         (lambda: to_redis_stream("redis://u:hush@db", "s", ["a"]), "'user.redis.url' holds a password"),

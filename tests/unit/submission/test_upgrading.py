@@ -157,11 +157,8 @@ def test_the_new_one_goes_on_where_the_old_one_ended() -> None:
         world.submit(2)
         world.check_new_goes_on()
         first, second = world.notes
-        assert (
-            "words is drained; should this command be killed meanwhile, `heron activate local/me/default words`"
-            in first
-        )
-        assert "--from-checkpoint local/me/default/words@upgrade-9` goes on from it" in second
+        assert "words is drained; if this command is killed now, `heron activate local/me/default words`" in first
+        assert "--from-checkpoint local/me/default/words@upgrade-9` continues from it" in second
 
     in_world(scenario)
 
@@ -223,7 +220,7 @@ def test_ctrl_c_behind_the_kill_waits_for_the_new_one() -> None:
             world.scheduler.at[step] = lambda: os.kill(os.getpid(), signal.SIGINT)
             error = expect(Failure, lambda: world.submit(2))
             assert isinstance(error, Interrupted)
-            assert "words is replaced, and goes on starting" in error.message
+            assert "words is replaced, and continues to start" in error.message
             world.check_new_goes_on()
 
         in_world(scenario)

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
             _tidy_up()
             return 130
         except Exception as error:
-            return _told(error, out, log, options.verbose)
+            return _report(error, out, log, options.verbose)
         finally:
             _end_children()  # after reporting the error, as the JVM holds its text
     _answer(text)
@@ -137,7 +137,7 @@ def _roll_up(options: argparse.Namespace, out: TextIO) -> str:
     return run(RollUp(options.file.absolute(), options.master, conf, keep, records), out)
 
 
-def _told(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int:
+def _report(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int:
     """Report the error and return the exit code."""
     if verbose:
         traceback.print_exception(error, file=out)

@@ -58,7 +58,7 @@ def _typed(table: Table) -> str:
     if not table.schemas:
         return ""
     how = "by Catalyst alone" if table.alone else "in one mapInArrow, by the Python rule"
-    return f", typed {how}: {', '.join(f'{step.name}: {step.told}' for step in table.schemas)}"
+    return f", typed {how}: {', '.join(f'{step.name}: {step.description}' for step in table.schemas)}"
 
 
 def _reduction(reduction: Reduction) -> Iterator[str]:

@@ -92,14 +92,14 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
     key, own = marked.function.key, marked.function.time
     kind = column_type(key, types)
     if not isinstance(key, Field) or kind not in KEY_TYPES:
-        raise _InPython(f"the {name} side's key is {_told(key, kind)}")
+        raise _InPython(f"the {name} side's key is {_describe_key(key, kind)}")
     times = [(source.event_time, raw)] if own is None or columns.bounded else []
     times += [(own, raw), (own, types)] if own is not None else []
     for time, there in times:
         taken = time.extractor if time is not None else None
         found = column_type(taken, there)
         if found not in TIME_TYPES:
-            raise _InPython(f"the {name} side's event time is {_told(taken, found)}")
+            raise _InPython(f"the {name} side's event time is {_describe_key(taken, found)}")
     side = JoinSide(marked.name, str(key.name), own)
     return side, Table(source.name, schemas, bool(schemas)), "number" if kind in NUMBERS else kind
 
@@ -119,7 +119,7 @@ def _way(program: Program, name: str, marked: MapStep) -> Way:
     return before, schemas
 
 
-def _told(extractor: Extractor | None, kind: str) -> str:
+def _describe_key(extractor: Extractor | None, kind: str) -> str:
     if isinstance(extractor, Field):
         return f"column {extractor.name!r} of type {kind}" if kind else f"{extractor.name!r}, which is not a column"
     return "not a column"

@@ -53,7 +53,7 @@ def check(plan: Plan) -> None:
                 raise CannotPlan(f"step {output.step!r}, {output.sink}, by micro-batches: {why}; {INSTEAD}")
 
 
-def told(plan: Plan) -> Iterator[str]:
+def describe_sinks(plan: Plan) -> Iterator[str]:
     """Yield a line of text for each sink in a server."""
     adds = {output.step for output in appended(plan)}
     for output in _into_servers(plan):

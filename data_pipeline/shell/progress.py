@@ -34,7 +34,7 @@ class StageProgress:
     rows_shuffled: int
     rows_written: int = 0
 
-    def told(self, seconds: float) -> str:
+    def describe(self, seconds: float) -> str:
         """Return a description of the stage after it has run for ``seconds``."""
         failed = f", {self.failed} failed" if self.failed else ""
         rows = self.rows_read + self.rows_shuffled
@@ -113,7 +113,7 @@ def watched(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]
         while not over.wait(LOOK_EVERY_SECS):
             try:
                 now, rows = time.monotonic(), active_stages(spark)
-                screen.show([row.told(now - seen.setdefault(row.stage, now)) for row in rows])
+                screen.show([row.describe(now - seen.setdefault(row.stage, now)) for row in rows])
             except (Py4JError, Py4JNetworkError, OSError):
                 return  # the session is ending
 

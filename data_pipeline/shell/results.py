@@ -69,7 +69,7 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
         manifest = _manifest(request, found, [output.step for output in found.outputs], aside)
         folder.commit(manifest | staging.counted(reports))
     settle(folder.place)
-    return _wrote(request.output_path, found, reports) + _told(aside, request.output_path)
+    return _wrote(request.output_path, found, reports) + _describe_aside(aside, request.output_path)
 
 
 def _wrote(place: str, found: Plan, reports: Mapping[str, list[Report]]) -> str:
@@ -98,7 +98,7 @@ def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
     return len(letters)
 
 
-def _told(aside: int, place: str) -> str:
+def _describe_aside(aside: int, place: str) -> str:
     return f"; {aside} records that fail are put aside in {place}/{FAILED}" if aside else ""
 
 
@@ -130,14 +130,14 @@ def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution,
         told.append(
             f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(owned.to_ms)}"
             + ("" if part is None else f"; recomputed from {until.iso(part.from_ms)} to {until.iso(part.to_ms)}")
-            + _told(aside, str(version))
+            + _describe_aside(aside, str(version))
         )
     return "\n".join(told)
 
 
 def _explained(request: Request, found: Plan, execution: Execution) -> str:
     """Return our plan and Spark's as text."""
-    parts = [described(found), *(stream_sinks.told(found) if request.streaming is not None else ())]
+    parts = [described(found), *(stream_sinks.describe_sinks(found) if request.streaming is not None else ())]
     for output in found.outputs:
         printed, fields = io.StringIO(), execution.fields(output.step)
         with contextlib.redirect_stdout(printed):

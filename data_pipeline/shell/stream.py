@@ -101,7 +101,7 @@ class Stream:
             self._until_the_end(every_s)
             if not self._taken:
                 self._out.write("no file is new\n")
-            return self._publish() + self._told()
+            return self._publish() + self._describe_progress()
 
     def _until_the_end(self, every_s: float | None) -> None:
         """Run the query until the existing input is read, or until the run is interrupted."""
@@ -245,7 +245,7 @@ class Stream:
             self._say(f"micro-batch {number} had given its records to servers before, and is not run again")
         self._appended.update({step: sum(report.records for report in reports[step]) for step in reports})
 
-    def _told(self) -> str:
+    def _describe_progress(self) -> str:
         """Return a description of the records that this run has appended."""
         found = [(output, self._appended[output.step]) for output in self._appends]
         said = [f"{output.step}, {count} records, to {output.sink}" for output, count in found if count]

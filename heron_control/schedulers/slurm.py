@@ -168,14 +168,14 @@ class SlurmScheduler:
         try:
             job = self.look(launch)
         except SlurmError as error:
-            return _told(ProcessState.STARTING, str(error))
+            return _make_status(ProcessState.STARTING, str(error))
         if job is None:
-            return _told(ProcessState.DEAD, GONE[0])
+            return _make_status(ProcessState.DEAD, GONE[0])
         if job.over:
-            return _told(ProcessState.DEAD, GONE[1].format(job=job))
+            return _make_status(ProcessState.DEAD, GONE[1].format(job=job))
         if job.started:
-            return _told(ProcessState.RESTARTING, f"{job}, and its scheduler process does not answer yet")
-        return _told(ProcessState.STARTING, f"waiting in Slurm's queue: {job}")
+            return _make_status(ProcessState.RESTARTING, f"{job}, and its scheduler process does not answer yet")
+        return _make_status(ProcessState.STARTING, f"waiting in Slurm's queue: {job}")
 
     def look(self, launch: Launch) -> plan.Job | None:
         """Return the newest job of this submission that Slurm knows, including ended jobs.
@@ -197,7 +197,7 @@ class SlurmScheduler:
         return found
 
 
-def _told(state: ProcessState, text: str) -> SchedulerStatus:
+def _make_status(state: ProcessState, text: str) -> SchedulerStatus:
     """Return a status in place of that of a scheduler process that cannot be asked."""
     own = ProcessStatus("heron_scheduler", "heron_scheduler", -1, "", 0, 0, state, time.time(), 0, text)
     return SchedulerStatus(own, ())

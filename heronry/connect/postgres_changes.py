@@ -183,7 +183,7 @@ class ChangeReader(Reader):
             try:
                 found = meaning.take(message)
             except Unknown as error:
-                raise ConnectError(f"{self._slot.told} has sent {error}") from None
+                raise ConnectError(f"{self._slot.label} has sent {error}") from None
             if isinstance(found, Committed):
                 if end and found.end > end:
                     break
@@ -203,7 +203,7 @@ class ChangeReader(Reader):
 
     def _other(self, position: Position) -> ConnectError:
         return ConnectError(
-            f"{self._slot.told} does not have the transaction behind {position.lsn}, of which {position.number} "
+            f"{self._slot.label} does not have the transaction behind {position.lsn}, of which {position.number} "
             "changes were read: was the publication altered? Let it be as it was"
         )
 

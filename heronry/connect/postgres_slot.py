@@ -72,7 +72,7 @@ class Slot:
             raise
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """Return the slot's description for messages."""
         return f"slot {self.name!r} ({self._server.name})"
 
@@ -94,7 +94,7 @@ class Slot:
             ConnectError: The server is older than PostgreSQL 13, or is a standby.
         """
         if self._connection.info.server_version < OLDEST_VERSION:
-            raise ConnectError(f"{self._server.name}, is older than PostgreSQL 13, which {self.told} requires")
+            raise ConnectError(f"{self._server.name}, is older than PostgreSQL 13, which {self.label} requires")
         with self._server.saying("looking at the server"):
             ((standby,),) = self._connection.execute("SELECT pg_is_in_recovery()").fetchall()
             if standby:
@@ -126,11 +126,11 @@ class Slot:
         if kind != "logical" or plugin != PLUGIN or database != here:
             what = f"decodes by {plugin}, of database {database}" if kind == "logical" else f"is {kind}"
             raise ConnectError(
-                f"{self.told} {what}: name one that was created in database {here} by {self._making()}"
+                f"{self.label} {what}: name one that was created in database {here} by {self._making()}"
             )  # fmt: skip
         if status == "lost" or restart is None:
             raise ConnectError(
-                f"{self.told} is lost: the server has removed log that was not read yet (max_slot_wal_keep_size), so "
+                f"{self.label} is lost: the server has removed log that was not read yet (max_slot_wal_keep_size), so "
                 f"changes are missing. {self._start_over()}"
             )
         return lsn_of(confirmed)
@@ -139,7 +139,7 @@ class Slot:
         level = self._connection.execute("SELECT current_setting('wal_level')").fetchone()[0]
         first = "" if level == "logical" else f"set wal_level, which is {level}, to logical and restart the server; "
         return (
-            f"missing {self.told}: if it never existed, {first}create it, after the publication, by {self._making()}. "
+            f"missing {self.label}: if it never existed, {first}create it, after the publication, by {self._making()}. "
             f"If it was dropped, or did not survive a failover, changes since then are missing. {self._start_over()}"
         )
 
@@ -164,7 +164,7 @@ class Slot:
         confirmed = self.confirmed()
         if confirmed > lsn:
             raise ConnectError(
-                f"{self.told} was confirmed up to {text_of(confirmed)}, and the position is {text_of(lsn)}: the "
+                f"{self.label} was confirmed up to {text_of(confirmed)}, and the position is {text_of(lsn)}: the "
                 "changes between are lost. Another client has read the slot, it was recreated, or the topology was "
                 f"restored to a checkpoint before its last one; let only one topology read a slot. {self._start_over()}"
             )
@@ -259,7 +259,7 @@ class Slot:
                 ).fetchone()
                 by = f"the server's process {found[0]}" if found and found[0] else "another process"
                 raise ConnectError(
-                    f"{self.told} is in use by {by} (see pg_stat_activity) and was not released within "
+                    f"{self.label} is in use by {by} (see pg_stat_activity) and was not released within "
                     f"{self._wait_secs} s: let this topology alone read it, from a slot of its own"
                 )
             time.sleep(0.05)

@@ -64,9 +64,9 @@ class RecordConverter:
         try:
             return {name: convert(get(name, _ABSENT)) for name, convert in self._fields}
         except _Wrong:
-            raise SchemaError(self._told(given)) from None
+            raise SchemaError(self._list_problems(given)) from None
 
-    def _told(self, given: Mapping[Any, Any]) -> str:
+    def _list_problems(self, given: Mapping[Any, Any]) -> str:
         """Return a message with all problems of a record."""
         wrong = []
         for field, convert in self._fields:

@@ -68,7 +68,7 @@ class Decoder:
         """Return the error for the first record of a piece that cannot be decoded."""
         parts = singly(self._source, piece)
         if len(parts) == 1:
-            said = f"{type(error).__name__}: {error}: {shown(told_of(self._source, piece))}"
+            said = f"{type(error).__name__}: {error}: {shown(decode_content(self._source, piece))}"
             return ReadError(f"{place_of(self._source, name, piece.first)}: {said}", said)
         for part in parts:
             try:
@@ -201,7 +201,7 @@ def singly(source: FileSource[Any] | ServerSource, piece: FilePiece) -> list[Fil
     return [FilePiece(piece.first + n, piece.header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
 
 
-def told_of(source: FileSource[Any] | ServerSource, piece: FilePiece) -> Any:
+def decode_content(source: FileSource[Any] | ServerSource, piece: FilePiece) -> Any:
     """Return the readable content of a piece of one record: its line, or the cells of its row."""
     if isinstance(source, ServerSource) or source.format in LINES:
         return piece.data.decode("utf-8", "replace")
@@ -253,7 +253,7 @@ def read_singly(
             try:
                 found = decoder.decode(name, one)
             except UNREADABLE as error:
-                aside(place_of(source, name, one.first), told_of(source, one), error)
+                aside(place_of(source, name, one.first), decode_content(source, one), error)
                 continue
             times: list[Any] = found.times_ms or [None] * len(found.records)
             for record, time_ms, number in zip(found.records, times, found.numbers, strict=True):

@@ -96,7 +96,7 @@ class ServerSink(ServerSettings):
         return made
 
     def __str__(self) -> str:
-        return self.told(dict(self.settings).get(f"user.{self.system}.{INTO.get(self.system)}", ""))
+        return self.describe_address(dict(self.settings).get(f"user.{self.system}.{INTO.get(self.system)}", ""))
 
 
 @lru_cache

@@ -212,7 +212,7 @@ class UrlFileTree:
     def failed(self, name: str, error: BaseException) -> ConnectError:
         """Return the error for the user."""
         said = one_line(redacted(f"{type(error).__name__}: {error}", "", self._options), 300)
-        what, cure = _told(self._scheme, error)
+        what, cure = _explain(self._scheme, error)
         return ConnectError(f"{whole_name(self._source, name)} {what} ({said}): {cure}")
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ def _status(error: BaseException) -> Any:
     return getattr(error, "status", 0)
 
 
-def _told(scheme: str, error: BaseException) -> tuple[str, str]:
+def _explain(scheme: str, error: BaseException) -> tuple[str, str]:
     """Return what is wrong, as the end of a sentence, and the remedy.
 
     Libraries are distinguished by the names of their errors, because none of them need be installed.
@@ -324,6 +324,6 @@ def unreadable_here(source: FileSource[Any]) -> str:
     try:
         store_class(scheme_of(source.path))
     except LibraryMissing as error:
-        what, cure = _told(scheme_of(source.path), error)
+        what, cure = _explain(scheme_of(source.path), error)
         return f"{source.path} {what} ({error}): {cure}"
     return ""

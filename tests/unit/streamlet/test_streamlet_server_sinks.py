@@ -76,7 +76,7 @@ def test_a_declaration_imports_no_driver() -> None:
 def test_plans_and_fingerprints_name_them() -> None:
     made = program(to_table(DSN, "t", ["id"]))
     assert f"output rows: postgres t at {DSN}; tasks stage" in described(plan(made))
-    assert made.by_name["rows"].told == f"sink: postgres t at {DSN}"
+    assert made.by_name["rows"].description == f"sink: postgres t at {DSN}"
     marks = {fingerprint(program(sink)) for sink in (to_table(DSN, "t", ["id"]), to_table(DSN, "u", ["id"]), collect())}
     assert len(marks) == 3
     assert fingerprint(program(collect())) == "3f29942dbb7224fa", "as before there were such sinks"

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from data_pipeline.shell.asked import asked
 from data_pipeline.shell.job import answer
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.resolved_request import resolve_request
 from heron_runtime.failures import UsageError
 from heronry.pipeline.views import open_view
 from heronry.streamlet import Builder, files, mean, top_k, tumbling, view
@@ -60,7 +60,7 @@ class World:
             Path("p.py"), views=True, from_ms=from_ * SECOND if isinstance(from_, int) else None,
             to_ms=to * SECOND, since_last=last,
         )  # fmt: skip
-        found = asked(request, Loaded(program or self.program(place), ()))
+        found = resolve_request(request, Loaded(program or self.program(place), ()))
         return answer(self.spark, found, io.StringIO())
 
     def rows(self, place: str) -> dict[str, Any]:

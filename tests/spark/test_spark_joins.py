@@ -26,9 +26,9 @@ from spark_world import run_all
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
-from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.fields import as_json
+from data_pipeline.shell.resolved_request import with_columns
 from data_pipeline.shell.scan import Tables
 from heronry.streamlet import Builder, collect, files, sliding, tumbling
 from heronry.streamlet.joins import KINDS

@@ -26,11 +26,11 @@ from redis_server import RedisServer
 
 from data_pipeline.core.planner import plan
 from data_pipeline.core.render import ToServer
-from data_pipeline.shell.asked import asked
 from data_pipeline.shell.job import answer
 from data_pipeline.shell.output import OutputExists
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.resolved_request import resolve_request
 from data_pipeline.shell.staged import StageTask, Staging
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, sequence, to_files, to_kafka, to_nats, to_table
@@ -74,7 +74,7 @@ def spark_runs(spark: SparkSession, program: Program, folder: Path, **more: Any)
     """What the command prints, and says."""
     said = io.StringIO()
     request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
-    return answer(spark, asked(request, Loaded(program, ())), said), said.getvalue()
+    return answer(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
 
 
 def test_each_record_once_though_a_worker_and_the_driver_are_killed(

@@ -23,11 +23,11 @@ from server_programs import differences, in_reference, program
 from spark_world import run_all
 
 from data_pipeline.core.planner import plan
-from data_pipeline.shell.asked import Asked, asked
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.job import answer
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.resolved_request import ResolvedRequest, resolve_request
 from data_pipeline.shell.scan import Tables
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, files, kafka, nats, postgres_changes, redis_stream, sql_rows, to_files
@@ -102,10 +102,10 @@ def changes(postgres: PostgresServer, **more: Any) -> ServerSource:
     )
 
 
-def job(source: ServerSource, folder: Path) -> Asked:
+def job(source: ServerSource, folder: Path) -> ResolvedRequest:
     """A batch as the command asks for it."""
     request = Request(Path("p.py"), output_path=str(folder / "out"))
-    return asked(request, Loaded(program(source, folder / "unused").build(), ()))
+    return resolve_request(request, Loaded(program(source, folder / "unused").build(), ()))
 
 
 def test_spark_reads_what_the_reference_reads(
@@ -181,7 +181,7 @@ def test_micro_batches_of_ranges_give_what_a_batch_gives(
         streaming = Streaming(str(tmp_path / "checkpoint"), None, 100)
         request = Request(Path("p.py"), output_path=str(tmp_path / "out"), streaming=streaming)
         out = io.StringIO()
-        answer(spark, asked(request, Loaded(made, ())), out)
+        answer(spark, resolve_request(request, Loaded(made, ())), out)
         assert difference(run(made)["sums"], read(tmp_path / "out" / "sums")) == ""
         return out.getvalue()
 
@@ -211,7 +211,7 @@ def test_micro_batches_of_changes_confirm_what_came_before(
     def run_on() -> dict[str, int]:
         streaming = Streaming(str(tmp_path / "checkpoint"), None, 100)
         request = Request(Path("p.py"), output_path=str(tmp_path / "out"), streaming=streaming)
-        answer(spark, asked(request, Loaded(made, ())), io.StringIO())
+        answer(spark, resolve_request(request, Loaded(made, ())), io.StringIO())
         return dict(map(tuple, read(tmp_path / "out" / "counts")))
 
     def confirmed() -> str:

@@ -27,7 +27,7 @@ ARCHIVE = "archive"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ResolvedRequest:
     """Request with its T, the program, the options chosen for it, and the policy for failed records."""
 
     request: Request
@@ -37,7 +37,7 @@ class Asked:
     ranges: Ranges = field(default_factory=dict)  # ranges of servers that a batch reads
 
 
-def asked(request: Request, loaded: Loaded) -> Asked:
+def resolve_request(request: Request, loaded: Loaded) -> ResolvedRequest:
     """Return the resolved request; programs that cannot be planned or read are rejected before Spark starts.
 
     Raises:
@@ -62,10 +62,10 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     prepared, _ = prepare(program, choice)
     sources = list(prepared.sources())
     ranges = ranges_there(sources) if is_batch else dict.fromkeys((step.name for step in sources), ())
-    return Asked(request, loaded, choice, policy, ranges)
+    return ResolvedRequest(request, loaded, choice, policy, ranges)
 
 
-def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
+def make_plan(found: ResolvedRequest, tables: Tables, *, careful: bool) -> Plan:
     """Return the plan over these tables.
 
     It is without SQL if ``careful`` is set, as SQL cannot say which record fails, and where Python functions have

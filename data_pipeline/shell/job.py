@@ -71,10 +71,10 @@ def run(request: Request, out: TextIO) -> str:
         with session(options, out) as spark:
             if request.views:
                 until.wait_for_archives(began)
-            return answer(spark, found, out)
+            return compute_result(spark, found, out)
 
 
-def answer(spark: SparkSession, found: ResolvedRequest, out: TextIO) -> str:
+def compute_result(spark: SparkSession, found: ResolvedRequest, out: TextIO) -> str:
     """Compute the result of a request on the engine that it selects."""
     request = found.request
     if request.output_path and not request.dry_run:
@@ -101,17 +101,19 @@ def _result(spark: SparkSession, found: ResolvedRequest, engine: Engine, out: Te
     tables, aside = engine.tables(careful=False), found.policy.aside
     if not (aside and tables.has_letters()):
         try:
-            return _line(spark, found, tables, out)
+            return _run_steps(spark, found, tables, out)
         except Exception as error:
             failure = failure_in(str(error))
             if failure is None or not aside or found.request.dry_run:
                 raise
             out.write(f"{failure.step!r} failed on a record: running again to put such records aside\n")
         tables = engine.tables(careful=True)
-    return _line(spark, found, tables, out, careful=True)
+    return _run_steps(spark, found, tables, out, careful=True)
 
 
-def _line(spark: SparkSession, found: ResolvedRequest, tables: Tables, out: TextIO, *, careful: bool = False) -> str:
+def _run_steps(
+    spark: SparkSession, found: ResolvedRequest, tables: Tables, out: TextIO, *, careful: bool = False
+) -> str:
     """Run the steps from tables to written output. With ``careful``, failed records are put aside by the policy."""
     plan = make_plan(found, tables, careful=careful)
     for note in plan.notes:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
 from data_pipeline.shell.resolved_request import resolve_request
@@ -61,7 +61,7 @@ class World:
             to_ms=to * SECOND, since_last=last,
         )  # fmt: skip
         found = resolve_request(request, Loaded(program or self.program(place), ()))
-        return answer(self.spark, found, io.StringIO())
+        return compute_result(self.spark, found, io.StringIO())
 
     def rows(self, place: str) -> dict[str, Any]:
         """Every bucket of both views, and their T."""

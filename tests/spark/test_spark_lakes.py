@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from server_programs import differences, in_reference, program
 from spark_world import run_all
 
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
 from data_pipeline.shell.resolved_request import resolve_request
@@ -64,7 +64,7 @@ def into(source: Path, sink: ServerSink) -> Builder:
 
 def run(spark: SparkSession, builder: Builder, folder: Path, **more: Any) -> str:
     request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
-    return answer(spark, resolve_request(request, Loaded(builder.build(), ())), io.StringIO())
+    return compute_result(spark, resolve_request(request, Loaded(builder.build(), ())), io.StringIO())
 
 
 class Died(BaseException):

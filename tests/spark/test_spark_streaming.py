@@ -20,7 +20,7 @@ from spark_cluster import run_heron
 from test_spark_aside import DIRTY, LINES, plain, told
 
 from data_pipeline.shell import portions
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming, check
 from data_pipeline.shell.resolved_request import resolve_request
@@ -114,7 +114,7 @@ class World:
         said = io.StringIO()
         streaming = Streaming(str(self.folder / "checkpoint"), None, files_a_batch)
         request = Request(Path("p.py"), output_path=str(self.folder / "out"), streaming=streaming)
-        answer(self.spark, resolve_request(request, Loaded(self.program, ())), said)
+        compute_result(self.spark, resolve_request(request, Loaded(self.program, ())), said)
         return said.getvalue()
 
     def check(self) -> None:

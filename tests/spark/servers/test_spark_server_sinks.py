@@ -26,7 +26,7 @@ from redis_server import RedisServer
 
 from data_pipeline.core.planner import plan
 from data_pipeline.core.render import ToServer
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.output import OutputExists
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
@@ -74,7 +74,7 @@ def spark_runs(spark: SparkSession, program: Program, folder: Path, **more: Any)
     """What the command prints, and says."""
     said = io.StringIO()
     request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
-    return answer(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
+    return compute_result(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
 
 
 def test_each_record_once_though_a_worker_and_the_driver_are_killed(

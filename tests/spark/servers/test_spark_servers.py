@@ -24,7 +24,7 @@ from spark_world import run_all
 
 from data_pipeline.core.planner import plan
 from data_pipeline.shell.execute import Execution
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
 from data_pipeline.shell.resolved_request import ResolvedRequest, resolve_request
@@ -130,7 +130,7 @@ def test_a_job_reads_what_was_there_when_it_began_and_puts_aside_what_fails(
     for number in range(40, 60):
         redis.client.xadd("a", {"word": "late", "n": number})
     said = io.StringIO()
-    answer(spark, found, said)
+    compute_result(spark, found, said)
     assert "running again to put such records aside" in said.getvalue()
     records = read(tmp_path / "out" / "records")
     assert sorted(int(record["n"]) for record in records) == list(range(40))
@@ -151,7 +151,7 @@ def test_no_part_of_a_source_is_a_result_and_no_plan_says_a_password(
     assert not any(word in said for word in (redis.password, redis.url))
     redis.client.xtrim("a", 3, approximate=False)
     with pytest.raises(ConnectError, match="step 'source': 27 entries of stream 'a' were removed before") as raised:
-        answer(spark, found, io.StringIO())
+        compute_result(spark, found, io.StringIO())
     assert redis.password not in str(raised.value)
     assert not (tmp_path / "out").exists()
     fill(redis)
@@ -181,7 +181,7 @@ def test_micro_batches_of_ranges_give_what_a_batch_gives(
         streaming = Streaming(str(tmp_path / "checkpoint"), None, 100)
         request = Request(Path("p.py"), output_path=str(tmp_path / "out"), streaming=streaming)
         out = io.StringIO()
-        answer(spark, resolve_request(request, Loaded(made, ())), out)
+        compute_result(spark, resolve_request(request, Loaded(made, ())), out)
         assert difference(run(made)["sums"], read(tmp_path / "out" / "sums")) == ""
         return out.getvalue()
 
@@ -211,7 +211,7 @@ def test_micro_batches_of_changes_confirm_what_came_before(
     def run_on() -> dict[str, int]:
         streaming = Streaming(str(tmp_path / "checkpoint"), None, 100)
         request = Request(Path("p.py"), output_path=str(tmp_path / "out"), streaming=streaming)
-        answer(spark, resolve_request(request, Loaded(made, ())), io.StringIO())
+        compute_result(spark, resolve_request(request, Loaded(made, ())), io.StringIO())
         return dict(map(tuple, read(tmp_path / "out" / "counts")))
 
     def confirmed() -> str:

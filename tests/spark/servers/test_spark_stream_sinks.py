@@ -24,7 +24,7 @@ from one_server import serving
 from postgres_server import PostgresServer
 from pyspark.sql import SparkSession
 
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
 from data_pipeline.shell.resolved_request import resolve_request
@@ -72,7 +72,7 @@ def streams(spark: SparkSession, program: Program, folder: Path, most: int = 2, 
     said = io.StringIO()
     streaming = Streaming(str(folder / "checkpoint"), None, most)
     request = Request(Path("p.py"), output_path=str(folder / "out"), streaming=streaming, **more)
-    return answer(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
+    return compute_result(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
 
 
 def test_each_record_once_though_input_arrives_between_drivers_that_are_killed(

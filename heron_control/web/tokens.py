@@ -41,7 +41,7 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def known(token: str, tokens: Iterable[Token]) -> Token | None:
+def find_token(token: str, tokens: Iterable[Token]) -> Token | None:
     """Return the stored token, expired or not, or None if it is unknown."""
     shown = digest_of(token)
     found = None

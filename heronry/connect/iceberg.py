@@ -134,7 +134,7 @@ class IcebergTable:
         if self.table.format_version > NEWEST_FORMAT:
             yield f"format version {self.table.format_version}"
 
-    def known(self, what: str) -> IcebergTable:
+    def check_support(self, what: str) -> IcebergTable:
         """Return this table. Raises ConnectError if it cannot be read, or written, correctly.
 
         Args:

@@ -110,7 +110,7 @@ class DockerScheduler:
         self._engine.require_image(self._options.image)
         return plan.launch_inside(launch, self._options.api_url, self.kind)
 
-    def bring(self, launch: Launch, folder: Path) -> None:
+    def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Copy a checkpoint into the topology's volume, which is created for it.
 
         Until ``start`` the watch must not remove the volume as the rest of an ended topology.

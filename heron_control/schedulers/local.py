@@ -96,7 +96,7 @@ class LocalScheduler:
         user.open_runtime_dir(Path(launch.runtime_dir))
         try_code_user(user, folder / PACKAGE)
 
-    def bring(self, launch: Launch, folder: Path) -> None:
+    def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Do nothing: the topology's processes see the same folder."""
 
     def start(self, launch: Launch, launch_file: Path) -> int:

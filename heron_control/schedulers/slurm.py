@@ -84,7 +84,7 @@ class SlurmScheduler:
                 f"Use ZooKeeper: heron config {launch.cluster} set {Keys.HERON_STATE_URL.name} zookeeper://HOST:2181/…",
             )
 
-    def bring(self, launch: Launch, folder: Path) -> None:
+    def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Do nothing: the topology's processes see the same folder."""
 
     def start(self, launch: Launch, launch_file: Path) -> int:

@@ -56,13 +56,13 @@ class Upgrade:
         self, kept: KeptCheckpoints, store: StateStore, inspector: Inspector, record: TopologyRecord,
         submission: Submission, note: Callable[[str], None],
     ) -> None:  # fmt: skip
-        assert submission.carry is not None
+        assert submission.handover is not None
         self._kept = kept
         self._store = store
         self._inspector = inspector
         self._record = record
         self._definition = submission.definition
-        self._carry = submission.carry
+        self._handover = submission.handover
         self._note = note
         self._ran = record.execution.state is TopologyState.RUNNING
         self._drained = 0  # number of the checkpoint from which the new topology continues
@@ -111,7 +111,7 @@ class Upgrade:
         """
         self._note(f"{self.name} is drained; if this command is killed now, `heron activate {self._where}`")
         try:
-            number = drain(self._inspector, self._record, self._carry.seconds, progress)
+            number = drain(self._inspector, self._record, self._handover.seconds, progress)
         except NotDrained as error:
             raise NotDrained(error.message, f"Fix the cause and try again. {WITHOUT_STATE}") from error
         self._drained = number
@@ -170,7 +170,7 @@ class Upgrade:
 
     def _found(self, reference: str) -> Found:
         try:
-            return self._kept.find(StartFrom(reference, self._carry.may_drop), self._definition)
+            return self._kept.find(StartFrom(reference, self._handover.may_drop), self._definition)
         except InvalidTopology as error:
             raise InvalidTopology(f"{error.message}: nothing was changed, {self.name} continues", error.cure) from error
 

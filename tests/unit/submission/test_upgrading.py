@@ -22,7 +22,7 @@ from heron_control.submission import upgrading
 from heron_control.submission.draining import NotDrained
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
-from heron_control.submission.submission import Carry, ClusterConfig, Submission
+from heron_control.submission.submission import ClusterConfig, StateHandover, Submission
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology
 from heron_runtime.launch import Launch
@@ -86,7 +86,9 @@ class World:
         definition = TopologyDefinition(NAME, f"{NAME}-{serial}", (spout,), config)
         package = self.home / "package"
         package.mkdir(exist_ok=True)
-        wanted = Submission(definition, pack(definition), package, "me", "default", "me", carry=Carry(**more))
+        wanted = Submission(
+            definition, pack(definition), package, "me", "default", "me", handover=StateHandover(**more)
+        )
         self.service.submit(wanted, replace=serial > 1, note=self.notes.append)
 
     @property

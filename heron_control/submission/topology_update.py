@@ -46,7 +46,7 @@ class TakenBack(Failure):
     """Raised if an update failed and the topology has its old plan again."""
 
 
-class Updating:
+class TopologyUpdate:
     """One update of one topology.
 
     ``grant`` records the plan that the cluster grants the topology, or raises QuotaSpent or OSError.

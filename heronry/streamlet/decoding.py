@@ -75,7 +75,7 @@ class Decoder:
                 self.decode(name, part)
             except ReadError as found:
                 return found
-        said = f"{type(error).__name__}: {error} (each of its records can be read by itself)"
+        said = f"{type(error).__name__}: {error} (each of its records can be read separately)"
         return ReadError(f"{place_of(self._source, name, piece.first)} and those behind it: {said}", said)
 
     def _placed(self, found: Records, folders: Folders, path: str) -> Records:

@@ -141,7 +141,7 @@ class TopologyMasterProcess:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         self._files.close()
-        with contextlib.suppress(Exception):  # a store that is gone already releases the node by itself
+        with contextlib.suppress(Exception):  # an unavailable store releases the node automatically
             await self._store.close()
         self._links.close_all()
         self.telemetry.settle(time.time())

@@ -102,7 +102,7 @@ def test_a_missing_library_is_named_with_the_line_to_type() -> None:
             load_package_location(url)
         assert caught.value.cure == f"Type: pip install 'heronry[uploaders]' {line}"
         assert "hidden" not in str(caught.value)
-    with pytest.raises(PackageStoreError, match="knows no nonsense://"):
+    with pytest.raises(PackageStoreError, match="does not support nonsense://"):
         load_package_location("nonsense://b/x")
 
 

@@ -39,7 +39,7 @@ REST = 20.0
 LEAST_SECONDS, MOST_SECONDS = 2.0, 60.0
 _NAME_CHARACTERS = 120
 _CURE = (
-    "Its tasks are ended until there is room. Remove files there as heronry-code, or submit the topology again "
+    "Its tasks are stopped until space is freed. Remove files there as heronry-code, or submit the topology again "
     "with a larger topology.volume.disk"
 )
 LEAST_FREE_BYTES = 4 << 20  # a store's log or a part of a checkpoint may need that much at once

@@ -113,7 +113,7 @@ def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
     master = replies.get(TOPOLOGY_MASTER)
     if record.master is not None and isinstance(master, MasterStatus) and master.epoch < record.master.epoch:
         over = f"the topology master that answers has epoch {master.epoch}; the store names {record.master.epoch}"
-        errors[TOPOLOGY_MASTER] = f"{over}: it has been replaced, ask again in a few seconds"
+        errors[TOPOLOGY_MASTER] = f"{over}: it was replaced; try again in a few seconds"
     found = {name: reply for name, reply in replies.items() if name not in errors}
     reported = found.get(EXCEPTIONS)
     return Answers(

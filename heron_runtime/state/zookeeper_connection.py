@@ -121,7 +121,7 @@ def refusal_of(connection: socket.socket, host: str, context: ssl.SSLContext) ->
     except OSError as error:
         if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
             return f"refuses TLS with us ({error.reason}): where it demands a certificate, name one as `client-file`"
-        return "speaks no TLS: write its secureClientPort in the store's URL (or, to go without TLS, zookeeper://)"
+        return "does not use TLS: write its secureClientPort in the store's URL (or, to go without TLS, zookeeper://)"
 
 
 def _not_believed(error: ssl.SSLCertVerificationError) -> str:
@@ -158,9 +158,9 @@ def explain(error: Exception, what: str, credential: StoreCredential | None) -> 
     if isinstance(error, NoNodeError):
         return StoreError(f"{what}: the cluster's root is missing in ZooKeeper; restart this process to create it")
     if isinstance(error, (BadArgumentsError, MarshallingError)):
-        return StoreError(f"{what}: ZooKeeper does not take this path or value ({type(error).__name__})")
+        return StoreError(f"{what}: ZooKeeper rejects this path or value ({type(error).__name__})")
     if isinstance(error, NotReadOnlyCallError):
-        return StoreUnavailable(f"{what}: the server has lost its ensemble and only reads")
+        return StoreUnavailable(f"{what}: the server lost its ensemble and is read-only")
     if isinstance(error, ConnectionClosedError):
         return StoreUnavailable(f"{what}: the connection was closed")
     name = type(error).__name__ if isinstance(error, KazooException) else str(error) or type(error).__name__
@@ -191,7 +191,7 @@ def _probe(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     try:
         with socket.create_connection((host, port), PROBE_SECS) as found:
             if tls is None and speaks_tls(found):
-                return "speaks TLS: write zookeeper+tls:// in the store's URL"
+                return "requires TLS: write zookeeper+tls:// in the store's URL"
             trouble = refusal_of(found, host, tls) if tls is not None else ""
             return trouble or "takes connections, but serves no session (no majority of servers, or no ZooKeeper)"
     except socket.gaierror:
@@ -292,7 +292,7 @@ class ZookeeperConnection:
         """Return the client of kazoo. Raises StoreUnavailable if the store is not open."""
         client = self._client
         if client is None:
-            raise StoreUnavailable("the state store is not open yet, or not any more")
+            raise StoreUnavailable("the state store is not open")
         return client
 
     def open(self) -> None:
@@ -351,7 +351,7 @@ class ZookeeperConnection:
         """Wait for a connection. Return the client and the session's generation. Raises StoreUnavailable."""
         client = self.client()
         if not self._reachable.wait(max(0.0, deadline - time.monotonic())):
-            raise StoreUnavailable(f"no ZooKeeper server of {self.hosts} answers; it is tried again and again")
+            raise StoreUnavailable(f"no ZooKeeper server of {self.hosts} answers; retrying")
         with self._lock:
             return client, self._generation
 
@@ -426,7 +426,7 @@ class ZookeeperConnection:
     def _revive(self) -> None:
         client = self._client
         if client is not None:
-            log.warning("the connection to ZooKeeper broke down; beginning another")
+            log.warning("the connection to ZooKeeper was lost; reconnecting")
             time.sleep(LONGEST_RETRY_SECS)
             client.stop()
             client.start_async()
@@ -456,7 +456,7 @@ def _end(client: KazooClient) -> None:
 
 def _servers(hosts: str) -> list[tuple[str, int]]:
     if "@" in hosts:
-        raise StoreError("a store's URL holds no user and no password; name a credential file beside it")
+        raise StoreError("a store URL must not contain a user or password; use a credential file")
     try:
         servers, _ = collect_hosts(hosts)
     except ValueError:

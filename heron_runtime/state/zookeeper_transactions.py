@@ -202,7 +202,7 @@ def read_replies(
 def _refusal(operations: Sequence[Operation], op: Op, reply: OpOutcome) -> RetryAfterRead | TransactionFailed:
     path, index = op.path, op.index
     if reply is OpOutcome.SESSION_OVER:
-        return SessionLost(operations[0].path, 0, "this client's session is over; try again with a new one")
+        return SessionLost(operations[0].path, 0, "this client's session has expired; try again with a new one")
     if op.why is OpPurpose.TOUCH:
         return RetryAfterRead(path, folder_missing=True)
     if reply is OpOutcome.EXISTS:

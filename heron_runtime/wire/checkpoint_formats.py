@@ -96,7 +96,7 @@ def decode_manifest(data: bytes) -> Manifest:
     if name != MANIFEST_FORMAT:
         raise MalformedMessage(f"it begins with {name[:40]!r}; this version of Heronry reads {MANIFEST_FORMAT}")
     if _checksum(body) != checksum:
-        raise MalformedMessage("it is damaged: its checksum is another one")
+        raise MalformedMessage("it is damaged: its checksum does not match")
     try:
         found = msgspec.json.decode(body, type=_Manifest)
     except (*UNREADABLE, RecursionError) as error:  # a checksum proves integrity, not the identity of the writer

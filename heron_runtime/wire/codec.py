@@ -73,7 +73,7 @@ class Codec(typing.Generic[T]):
         message.DiscardUnknownFields()
         if message.ByteSize() != size:
             name = self._message.DESCRIPTOR.name
-            raise MalformedMessage(f"this {name} holds fields that are not known here; was it made by a newer version?")
+            raise MalformedMessage(f"this {name} has unknown fields; it may come from a newer version")
         try:
             return self._read(message)
         except RecursionError:

@@ -48,7 +48,7 @@ def find_name_problem(what: str, name: object) -> str | None:
     if not isinstance(name, str):
         return f"the {what} name {name!r} is not a string; {_RULE}"
     if not is_safe_name(name):
-        return f"the {what} name {name!r} cannot stand in file names and store paths; {_RULE}"
+        return f"the {what} name {name!r} is not valid in file names and store paths; {_RULE}"
     if name.startswith("__"):
         return f"the {what} name {name!r} begins with '__', as only Heronry's own metrics do; choose another"
     return None
@@ -155,7 +155,7 @@ def _whole(definition: TopologyDefinition) -> Iterator[str]:
     if tasks > MAX_TASK:
         largest = max(definition.components, key=lambda spec: spec.parallelism)
         yield (
-            f"has {tasks} tasks in all; {MAX_TASK} is the most. "
+            f"has {tasks} tasks in all; the limit is {MAX_TASK}. "
             f"The largest part are the {largest.parallelism} of {largest.name!r}: lower its par"
         )
 

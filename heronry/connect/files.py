@@ -288,7 +288,7 @@ class CsvSink(SpoolSink):
         if self._fields:
             raise ConnectError(
                 f"CsvSink: a tuple of {tup.component!r} has the fields {', '.join(tup.fields)}, and the file's header "
-                f"has {', '.join(self._fields)}: give each kind of tuple a sink of its own"
+                f"has {', '.join(self._fields)}: use a separate sink for each kind of tuple"
             )
         self._fields = tup.fields
         return (",".join(map(_quoted, tup.fields)) + "\r\n").encode() + data

@@ -145,6 +145,6 @@ class Brokers:
         if code in refused:
             return ConnectError(f"{self.name} refuses ({why}), {what}")
         return Unreachable(
-            f"{self.name} cannot be reached ({why}), {what}: see that config {SERVERS.key!r} names brokers that take "
+            f"{self.name} cannot be reached ({why}), {what}: check that config {SERVERS.key!r} names brokers that take "
             f"connections from this host, and that {CLIENT.key!r} and {PASSWORD_FILE.key!r} authenticate the topology"
         )

@@ -233,7 +233,7 @@ def _row(
 
 def attempts_of(system: str) -> Option:
     """Return the option for the number of attempts of a commit."""
-    return whole(f"user.{system}.attempts", "how often a commit is tried when others write at the same time", 6)
+    return whole(f"user.{system}.attempts", "attempts of a commit when others write at the same time", 6)
 
 
 def partitions_of(system: str) -> Option:

@@ -25,8 +25,8 @@ from heronry.connect.posting import PostingSink, safe_in
 from heronry.connect.seats import Seat
 from heronry.connect.settings import ConnectError, problems, text, whole
 
-SUBJECT = text("user.nats.subject", "the subject that messages are published to", required=True)
-ATTEMPTS = whole("user.nats.attempts", "how often a commit is tried when the server does not answer", 6)
+SUBJECT = text("user.nats.subject", "subject to publish messages to", required=True)
+ATTEMPTS = whole("user.nats.attempts", "attempts of a commit when the server does not answer", 6)
 ID = "Nats-Msg-Id"
 TOGETHER = 500  # maximum number of messages in flight
 LEAST_WINDOW_SECS = 10.0
@@ -40,7 +40,7 @@ class NatsSink(PostingSink):
     """
 
     suffix = ".jsonl"
-    folder_option = text("user.nats.spool", "the folder that keeps batches until they are published", required=True)
+    folder_option = text("user.nats.spool", "folder of batches until they are published", required=True)
     options = (*OPTIONS, SUBJECT, ATTEMPTS)
 
     @classmethod

@@ -21,11 +21,11 @@ from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
-STREAMS = names("user.nats.streams", "the streams that are read, each by one task", required=True)
-ROWS = whole("user.nats.rows", "how many messages are asked for at a time", 500)
-POLL = seconds("user.nats.poll.secs", "how long the source waits before it asks for new messages again", 0.1)
+STREAMS = names("user.nats.streams", "streams to read, each by one task", required=True)
+ROWS = whole("user.nats.rows", "number of messages per request", 500)
+POLL = seconds("user.nats.poll.secs", "delay before the source asks for new messages again", 0.1)
 FAIL, SKIP = "fail", "skip"
-REMOVED = choice("user.nats.removed", "what follows when messages were removed before they were read", FAIL, SKIP)
+REMOVED = choice("user.nats.removed", "action when messages were removed before they were read", FAIL, SKIP)
 FETCH_SECS = 0.05
 FORGOTTEN_SECS = 60.0
 log = logging.getLogger(__name__)

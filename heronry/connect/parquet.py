@@ -62,7 +62,7 @@ class ParquetSink(SpoolSink):
         elif tup.fields != self._fields:
             raise ConnectError(
                 f"ParquetSink: a tuple of {tup.component!r} has the fields {', '.join(tup.fields)}, and others have "
-                f"{', '.join(self._fields)}: give each kind of tuple a sink of its own"
+                f"{', '.join(self._fields)}: use a separate sink for each kind of tuple"
             )
         row = [self._fitting(name, value) for name, value in zip(tup.fields, tup.values, strict=True)]
         for column, value in zip(self._columns, row, strict=True):

@@ -34,7 +34,7 @@ from heronry.connect.spool import cannot_hold
 
 TABLE = table_option("the table that rows go into")
 KEY = names("user.postgres.key", "columns of a unique key: a row replaces the existing row with the same key")
-ATTEMPTS = whole("user.postgres.attempts", "how often a commit is tried when the connection is lost", 6)
+ATTEMPTS = whole("user.postgres.attempts", "attempts of a commit when the connection is lost", 6)
 ROWS_A_CHUNK = 500
 KEPT_CHECKPOINTS = 1000  # checkpoints whose committed tokens are kept, for each task
 MAKE_TABLES = (
@@ -315,6 +315,6 @@ def _fields_of(context: Any) -> tuple[str, ...]:
         if set(fields) != set(first):
             raise BadConfig(
                 f"PostgresSink reads {', '.join(first)} and, from stream {stream!r} of {component!r}, "
-                f"{', '.join(fields)}: give each kind of tuple a sink of its own"
+                f"{', '.join(fields)}: use a separate sink for each kind of tuple"
             )
     return tuple(first)

@@ -260,7 +260,7 @@ class Slot:
                 by = f"the server's process {found[0]}" if found and found[0] else "another process"
                 raise ConnectError(
                     f"{self.label} is in use by {by} (see pg_stat_activity) and was not released within "
-                    f"{self._wait_secs} s: let this topology alone read it, from a slot of its own"
+                    f"{self._wait_secs} s: use a separate slot for this topology"
                 )
             time.sleep(0.05)
 
@@ -284,9 +284,9 @@ class Slot:
         except errors.UndefinedObject as error:
             self.confirmed()  # raises if the slot is the cause
             raise ConnectError(
-                f"{self._server.name}, has refused {what}: {_said(error)}. There must have been publication "
-                f"{self._publication!r} before the slot was made: CREATE PUBLICATION {self._publication} FOR TABLE …; "
-                "then drop the slot and make it again"
+                f"{self._server.name}, has refused {what}: {_said(error)}. Publication "
+                f"{self._publication!r} must exist before the slot: CREATE PUBLICATION {self._publication} FOR TABLE "
+                "…; then drop the slot and create it again"
             ) from None
         except self._pg.Error as error:
             if not self._connection.closed:

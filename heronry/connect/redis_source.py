@@ -20,11 +20,11 @@ from heronry.connect.redis import OPTIONS, Server, url_problems
 from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
-STREAMS = names("user.redis.streams", "the streams that are read, each by one task", required=True)
-ROWS = whole("user.redis.rows", "how many entries are asked for at a time", 1000)
-POLL = seconds("user.redis.poll.secs", "how long the source waits before it asks for new entries again", 0.1)
+STREAMS = names("user.redis.streams", "streams to read, each by one task", required=True)
+ROWS = whole("user.redis.rows", "number of entries per request", 1000)
+POLL = seconds("user.redis.poll.secs", "delay before the source asks for new entries again", 0.1)
 FAIL, SKIP = "fail", "skip"
-REMOVED = choice("user.redis.removed", "what follows when entries were removed before they were read", FAIL, SKIP)
+REMOVED = choice("user.redis.removed", "action when entries were removed before they were read", FAIL, SKIP)
 ID, STREAM = "id", "stream"  # names of the fields for the entry's id and its stream
 START = "0-0"
 NO_STREAM = "no such key"  # error message of XINFO
@@ -85,8 +85,8 @@ class StreamReader(Reader):
                 if NO_STREAM not in str(about):
                     raise about
                 raise ConnectError(
-                    f"{self._server.name} has no stream {split!r}: see that config {STREAMS.key!r} names streams that "
-                    "are there, in the database of the address"
+                    f"{self._server.name} has no stream {split!r}: check that config {STREAMS.key!r} names "
+                    "existing streams in the database of the address"
                 ) from None
         added = about.get("entries-added")
         last, length = about["last-generated-id"], int(about["length"])

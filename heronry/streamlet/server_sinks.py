@@ -174,7 +174,7 @@ def to_nats(
 ) -> ServerSink:
     """Return a sink of messages to a subject of a JetStream stream, which are JSON objects.
 
-    ``spool`` is the folder that keeps batches until they are published, the same for all hosts. ``more`` are further
+    ``spool`` is folder of batches until they are published, the same for all hosts. ``more`` are further
     settings of ``NatsSink``.
     """
     return _sink("nats", fields, password_file, more, url=url, subject=subject, spool=str(spool))

@@ -196,12 +196,12 @@ def test_who_is_not_the_server_hears_no_password(start: Start, root: str, tmp_pa
 def test_a_port_without_tls_and_one_with_it(secure: TlsServer, server: Ensemble, root: str, tmp_path: Path) -> None:
     file = credential(tmp_path)
     relay = ListeningRelay(secure.port)
-    is_told("speaks no TLS: write its secureClientPort", relay.port, root, file)
+    is_told("does not use TLS: write its secureClientPort", relay.port, root, file)
     assert b"long-password" not in relay.heard
     relay.close()
-    is_told("speaks no TLS", server.servers[0].port, root, file)  # a server of the kind that knows none
+    is_told("does not use TLS", server.servers[0].port, root, file)  # a server of the kind that knows none
     plain = ZookeeperStore(f"{HERE}:{secure.secure}", root=root, wait_secs=1.0)
-    with pytest.raises(StoreUnavailable, match=r"speaks TLS: write zookeeper\+tls://"):
+    with pytest.raises(StoreUnavailable, match=r"requires TLS: write zookeeper\+tls://"):
         plain.open()
     with pytest.raises(StoreError, match=r"not said without TLS: write zookeeper\+tls://"):
         open_store(url(secure.port, root, "zookeeper"), credential_file=file)

@@ -134,7 +134,7 @@ def test_classes_given_by_path_must_be_there(write: Any) -> None:
 
 
 def test_an_unsafe_name_is_refused(write: Any) -> None:
-    with pytest.raises(TopologyError, match="'a b' cannot stand in file names"):
+    with pytest.raises(TopologyError, match="'a b' is not valid in file names"):
         define_topology(write(ONE), name="a b")
 
 

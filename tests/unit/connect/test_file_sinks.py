@@ -161,7 +161,7 @@ def test_csv_tells_none_from_the_empty_string_and_each_file_has_a_header(tmp_pat
         sink.commit(number, sink.prepare(checkpoint(number)))
     assert [f.read_bytes() for f in tmp_path.glob("*.csv")] == [b'a,b\r\n,""\r\n'] * 2
     sink.process(row(a=1, b=2))
-    with pytest.raises(ConnectError, match="has the fields a, c, and the file's header has a, b: give each kind"):
+    with pytest.raises(ConnectError, match="has the fields a, c, and the file's header has a, b: use a separate sink"):
         sink.process(row(a=1, c=2))
     sink.close()
 

@@ -148,7 +148,9 @@ def test_what_lies_in_a_volume_is_read_through_containers(tmp_path: Path, storag
     assert here.folder == (tmp_path / "checkpoints" if storage is None else Path("/shared"))
     replace(launch, home="/heronry/topology").save(tmp_path / "launch.json")
     if storage is not None:
-        with pytest.raises(Failure, match=r"lie in /shared of its containers, which show their own folder alone"):
+        with pytest.raises(
+            Failure, match=r"are in /shared of its containers, which give access to their own folder only"
+        ):
             reachable_storage(record)
         return
     there = reachable_storage(record)

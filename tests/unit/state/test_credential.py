@@ -129,7 +129,7 @@ def test_the_launch_file_names_it_and_holds_nothing_of_it(tmp_path: Path) -> Non
         ("zookeeper:///heronry", "names no ZooKeeper servers"),
         ("zookeeper+tls:///heronry", "names no ZooKeeper servers"),
         ("zookeeper://host:port/heronry", "names no ZooKeeper servers"),
-        ("zookeeper://a:b@host:2181/heronry", "no password"),
+        ("zookeeper://a:b@host:2181/heronry", "must not contain a user or password"),
         ("zookeeper://host:2181/a//b", "invalid root"),
         ("zookeeper://host:2181/zookeeper/x", "invalid root"),
         ("zookeeper://host:2181/a/../b", "invalid root"),

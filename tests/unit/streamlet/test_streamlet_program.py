@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "'a' gives its records none",
     ),
     "one name twice": (later(lambda: stream().map(abs, name="m").map(abs, name="m").log()), "2 steps are named 'm'"),
-    "an unsafe name": (later(lambda: stream().map(abs, name="a/b").log()), "cannot stand in file names"),
+    "an unsafe name": (later(lambda: stream().map(abs, name="a/b").log()), "is not valid in file names"),
     "parallelism": (later(lambda: stream().map(abs, name="m", parallelism=0).log()), "step 'm': parallelism is 0"),
     "running results reduced": (
         later(lambda: stream().count_by_key(key=0, name="a").count_by_key(key=0, name="b").log()),

@@ -162,7 +162,7 @@ def _known(error: Exception) -> Failure:
     found = failure_in(str(error))
     if found is not None:
         found = replace(found, file=plain_path(found.file))
-        return Failure(str(found), "Fix the function, or leave such records out.", [found.traceback])
+        return Failure(str(found), "Fix the function, or filter such records out.", [found.traceback])
     if "JAVA_GATEWAY_EXITED" in str(error):
         return Unavailable("Java did not start", "Install Java 17 or newer (deploy/java-setup), or set JAVA_HOME.")
     known = to_failure(error)

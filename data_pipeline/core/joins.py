@@ -50,7 +50,7 @@ def _decided(columns: Columns, step: ReduceStep) -> Decision:
     program = columns.program
     assert step.windowing is not None
     if step.windowing.window.merges:
-        raise _InPython("its windows are sessions, which records of both sides make together")
+        raise _InPython("its windows are sessions, which depend on records of both sides")
     pairs = [reader.function for reader in program.readers(step.name, 0) if isinstance(reader, FlatMapStep)]
     if len(pairs) != 1 or not isinstance(pairs[0], JoinPairs):
         raise _InPython("nothing reads its pairs")
@@ -111,7 +111,7 @@ def _way(program: Program, name: str, marked: MapStep) -> Way:
     if isinstance(before, SchemaStep):
         schemas, before = (before,), program.by_name[before.input.step]
     if not isinstance(before, SourceStep):
-        raise _InPython(f"step {before.name!r} ({before.kind}) stands before the {name} side")
+        raise _InPython(f"step {before.name!r} ({before.kind}) precedes the {name} side")
     if not isinstance(before.source, FileSource) or before.source.format not in COLUMNAR:
         raise _InPython(f"the {name} side's source {before.name!r} is not of Parquet or ORC files")
     if before.source.partitions:

@@ -187,7 +187,7 @@ def streamed(plan: Plan) -> list[Scan]:
     for scan in found:
         if isinstance(scan.source, FileSource) and scan.source.format == "archive":
             raise CannotPlan(
-                f"step {scan.step!r}: an archive holds records twice where an instance has died, which only a run over "
-                "all of it can tell: leave --mode out"
+                f"step {scan.step!r}: an archive may hold duplicates after a fault, which only a full batch can "
+                "remove: omit --mode"
             )
     return found

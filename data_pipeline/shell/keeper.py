@@ -88,7 +88,7 @@ def _keep(spark: SparkSession, jvm: Any, ours: Warm, where: Places, over: thread
             if ours.idle_seconds and time.time() - last > ours.idle_seconds:
                 return f"no job for {ours.idle_seconds:g} seconds"
             _tidy(spark, jvm, where)
-    return "it was asked to"
+    return "it was requested"
 
 
 def _tidy(spark: SparkSession, jvm: Any, where: Places) -> None:

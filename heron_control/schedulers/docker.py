@@ -147,7 +147,7 @@ class DockerScheduler:
         deadline = time.monotonic() + timeout_seconds
         while not topology.restarted(before):
             if time.monotonic() > deadline:
-                raise SchedulerError(f"not all containers came back within {timeout_seconds:g} s; see heron status")
+                raise SchedulerError(f"not all containers restarted within {timeout_seconds:g} s; see heron status")
             self._observe_one(topology)
             time.sleep(POLL_SECONDS)
         return tuple(sorted(before))
@@ -314,7 +314,7 @@ class DockerScheduler:
         elif state.topology_id not in self._differing:
             self._differing.add(state.topology_id)  # an update writes record and grant one after the other
         else:
-            self._say_once(state, "its record is not the one that was submitted; what was submitted holds")
+            self._say_once(state, "its record differs from the submitted one, which takes precedence")
         topology.plans(granted.definition, granted.packing)
 
     def _say_once(self, state: ExecutionState, what: str) -> None:

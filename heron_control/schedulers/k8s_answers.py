@@ -150,6 +150,6 @@ def _waits(status: Mapping[str, Any], container: Mapping[str, Any], node: str) -
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return (
                 f"waits for a place: {condition.get('message') or condition.get('reason', '')}; "
-                "add nodes or ask for less (kubectl describe nodes, topology.component.rammap)"
+                "add nodes or request less (kubectl describe nodes, topology.component.rammap)"
             )
     return ""

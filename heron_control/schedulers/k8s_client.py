@@ -34,7 +34,7 @@ _PATHS = {
     "PodDisruptionBudget": ("apis/policy/{policy}", "poddisruptionbudgets"),
 }
 _CURES = (
-    ("exceeded quota", "raise the quota of the namespace, or ask for less"),
+    ("exceeded quota", "raise the quota of the namespace, or request less"),
     ("is forbidden: User", "give the api server's account the rights in deploy/kubernetes.yml"),
     (
         "violates PodSecurity",

@@ -146,7 +146,7 @@ def _bring_back(launch: Launch, deadline: float) -> None:
         if time.monotonic() > deadline:
             log_file = launch.log_dir / "heron_scheduler.log"
             raise SchedulerError(
-                f"the scheduler of {launch.topology}, process {pid}, does not come up", f"See {log_file}."
+                f"the scheduler of {launch.topology}, process {pid}, did not start", f"See {log_file}."
             )
         time.sleep(POLL_SECONDS)
 

@@ -271,7 +271,7 @@ def _waits(task: Task) -> str:
     if not task.error:
         return ""
     if "no suitable node" in task.error:
-        return f"waits for a place: {task.error}; add nodes or ask for less (docker node ls, topology.component.rammap)"
+        return f"waits for a place: {task.error}; add nodes or request less (docker node ls, topology.component.rammap)"
     return task.error
 
 

@@ -246,7 +246,7 @@ class SubmissionService:
             if prepared.adoption is not None:
                 prepared.adoption.undo()
         except Exception:
-            log.exception("%s is not all taken back; `heron kill` or the next start does it", launch.topology)
+            log.exception("%s is not fully reverted; `heron kill` or the next start completes that", launch.topology)
             return
         shutil.rmtree(prepared.staging, ignore_errors=True)
 

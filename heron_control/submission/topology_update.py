@@ -187,8 +187,8 @@ class TopologyUpdate:
             raise error from None  # it was killed
         except (Failure, OSError) as failed:
             raise Failure(
-                f"the update of {self._name} does not succeed ({why}), and could not be taken back: {failed}",
-                "`heron status` shows where it stands; update it again.",
+                f"the update of {self._name} failed ({why}), and could not be reverted: {failed}",
+                "`heron status` shows its state; update it again.",
             ) from error
         again = f"it runs by its old plan again; update it once that is fixed: {why}"
         try:

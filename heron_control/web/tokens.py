@@ -56,5 +56,5 @@ def fault_of(token: str, least: int = LEAST_CHARACTERS) -> str:
     if len(token) < least:
         return f"it has fewer than {least} characters"
     if not token.isascii() or not token.isprintable() or " " in token:
-        return "it has other characters than a header takes"
+        return "it has characters that a header cannot contain"
     return ""

@@ -298,7 +298,7 @@ async def connect(path: str, key: str, stream: Tag, topology_id: str, task: int,
         link.say(Tag.OPENING, opening)
         challenge = decode_challenge(await link.expect(Tag.CHALLENGE))
         if not is_proof(challenge.proof, key, SERVER, opening, challenge.nonce):
-            raise LinkRefused(f"who listens at {path} does not know this task's key")
+            raise LinkRefused(f"the process at {path} does not know this task's key")
         link.speak(stream)
         link.say(Tag.PROOF, prove(key, CALLER, opening, challenge.nonce))
         await link.expect(Tag.ACCEPTED)

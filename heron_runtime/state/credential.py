@@ -178,11 +178,11 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
     credential = StoreCredential(**found)
     operators = credential.cluster or credential.reader
     if not operators and not (credential.topology and credential.cluster_id):
-        raise StoreError(f"{path} holds no credential; write {_EXAMPLE}")
+        raise StoreError(f"{path} contains no credential; write {_EXAMPLE}")
     if operators and (credential.topology or credential.cluster_id or credential.reader_id):
         raise StoreError(f"{path} mixes the credentials of a cluster and of a topology; write {_EXAMPLE}")
     if credential.former and not credential.cluster:
-        raise StoreError(f"{path}: a former credential stands beside the cluster's new one; write {_EXAMPLE}")
+        raise StoreError(f"{path}: a former credential is next to the cluster's new one; write {_EXAMPLE}")
     return credential
 
 

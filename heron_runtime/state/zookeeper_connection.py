@@ -79,7 +79,7 @@ def client_context(authorities: str, certificate: str) -> ssl.SSLContext:
             _load(context, certificate.encode())
     except (ssl.SSLError, ValueError) as error:
         raise StoreError(
-            f"the certificates that the credential file of the state store names are not understood ({error}). "
+            f"the certificates that the credential file of the state store names cannot be read ({error}). "
             "`ca-file` holds certificates in PEM, `client-file` a certificate and its key, without a password"
         ) from error
     return context
@@ -117,10 +117,10 @@ def refusal_of(connection: socket.socket, host: str, context: ssl.SSLContext) ->
     except ssl.SSLCertVerificationError as error:
         return _not_believed(error)
     except TimeoutError:
-        return f"takes connections, but does not answer in TLS within {HANDSHAKE_SECS:g} s: it hangs, or is very busy"
+        return f"accepts connections, but does not answer in TLS within {HANDSHAKE_SECS:g} s: it hangs or is overloaded"
     except OSError as error:
         if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
-            return f"refuses TLS with us ({error.reason}): where it demands a certificate, name one as `client-file`"
+            return f"refuses TLS ({error.reason}): if it requires a certificate, name one as `client-file`"
         return "does not use TLS: write its secureClientPort in the store's URL (or, to go without TLS, zookeeper://)"
 
 
@@ -172,8 +172,8 @@ def _not_allowed(credential: StoreCredential | None) -> str:
         return f"not allowed without the cluster's credential; name its file ({_GRANTS})"
     user = credential.own.partition(":")[0]
     if credential.read_only:
-        return f"not allowed: {user!r} is a reader, or not one that this cluster knows"
-    return f"not allowed: the credential of {user!r} is not the one with which this cluster was made"
+        return f"not allowed: {user!r} is a reader, or unknown to this cluster"
+    return f"not allowed: the credential of {user!r} differs from the one that created this cluster"
 
 
 def unreachable(
@@ -193,7 +193,7 @@ def _probe(host: str, port: int, tls: ssl.SSLContext | None) -> str:
             if tls is None and speaks_tls(found):
                 return "requires TLS: write zookeeper+tls:// in the store's URL"
             trouble = refusal_of(found, host, tls) if tls is not None else ""
-            return trouble or "takes connections, but serves no session (no majority of servers, or no ZooKeeper)"
+            return trouble or "accepts connections, but no sessions (no majority of servers, or no ZooKeeper)"
     except socket.gaierror:
         return "is an unknown host"
     except TimeoutError:

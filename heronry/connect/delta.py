@@ -179,13 +179,13 @@ class DeltaTable:
             self._sync()
         except deltalake.exceptions.CommitFailedError as error:
             raise Busy(
-                f"{self.name} does not take what {files[0].writer} has written, for others change it at the same time "
+                f"{self.name} rejects the files of {files[0].writer}, because other writers change it concurrently "
                 f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology "
                 "continues"
             ) from None
         except (deltalake.exceptions.DeltaError, OSError) as error:
             raise ConnectError(
-                f"{self._who} cannot commit to {self.name} ({one_line(str(error), 300)}): see to its folder (rights, "
+                f"{self._who} cannot commit to {self.name} ({one_line(str(error), 300)}): check its folder (rights, "
                 "room). The rows are safe, and are committed again once the topology continues"
             ) from None
 

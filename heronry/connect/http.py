@@ -36,7 +36,7 @@ from heronry.connect.settings import (
 URL = text("user.http.url", "where batches are posted, as http:// or https://", required=True)
 HEADERS = mapping("user.http.headers", "headers of each request; they must not hold secrets")
 TOKEN_FILE = text("user.http.token.file", "a file with a token, sent as Authorization: Bearer")
-TIMEOUT = seconds("user.http.timeout.secs", "how long an answer may take", 30.0)
+TIMEOUT = seconds("user.http.timeout.secs", "timeout of a response", 30.0)
 ATTEMPTS = whole("user.http.attempts", "how often a batch is posted before the commit fails", 6)
 AGAIN = (408, 409, 425, 429)
 MEANING = {
@@ -111,7 +111,7 @@ class HttpSink(PostingSink):
                 if answer.status_code not in AGAIN and answer.status_code < 500:
                     raise ConnectError(f"{self._url} has refused batch {key}: {reason}")
         raise ConnectError(
-            f"{self._url} has not taken batch {key} in {self._attempts} tries; at last it {reason}. "
+            f"{self._url} did not accept batch {key} in {self._attempts} attempts; the last time it {reason}. "
             f"{safe_in(self._folder)}"
         )
 

@@ -119,7 +119,7 @@ class IcebergTable:
         except Exception as error:  # catalogs raise their own errors: sqlalchemy, HTTP, file system
             raise ConnectError(
                 f"{self._who}: the Iceberg table {name} cannot be read from its catalog ({type(error).__name__}: "
-                f"{one_line(str(error), 300)}): see to config {CATALOG.key!r}, and that each host reaches it"
+                f"{one_line(str(error), 300)}): check config {CATALOG.key!r}, and that each host reaches it"
             ) from None
 
     @property
@@ -172,7 +172,7 @@ class IcebergTable:
             self._sync()
         except (exceptions.CommitFailedException, exceptions.CommitStateUnknownException) as error:
             raise Busy(
-                f"{self.name} does not take what {files[0].writer} has written, for others change it at the same time "
+                f"{self.name} rejects the files of {files[0].writer}, because other writers change it concurrently "
                 f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology continues"
             ) from None
         except Exception as error:  # catalogs raise their own errors

@@ -17,10 +17,10 @@ from heron_runtime.failures import one_line
 from heronry.connect.drivers import driver
 from heronry.connect.settings import ConnectError, mapping, seconds, secret_of, text
 
-SERVERS = text("user.kafka.servers", "brokers to begin with, as HOST:PORT[,HOST:PORT…]", required=True)
+SERVERS = text("user.kafka.servers", "bootstrap brokers, as HOST:PORT[,HOST:PORT…]", required=True)
 CLIENT = mapping("user.kafka.client", "settings of librdkafka besides, as {'security.protocol': 'SASL_SSL'}")
 PASSWORD_FILE = text("user.kafka.password.file", "a file with the password of SASL (sasl.password)")
-TIMEOUT = seconds("user.kafka.timeout.secs", "how long the brokers may take to answer", 10.0)
+TIMEOUT = seconds("user.kafka.timeout.secs", "timeout of the brokers", 10.0)
 OPTIONS = (SERVERS, CLIENT, PASSWORD_FILE, TIMEOUT)
 #: Settings that source and sink control, and settings that would read or execute files of the host.
 OURS = frozenset({

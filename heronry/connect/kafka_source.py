@@ -25,10 +25,10 @@ from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
 TOPICS = names("user.kafka.topics", "the topics that are read", required=True)
-ROWS = whole("user.kafka.rows", "how many messages are taken at a time", 500)
+ROWS = whole("user.kafka.rows", "number of messages per batch", 500)
 POLL = seconds("user.kafka.poll.secs", "delay before the source asks for new messages again", 0.1)
 REMOVED = choice("user.kafka.removed", "action when messages were removed before they were read", "fail", "skip")
-FROM = choice("user.kafka.from", "where a partition that was never read begins", "oldest", "newest")
+FROM = choice("user.kafka.from", "start of a partition that was never read", "oldest", "newest")
 FETCH_SECS = 0.05
 
 

@@ -279,7 +279,7 @@ def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries:
             again = open_table()  # another process may have committed and removed it
             if any(again.committed(staged.writer) < number for staged, number in owed):
                 raise ConnectError(
-                    f"{error.filename} was staged for {table.name} and is gone, and was never committed: give all "
+                    f"{error.filename} was staged for {table.name} and is missing, and was never committed: give all "
                     "hosts the same folder, and let no other program remove hidden files there"
                 ) from None
             break

@@ -149,7 +149,7 @@ class SpoolSink(SeatedSink):
                     f"hosts the same {self._folder}, and let no other program remove hidden files there"
                 ) from None
         except OSError as error:
-            raise ConnectError(f"{hidden} cannot be committed ({error.strerror}): see to its folder") from error
+            raise ConnectError(f"{hidden} cannot be committed ({error.strerror}): check its folder") from error
 
     def publish(self, hidden: Path, whole: Path) -> None:
         """Make a prepared file visible as ``whole``. Raises FileNotFoundError if ``hidden`` does not exist."""

@@ -195,4 +195,4 @@ def _after(cursor: str) -> bytes:
             return just_after(key)
     except (ValueError, binascii.Error, TypeError, ArithmeticError, RecursionError):
         pass
-    raise UsageError("cursor: is none that a page of a view gave")
+    raise UsageError("cursor: not a cursor of a page of a view")

@@ -99,8 +99,8 @@ def _order(program: Program, known: set[str]) -> Iterator[str]:
                 yield f"step {step.name!r} reads {ref.step!r}, which does not exist{did_you_mean(ref.step, known)}"
             elif ref.step not in seen:
                 yield (
-                    f"step {step.name!r} reads {ref.step!r}, which comes behind it; a program has no cycles, and its "
-                    "steps stand in the order in which records pass"
+                    f"step {step.name!r} reads {ref.step!r}, which comes after it; a program has no cycles, and its "
+                    "steps are in the order of the data flow"
                 )
         seen.add(step.name)
 
@@ -142,7 +142,7 @@ def _lookup(step: LookupStep) -> Iterator[str]:
         yield f"its table is {table!r}; write files(…), sequence(stop) or a list"
     if (isinstance(table, FileSource) and table.grows) or (isinstance(table, SequenceSource) and table.stop is None):
         yield (
-            "its table has no end, and it is read whole before the first record; leave grows out, write "
+            "its table is infinite, but must be read before the first record; omit grows, write "
             "sequence(stop), or join two streams within a window: a.key_by(…).window(…).join(b.key_by(…))"
         )
 
@@ -199,7 +199,7 @@ def _function(what: str, function: Any, many: bool) -> Iterator[str]:
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         yield f"{what} is a coroutine function, which is never awaited; write a plain function"
     elif not many and inspect.isgeneratorfunction(function):
-        cure = "call context.emit(…)" if what.startswith("on_") else "use flat_map, which takes its elements"
+        cure = "call context.emit(…)" if what.startswith("on_") else "use flat_map, which emits its elements"
         yield f"{what} is a generator function; {cure}"
     for name, value in _held(function):
         if isinstance(value, _TIED) or type(value).__module__ in ("_thread", "sqlite3", "_ssl"):
@@ -284,11 +284,11 @@ def _sink(program: Program, step: SinkStep) -> Iterator[str]:
     if isinstance(sink, ArchiveSink):
         reducers = [s.name for s in upstream(program, step) if isinstance(s, ReduceStep)]
         if reducers:
-            yield f"an archive keeps what came from sources; move it before the reducer {reducers[0]!r}"
+            yield f"an archive keeps records of sources; move it before the reducer {reducers[0]!r}"
         elif sink.event_time is None:
             for origin in timeless(program, step):
                 yield (
-                    f"the archive has no event time: {origin.name!r} gives its records none; write "
+                    f"the archive has no event time: {origin.name!r} does not set one; write "
                     "archive(…, event_time='field'), or give event_time= to the source"
                 )
 

@@ -34,7 +34,7 @@ def cell(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         if "\n" in value or "\r" in value:
-            raise ValueError("a record of csv is a line, and this value has a line break: take it out in a map")
+            raise ValueError("a record of csv is a line, and this value has a line break: remove it in a map")
         return value
     if isinstance(value, int | float | Decimal):
         return str(value)

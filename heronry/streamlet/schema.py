@@ -26,8 +26,7 @@ KINDS: dict[type, str] = {
 MAX_DIGITS = 38  # limit of Arrow and Spark for a Decimal
 LONGEST = 64  # bits of an int
 _CURE = (
-    f"write one of {', '.join(KINDS.values())}, or Optional[…] of one; make something else of it in a map, behind "
-    "with_schema or before it"
+    f"write one of {', '.join(KINDS.values())}, or Optional[…] of one; convert it in a map, before or after with_schema"
 )
 
 

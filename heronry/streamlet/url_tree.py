@@ -70,8 +70,8 @@ class UrlFileTree:
                 self._files, self._root = self._store.files, self._store.root
         except FileNotFoundError as error:
             raise ConnectError(
-                f"{self._url} cannot be opened, for a file is not there that its options name, or that says whom to "
-                f"believe ({error}): for sftp, {HOST_KEYS}"
+                f"{self._url} cannot be opened: a file that its options name, or the file of known hosts, is "
+                f"missing ({error}): for sftp, {HOST_KEYS}"
             ) from None
 
     def listed(self) -> Listing | None:
@@ -156,8 +156,8 @@ class UrlFileTree:
             info = self._look(name, version)
             if info["size"] is None or info.get("partial") is False:
                 raise ReadError(
-                    f"{whole_name(self._source, name)} cannot be read: its server does not say how long it is, or "
-                    "gives no ranges of files; take one that does, or copy the file"
+                    f"{whole_name(self._source, name)} cannot be read: its server does not report its size, or does "
+                    "not support ranges; use another server, or copy the file"
                 )
             handle = self._files.open(self._path(name), "rb", cache_type="none")
         return cast(BinaryIO, io.BufferedReader(Ranges(self, name, handle, int(info["size"])), RANGE_BYTES))

@@ -74,8 +74,8 @@ def sliding(length: float | dt.timedelta, every: float | dt.timedelta) -> Window
     every_ms = whole_ms(every, "the step of a sliding window", least=1)
     if every_ms > length_ms:
         raise TopologyError(
-            f"a sliding window of {length_ms} ms that moves by {every_ms} ms would leave records out; "
-            "make `every` at most the length"
+            f"a sliding window of {length_ms} ms that moves by {every_ms} ms would skip records; "
+            "`every` must be at most the length"
         )
     return Window(length_ms, every_ms)
 

@@ -98,7 +98,7 @@ def test_a_range_of_nats_is_read_whole_and_no_further(server: NatsServer, stream
     assert behind(source, [wanted]) == 1
     for number in (30, 31):
         server.ask(lambda js, number=number: js.delete_msg(stream, number))
-    with pytest.raises(ConnectError, match=rf"1 messages of stream '{stream}', behind 29, were removed before"):
+    with pytest.raises(ConnectError, match=rf"1 messages of stream '{stream}', after 29, were removed before"):
         numbers(source, [wanted])
     assert numbers(of_nats(server, stream, removed="skip"), [wanted]) == list(range(29))
     server.ask(lambda js: js.delete_stream(stream))

@@ -154,7 +154,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[tuple[str, ...], int, str]]:
         "a file at the output": (
             (words, "words", "--output-path", words),
             4,
-            "word_program.py holds something already",
+            "word_program.py is not empty",
         ),
         "a folder of others": (
             (words, "words", "--output-path", str(tmp_path), "--replace"),

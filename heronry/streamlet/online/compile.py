@@ -116,9 +116,7 @@ def add_stages(builder: TopologyBuilder, stages: StageGraph, config: dict[str, A
             assert isinstance(step, SourceStep)
             source = step.source
             if isinstance(source, FileSource) and source.format == "archive" and source.grows:
-                raise TopologyError(
-                    f"step {stage.name!r}: an archive that grows cannot be read online; leave grows out"
-                )
+                raise TopologyError(f"step {stage.name!r}: an archive that grows cannot be read online; omit grows")
             builder.add_spout(stage.name, SPOUTS[source.kind], stage.parallelism, own, outputs)
             continue
         bolt = ChainBolt if stage.kind is StageKind.CHAIN else ReduceBolt

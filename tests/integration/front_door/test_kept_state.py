@@ -117,7 +117,7 @@ def test_a_restore_to_an_older_one_strikes_off_the_later_ones(run: Run) -> None:
     older, last = [row["checkpoint"] for row in run.list() if row["complete"]][-2:]
     done = run.heron("restore", more=(str(older),), code=1)
     assert f"output written after checkpoint {older}, up to {last}, would be written again" in done.stderr
-    assert "checkpoint 99999 is not there" in run.heron("restore", more=("99999",), code=1).stderr
+    assert "checkpoint 99999 does not exist" in run.heron("restore", more=("99999",), code=1).stderr
     done = run.heron("restore", more=(str(older), "--repeat-output"))
     assert f"runs again from checkpoint {older}" in done.stderr
     assert run.status()["tasks_state"]["last"]["number"] == older

@@ -243,7 +243,7 @@ W = Words.spec()
         ({"w": W, "c": Count.spec(inputs={W: Grouping.custom("nonsense")})}, "nor a path such as 'module:Class'"),
         ({"w": Words.spec(par="2")}, "par is '2'; write the number of tasks"),
         ({"w": Words.spec(par=True)}, "par is True"),
-        ({"w": Words.spec(par=65_536)}, "has 65536 tasks in all; 65535 is the most"),
+        ({"w": Words.spec(par=65_536)}, "has 65536 tasks in all; the limit is 65535"),
         ({"w": W, "c": Count.spec(par=1025, inputs={W: Grouping.fields("word")})}, "par=1024"),
         ({"a b": W}, "the component name 'a b' is not valid in file names"),
         ({"a/../b": W}, "is not valid in file names"),

@@ -69,7 +69,7 @@ def test_what_is_aborted_is_gone_and_another_life_commits_what_one_has_prepared(
     assert [name for name in os.listdir(tmp_path / "t" / lake.STAGED) if "-done-" not in name] == []
     other.process(row(word="b", n=1))  # a namesake counts from 1 again
     assert other.prepare(checkpoint(1, task=1)) == "1-1-1-abc"
-    with pytest.raises(ConnectError, match=r"1-2-1-abc.* is gone, and was never committed"):
+    with pytest.raises(ConnectError, match=r"1-2-1-abc.* is missing, and was never committed"):
         other.commit(2, "1-2-1-abc")
 
 
@@ -82,7 +82,7 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     stale, tables = sink._open_table(), list[DeltaTable]()
     sink.commit(1, token)
     (staged,) = (tmp_path / "t").glob("heronry-*.parquet")
-    with pytest.raises(Busy, match="others change it at the same time"):
+    with pytest.raises(Busy, match="other writers change it concurrently"):
         stale.add([Added(staged, 1, *mark_in(path))])
     assert rows_of(path) == [{"word": "a", "n": 1}]
     monkeypatch.setattr("heronry.connect.attempts.FIRST_PAUSE_SECS", 0.001)

@@ -72,7 +72,7 @@ def test_files_of_others_in_the_same_folder_are_not_touched(tmp_path: Path) -> N
 
 def test_what_was_prepared_and_is_gone_is_said(tmp_path: Path) -> None:
     sink = made(CsvSink(), {"user.sink.folder": str(tmp_path)})
-    with pytest.raises(ConnectError, match=r"1-7-1-abc.csv was prepared for checkpoint 7 and is gone"):
+    with pytest.raises(ConnectError, match=r"1-7-1-abc.csv was prepared for checkpoint 7, is missing"):
         sink.commit(7, "1-7-1-abc")
 
 

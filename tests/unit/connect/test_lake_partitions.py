@@ -141,7 +141,7 @@ def test_a_partition_that_somebody_removed_is_said_and_nothing_is_committed(tmp_
     token = put(sink, [{"word": word, "n": 1} for word in "ab"])
     (second,) = (tmp_path / "t" / lake.STAGED).glob(f".*-{token}.1.parquet")
     second.rename(tmp_path / "kept")
-    with pytest.raises(ConnectError, match=r"-abc.1.parquet was staged for .* and is gone, and was never committed"):
+    with pytest.raises(ConnectError, match=r"-abc.1.parquet was staged for .* and is missing, and was never committed"):
         sink.commit(1, token)
     assert (rows_of(path), sink.prepared()) == ([], [token])
     (tmp_path / "kept").rename(second)

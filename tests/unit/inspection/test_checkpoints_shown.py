@@ -77,7 +77,7 @@ def test_a_row_for_each_manifest_damaged_ones_too(folder: CheckpointFolder, tmp_
         (1, True, 0), (2, False, None), (3, True, 1), (4, False, 2),
     ]  # fmt: skip
     assert found[0]["bytes"] == sum(part.size for part in first.parts)
-    assert "its manifest is not whole" in found[1]["damaged"]
+    assert "its manifest is incomplete" in found[1]["damaged"]
     assert found[2]["written_at"].endswith("+00:00")
     with pytest.raises(Failure, match=r"checkpoint 2 below .* is not whole"):
         read_manifest(folder, 2)

@@ -73,8 +73,8 @@ def test_a_record_without_the_key_is_the_records_fault() -> None:
 
 def test_what_is_no_table_is_refused() -> None:
     for table, message in {
-        files("x", grows=True): "its table has no end",
-        sequence(): "its table has no end",
+        files("x", grows=True): "its table is infinite",
+        sequence(): "its table is infinite",
         3: "its table is 3; write files",
     }.items():
         builder = Builder("p")

@@ -236,5 +236,5 @@ def test_what_cannot_be_processed_is_refused(make: Any, message: str) -> None:
 def test_event_time_is_asked_for_by_its_name() -> None:
     builder = Builder("p")
     builder.source(range(3), name="s").key_by().process(Visits, name="p").log()
-    with pytest.raises(TopologyError, match="'s' gives its records none; write process"):
+    with pytest.raises(TopologyError, match="'s' does not set one; write process"):
         builder.build()

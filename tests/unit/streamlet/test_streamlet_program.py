@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no window": (lambda: stream().window(60, name="w"), "step 'w': 60 is not a window"),
     "no monoid": (lambda: stream().reduce_by_key(3, key=0, name="r"), "step 'r': 3 is not a monoid"),
     "late of a map": (lambda: stream().map(abs).late(), "step 'abs' has no late data"),
-    "sliding too far": (lambda: sliding(10, 20), "would leave records out"),
+    "sliding too far": (lambda: sliding(10, 20), "would skip records"),
     "window of nothing": (lambda: tumbling(0), "at least 1 ms"),
     "window of parts": (lambda: tumbling(0.0001), "whole milliseconds"),
     "top_k of none": (lambda: top_k(0), "write how many"),

@@ -276,7 +276,7 @@ def test_what_goes_on_in_the_middle_fetches_what_is_behind(tmp_path: Path) -> No
         with pytest.raises(ConnectError, match=r"/secret is not readable \(.*403.*options="):
             list(read_all(files(server.url("secret"), "text")))
         server.ranges = False
-        with pytest.raises(ReadError, match=r"/a cannot be read: its server .* gives no ranges"):
+        with pytest.raises(ReadError, match=r"/a cannot be read: its server .* does not support ranges"):
             list(read_all(source))
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith(("heronry-http", "fsspec"))]
     assert not left, "a task that is closed leaves no thread"

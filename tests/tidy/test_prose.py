@@ -1,4 +1,4 @@
-"""Phrases that plain technical English does without: in product code, the page, package READMEs and guides."""
+"""Phrases that plain technical English does without: in product code, the page, package READMEs and docs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_no_banned_phrase_on_the_page() -> None:
     assert find_phrases((path for path in page.rglob("*") if path.suffix in (".js", ".html")), CODE) == []
 
 
-def test_no_banned_phrase_in_guides() -> None:
+def test_no_banned_phrase_in_documentation() -> None:
     own = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
-    folders = ("tutorials", "how-to", "explanation", "reference")
+    folders = ("tutorials", "how-to", "explanation", "reference", "decisions", "development")
     guides = [path for name in folders for path in (ROOT / "docs" / name).rglob("*.md")]
     readmes = [path for name in PACKAGES if (path := ROOT / name / "README.md").exists()]
     assert find_phrases(iter([*own, *guides, *readmes]), DOCS) == []

@@ -24,8 +24,8 @@ from benchmarks import handwritten_spark as by_hand
 from data_pipeline.core.plan import Output
 from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
-from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.resolved_request import with_columns
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.session import SessionOptions, own_session
 from data_pipeline.shell.sinks import writing

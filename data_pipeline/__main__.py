@@ -53,11 +53,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--views", action="store_true", help="publish the program's views instead of its other sinks")
-    parser.add_argument("--force", action="store_true", help="let T lie beyond what the online layer has seen")
+    parser.add_argument("--force", action="store_true", help="allow T beyond the progress of the online layer")
     parser.add_argument("--since-last", action="store_true", help="begin where the views' last batch ends")
-    parser.add_argument("--checkpoint", default="", metavar="URL", help="read by micro-batches, and go on from here")
-    parser.add_argument("--every-seconds", type=float, help="a micro-batch so often, until interrupted")
-    parser.add_argument("--files", type=int, help="of each source, at most, in a micro-batch")
+    parser.add_argument("--checkpoint", default="", metavar="URL", help="process micro-batches from this checkpoint")
+    parser.add_argument("--every-seconds", type=float, help="interval of micro-batches, until interrupted")
+    parser.add_argument("--files", type=int, help="most files of each source in a micro-batch")
     parser.add_argument("--roll-up", action="store_true", help="FILE is a folder of histories: roll them up")
     parser.add_argument("--keep-days", action="append", default=[], metavar="LEVEL=DAYS")
     parser.add_argument("--audit", action="append", default=[], type=Path, metavar="FILE")
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
             _tidy_up()
             return 130
         except Exception as error:
-            return _told(error, out, log, options.verbose)
+            return _report(error, out, log, options.verbose)
         finally:
             _end_children()  # after reporting the error, as the JVM holds its text
     _answer(text)
@@ -137,7 +137,7 @@ def _roll_up(options: argparse.Namespace, out: TextIO) -> str:
     return run(RollUp(options.file.absolute(), options.master, conf, keep, records), out)
 
 
-def _told(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int:
+def _report(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> int:
     """Report the error and return the exit code."""
     if verbose:
         traceback.print_exception(error, file=out)
@@ -162,7 +162,7 @@ def _known(error: Exception) -> Failure:
     found = failure_in(str(error))
     if found is not None:
         found = replace(found, file=plain_path(found.file))
-        return Failure(str(found), "Mend the function, or leave such records out.", [found.traceback])
+        return Failure(str(found), "Fix the function, or filter such records out.", [found.traceback])
     if "JAVA_GATEWAY_EXITED" in str(error):
         return Unavailable("Java did not start", "Install Java 17 or newer (deploy/java-setup), or set JAVA_HOME.")
     known = to_failure(error)

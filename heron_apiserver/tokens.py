@@ -18,7 +18,7 @@ from pathlib import Path
 
 from heron_apiserver.access import SCOPES, CallerRole
 from heron_control.web.serving import StartError
-from heron_control.web.tokens import Token, digest_of, draw, fault_of, known
+from heron_control.web.tokens import Token, digest_of, draw, fault_of, find_token
 from heron_runtime.failures import ExistsAlready, NotFound
 from heron_runtime.files import replace_file
 
@@ -54,7 +54,7 @@ class TokenBook:
 
     def find(self, text: str) -> Token | None:
         """Return the token with this text, expired or not, or None."""
-        return known(text, self._tokens.values())
+        return find_token(text, self._tokens.values())
 
     def list_all(self) -> list[Token]:
         """Return all tokens, sorted by name."""

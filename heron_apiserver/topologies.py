@@ -17,7 +17,7 @@ from heron_control.inspection.inspector import Inspector
 from heron_control.schedulers.scheduler import Scheduler
 from heron_control.schedulers.topology_folder import SECRET_FILE, identity_in
 from heron_control.submission.service import SubmissionService
-from heron_control.submission.submission import Carry, ClusterConfig, StartFrom, Submission
+from heron_control.submission.submission import ClusterConfig, StartFrom, StateHandover, Submission
 from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
@@ -73,7 +73,7 @@ class PlacedTopologies:
             definition, packing, path, fields.role, fields.environ, fields.user or fields.role, fields.state,
             fields.settings, package,
             StartFrom(fields.from_checkpoint, fields.allow_dropped_state) if fields.from_checkpoint else None,
-            None if fields.without_state else Carry(fields.allow_dropped_state, fields.timeout_seconds),
+            None if fields.without_state else StateHandover(fields.allow_dropped_state, fields.timeout_seconds),
         )  # fmt: skip
 
         def note(what: str) -> None:

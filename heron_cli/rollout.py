@@ -33,7 +33,7 @@ from heron_control.packaging.requirements import (
 from heron_control.packing.runtime_settings import changed_settings
 from heron_control.progress import Progress
 from heron_control.schedulers.topology_folder import PACKAGE, load_launch
-from heron_control.submission.submission import Carry, StartFrom, Submission
+from heron_control.submission.submission import StartFrom, StateHandover, Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotAllowed, NotFound, listing
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.plan import PackingPlan
@@ -89,7 +89,7 @@ def make_submission(
     *,
     paused: bool,
     start: StartFrom | None,
-    carry: Carry | None,
+    handover: StateHandover | None,
 ) -> Submission:
     """Return a submission of this user.
 
@@ -102,13 +102,13 @@ def make_submission(
             except those that apply to the whole cluster.
         paused: Start with paused spouts.
         start: Checkpoint to start from.
-        carry: How to migrate the state of the topology that is replaced.
+        handover: How to migrate the state of the topology that is replaced.
     """
     settings = {key: value for key, value in values.items() if key.startswith("heron.") and key not in STATE_KEYS}
     state = TopologyState.PAUSED if paused else TopologyState.RUNNING
     return Submission(
         definition, packing, package, address.role, address.environ, user_role(), state, settings,
-        start=start, carry=carry,
+        start=start, handover=handover,
     )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def summarize_failure(status: TopologyStatus, starter_lives: bool) -> str:
         # Without its advice: the topology is withdrawn, so nothing is left to restore.
         return f"generation {status.tasks_state.generation} has failed: {status.tasks_state.cause or 'unknown cause'}"
     if not starter_lives and not any(process.restarts for process in unwell):
-        return "heron_scheduler ended at once"
+        return "heron_scheduler ended immediately"
     if not unwell:
         return status.cause() or f"its state is {status.state}"
     worst = unwell[0]

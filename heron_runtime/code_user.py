@@ -49,7 +49,7 @@ class CodeUser:
             found = pwd.getpwnam(name)
         except (KeyError, ValueError):
             raise UsageError(
-                f"{NAME}: there is no user {name!r} on this host", "Name one that there is, or make it: see `useradd`."
+                f"{NAME}: unknown user {name!r} on this host", "Name an existing user, or create it with `useradd`."
             ) from None
         groups = tuple(os.getgrouplist(name, found.pw_gid))
         return cls(name, found.pw_uid, found.pw_gid, groups, found.pw_dir)

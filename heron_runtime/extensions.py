@@ -79,7 +79,7 @@ class ExtensionPoint:
         if not found:
             known = self.names()
             raise ExtensionError(
-                f"there is no {self.what} {name!r}; there are {listing(known)}{did_you_mean(name, known)}",
+                f"unknown {self.what} {name!r}; known: {listing(known)}{did_you_mean(name, known)}",
                 f"A plug-in must be installed {self.where}, with the entry point group {self.group}: see {GUIDE}.",
             )
         if len(found) > 1:
@@ -111,7 +111,7 @@ METRICS_SINKS = ExtensionPoint(
 PACKING = ExtensionPoint(
     "packing algorithm",
     "heronry.packing",
-    "where `heron submit` runs and, for a cluster behind an api server, there, too",
+    "where `heron submit` runs and also, if the cluster has an api server, on its host",
     {
         "round_robin": "heron_control.packing.algorithms:pack_round_robin",
         "first_fit_decreasing": "heron_control.packing.algorithms:pack_first_fit_decreasing",

@@ -41,7 +41,7 @@ def store_class(scheme: str) -> type[Any]:
     except ImportError as error:
         raise LibraryMissing(f"what {scheme}:// needs is missing: {error}") from None
     except ValueError:
-        raise LibraryMissing(f"fsspec knows no {scheme}://", known=False) from None
+        raise LibraryMissing(f"fsspec does not support {scheme}://", known=False) from None
     if scheme in SFTP and not found.__module__.startswith("sshfs"):
         # fsspec's own implementation accepts every host key.
         raise LibraryMissing(f"what {scheme}:// needs is missing: sshfs")
@@ -138,6 +138,7 @@ def options_in(file: Path, what: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):  # what it says may be secret
         raise UsageError(
-            f"{file} is no JSON object", 'Write {"option": "value"}, as fsspec names the options of the store.'
+            f"{file} is not a JSON object",
+            'Write {"option": "value"}, with option names of the fsspec file system.',
         )
     return found

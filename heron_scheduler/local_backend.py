@@ -148,7 +148,7 @@ class LocalBackend:
     def _nothing_left(self, number: int) -> bool:
         left = remnants(self._launch, number)
         for process in left:
-            log.warning("killing process %d, left behind by container %d", process.pid, number)
+            log.warning("killing process %d, an orphan of container %d", process.pid, number)
             with contextlib.suppress(psutil.Error):
                 process.kill()
         group = group_of(self._launch, number)

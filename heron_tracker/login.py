@@ -22,7 +22,7 @@ from heron_control.web.guard import refuse
 from heron_control.web.repeats import Kind, Repeats
 from heron_control.web.serving import StartError
 from heron_control.web.throttle import Throttle
-from heron_control.web.tokens import DIGEST_CHARACTERS, Token, digest_of, fault_of, known
+from heron_control.web.tokens import DIGEST_CHARACTERS, Token, digest_of, fault_of, find_token
 from heron_tracker.responses import encode_error
 
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics", "/prometheus/targets")
@@ -97,7 +97,7 @@ class TokenFile:
                     log.info("%s has changed: %d valid tokens", self._path, len(self._tokens))
             except (OSError, StartError) as error:
                 log.error("cannot reload the tokens, keeping the old ones: %s", error)
-        return known(text, self._tokens)
+        return find_token(text, self._tokens)
 
     def _read(self) -> tuple[tuple[int, int], list[Token]]:
         try:

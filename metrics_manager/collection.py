@@ -8,7 +8,7 @@ Memory. User code chooses names, so the number of names is not bounded. What is 
 reports (the fold and three incarnations), each of at most ``MAX_VALUES`` names and ``MAX_REPORT_BYTES``; of all 1 024
 processes together ``MAX_BYTES``, by ``report_bytes``, which says what a report takes in memory. Beyond 1 024 processes
 the one that has been silent for longest makes room. A report beyond another bound is refused and counted, and what was
-known stays; where all is full, those that do not grow go on. While sinks are told, each has a copy on its way out, so
+known stays; where all is full, those that do not grow continue. While sinks are told, each has a copy in flight, so
 the process holds at most
 
     MAX_BYTES x (1 + sinks)  beside its code

@@ -28,7 +28,7 @@ def described(plan: Plan) -> str:
 
 def _sink(sink: Sink) -> str:
     if isinstance(sink, ServerSink):
-        return f"{sink}; tasks stage, what counts is committed behind the result's rename"
+        return f"{sink}; tasks stage records, which are committed after the rename of the result"
     return type(sink).__name__
 
 
@@ -58,7 +58,7 @@ def _typed(table: Table) -> str:
     if not table.schemas:
         return ""
     how = "by Catalyst alone" if table.alone else "in one mapInArrow, by the Python rule"
-    return f", typed {how}: {', '.join(f'{step.name}: {step.told}' for step in table.schemas)}"
+    return f", typed {how}: {', '.join(f'{step.name}: {step.description}' for step in table.schemas)}"
 
 
 def _reduction(reduction: Reduction) -> Iterator[str]:

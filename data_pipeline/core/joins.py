@@ -50,14 +50,14 @@ def _decided(columns: Columns, step: ReduceStep) -> Decision:
     program = columns.program
     assert step.windowing is not None
     if step.windowing.window.merges:
-        raise _InPython("its windows are sessions, which records of both sides make together")
+        raise _InPython("its windows are sessions, which depend on records of both sides")
     pairs = [reader.function for reader in program.readers(step.name, 0) if isinstance(reader, FlatMapStep)]
     if len(pairs) != 1 or not isinstance(pairs[0], JoinPairs):
         raise _InPython("nothing reads its pairs")
     found = [_side(columns, name, marked) for name, marked in zip(NAMES, _marked(program, step), strict=True)]
     (left, one, one_kind), (right, two, two_kind) = found
     if one_kind != two_kind:
-        raise _InPython(f"the keys are of different kinds, {one_kind} and {two_kind}, of which only None is equal")
+        raise _InPython(f"the keys are of different kinds, {one_kind} and {two_kind}, so only None can match")
     return Decision(Join(pairs[0].how, (left, right)), (one, two))
 
 
@@ -92,14 +92,14 @@ def _side(columns: Columns, name: str, marked: MapStep) -> tuple[JoinSide, Table
     key, own = marked.function.key, marked.function.time
     kind = column_type(key, types)
     if not isinstance(key, Field) or kind not in KEY_TYPES:
-        raise _InPython(f"the {name} side's key is {_told(key, kind)}")
+        raise _InPython(f"the {name} side's key is {_describe_key(key, kind)}")
     times = [(source.event_time, raw)] if own is None or columns.bounded else []
     times += [(own, raw), (own, types)] if own is not None else []
     for time, there in times:
         taken = time.extractor if time is not None else None
         found = column_type(taken, there)
         if found not in TIME_TYPES:
-            raise _InPython(f"the {name} side's event time is {_told(taken, found)}")
+            raise _InPython(f"the {name} side's event time is {_describe_key(taken, found)}")
     side = JoinSide(marked.name, str(key.name), own)
     return side, Table(source.name, schemas, bool(schemas)), "number" if kind in NUMBERS else kind
 
@@ -111,7 +111,7 @@ def _way(program: Program, name: str, marked: MapStep) -> Way:
     if isinstance(before, SchemaStep):
         schemas, before = (before,), program.by_name[before.input.step]
     if not isinstance(before, SourceStep):
-        raise _InPython(f"step {before.name!r} ({before.kind}) stands before the {name} side")
+        raise _InPython(f"step {before.name!r} ({before.kind}) precedes the {name} side")
     if not isinstance(before.source, FileSource) or before.source.format not in COLUMNAR:
         raise _InPython(f"the {name} side's source {before.name!r} is not of Parquet or ORC files")
     if before.source.partitions:
@@ -119,7 +119,7 @@ def _way(program: Program, name: str, marked: MapStep) -> Way:
     return before, schemas
 
 
-def _told(extractor: Extractor | None, kind: str) -> str:
+def _describe_key(extractor: Extractor | None, kind: str) -> str:
     if isinstance(extractor, Field):
-        return f"column {extractor.name!r} of type {kind}" if kind else f"{extractor.name!r}, which is no column"
-    return "no column"
+        return f"column {extractor.name!r} of type {kind}" if kind else f"{extractor.name!r}, which is not a column"
+    return "not a column"

@@ -75,7 +75,7 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
             raise CannotPlan(f"step {step.name!r}: Spark cannot run the operator {type(step).__name__}")
     for name in choice.inputs:
         if not isinstance(program.by_name.get(name), SourceStep):
-            raise CannotPlan(f"there is no source step {name!r} whose input could be replaced")
+            raise CannotPlan(f"unknown source step {name!r}: its input cannot be replaced")
     steps = [
         replace(step, source=choice.inputs[step.name])
         if isinstance(step, SourceStep) and step.name in choice.inputs
@@ -87,7 +87,7 @@ def prepare(program: Program, choice: Choice) -> tuple[Program, tuple[str, ...]]
     kept: list[Step] = []
     for step in steps:
         if isinstance(step, SinkStep) and isinstance(step.sink, ArchiveSink):
-            notes.append(f"step {step.name!r}: the archive is for the online topology; the batch leaves it alone")
+            notes.append(f"step {step.name!r}: the archive is for the online topology; the batch ignores it")
         elif isinstance(step, SinkStep) and choice.sinks is not None and step.name not in choice.sinks:
             continue
         elif isinstance(step, SinkStep) and not isinstance(step.sink, BUILT_IN_SINKS):
@@ -185,7 +185,7 @@ class _Planner:
             raise CannotPlan(f"step {step.name!r}: Spark cannot read the source {type(source).__name__}")
         if source.kind == "sequence" and source.stop is None:
             raise CannotPlan(
-                f"step {step.name!r}: a sequence without an end never gives a batch result; write "
+                f"step {step.name!r}: an infinite sequence has no batch result; write "
                 "sequence(stop), or replace it: --input-path"
             )
         bounded = self.choice.from_ms is not None or self.choice.to_ms is not None

@@ -182,12 +182,12 @@ def streamed(plan: Plan) -> list[Scan]:
     found = [scan for scan in plan.scans if isinstance(scan.source, FileSource | ServerSource)]
     if not found:
         raise CannotPlan(
-            f"program {plan.program!r} reads neither files nor servers, so there is nothing to stream: leave --mode out"
+            f"program {plan.program!r} reads neither files nor servers, so it cannot be streamed: omit --mode"
         )
     for scan in found:
         if isinstance(scan.source, FileSource) and scan.source.format == "archive":
             raise CannotPlan(
-                f"step {scan.step!r}: an archive holds records twice where an instance has died, which only a run over "
-                "all of it can tell: leave --mode out"
+                f"step {scan.step!r}: an archive may hold duplicates after a fault, which only a full batch can "
+                "remove: omit --mode"
             )
     return found

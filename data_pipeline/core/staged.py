@@ -94,7 +94,7 @@ class Counted:
 class Standing(Enum):
     """State of the commits of a result."""
 
-    OTHER = "nothing was staged for it, or it is no result"
+    OTHER = "nothing was staged for it, or it is not a result"
     OWED = "commits are owed"
     SETTLED = "all is done"
 

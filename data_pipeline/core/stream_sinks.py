@@ -53,15 +53,15 @@ def check(plan: Plan) -> None:
                 raise CannotPlan(f"step {output.step!r}, {output.sink}, by micro-batches: {why}; {INSTEAD}")
 
 
-def told(plan: Plan) -> Iterator[str]:
+def describe_sinks(plan: Plan) -> Iterator[str]:
     """Yield a line of text for each sink in a server."""
     adds = {output.step for output in appended(plan)}
     for output in _into_servers(plan):
         how = (
-            "each micro-batch appends its records, once: tasks stage, what counts is committed behind the rename of "
+            "each micro-batch appends its records, once: tasks stage them, and committed ones follow the rename of "
             "the micro-batch's portion in CHECKPOINT"
             if output.step in adds
-            else "each result replaces its rows, by key: tasks stage, what counts is committed behind the rename of "
+            else "each result replaces its rows, by key: tasks stage them, and committed ones follow the rename of "
             "OUTPUT"
         )
         yield f"by micro-batches {output.step}: {how}"
@@ -78,8 +78,8 @@ def _why_not(plan: Plan, output: Output) -> str:
     found = [reductions[entry] for entry in entries if entry in reductions]
     if not found:
         return (
-            f"records of {', '.join(entries)} are read anew for each result, and would be added each time; write them "
-            "by a program of their own, as a batch"
+            f"records of {', '.join(entries)} are read again for each result, and would be added each time; write "
+            "them with a separate batch program"
         )
     (reduction, *_), name = found, found[0].step.name
     assert isinstance(output.sink, ServerSink)
@@ -96,7 +96,7 @@ def _why_not(plan: Plan, output: Output) -> str:
 def _why_rows_stay(reduction: Reduction, output: Output) -> str:
     step = reduction.step
     if step.process is not None:
-        return f"what {step.name!r} emits of a key is no row that is replaced; write it to files (to_files)"
+        return f"{step.name!r} emits rows that do not replace a key's earlier row; write them to files (to_files)"
     if step.merges:
         return (
             f"sessions of {step.name!r} grow together, and the rows of the parts would stay; write them to files "

@@ -57,7 +57,7 @@ def bag(path: Path) -> Counter[str]:
 def _lines(record: Path) -> Iterator[str]:
     names = [record, *(record.with_name(f"{record.name}.{number}") for number in range(1, MOST_FILES))]
     if not any(name.exists() for name in names):
-        raise NotFound(f"there is no {record}", "Name the audit.jsonl of the api server's --home.")
+        raise NotFound(f"{record}: no such file", "Name the audit.jsonl of the api server's --home.")
     seen: set[tuple[int, int]] = set()
     for name in names:
         try:

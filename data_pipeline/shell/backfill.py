@@ -46,8 +46,8 @@ class Backfill:
     def taken_over(self, spark: SparkSession) -> DataFrame:
         """Return the rows of the previous version, as they are in its files."""
         rows = spark.read.parquet(str(self.base.folder / ROWS))
-        anew = (sql.col("start") >= sql.lit(self.from_ms)) & (sql.col("end") <= sql.lit(self.to_ms))
-        return rows.where(~anew)
+        recomputed = (sql.col("start") >= sql.lit(self.from_ms)) & (sql.col("end") <= sql.lit(self.to_ms))
+        return rows.where(~recomputed)
 
     def manifest(self) -> dict[str, object]:
         """Return the entry for the manifest of the version."""
@@ -61,7 +61,7 @@ def of_view(request: Request, folder: Path) -> Backfill | None:
     assert request.to_ms is not None
     base = newest_batch(folder)
     if base is None:
-        raise UsageError(f"there is no batch yet in {folder} whose other buckets could be taken over", WHOLE)
+        raise UsageError(f"{folder} has no earlier batch to copy the other buckets from", WHOLE)
     return Backfill(base, request.from_ms, request.to_ms)
 
 
@@ -123,7 +123,7 @@ def _check_times(sink: ViewSink, found: Backfill, wanted: Description) -> None:
     if start > found.base.to_ms:
         raise UsageError(
             f"the batch of view {name} owns its buckets up to {iso(found.base.to_ms)}; a part that begins at "
-            f"{iso(start)} would leave those between to nobody",
+            f"{iso(start)} would leave a gap",
             f"Give --from {iso(found.base.to_ms)} or an earlier one.",
         )
     before = read_description(Path(sink.path))
@@ -131,13 +131,13 @@ def _check_times(sink: ViewSink, found: Backfill, wanted: Description) -> None:
         raise UsageError(
             f"view {name} was made of buckets of {before.bucket_ms} ms by {before.monoid or 'one of its program'!r}, "
             f"and the program now makes some of {wanted.bucket_ms} ms by {wanted.monoid or 'one of its own'!r}: "
-            "the two do not add up",
+            "they cannot be combined",
             WHOLE,
         )
     cut = start % wanted.bucket_ms
     if cut:
         raise UsageError(
-            f"--from {iso(start)} lies within a bucket of view {name}, whose records before it would be missing",
+            f"--from {iso(start)} is inside a bucket of view {name}; its earlier records would be missing",
             f"Give --from {iso(start - cut)}, where the bucket begins.",
         )
 
@@ -156,7 +156,7 @@ def _check_steps(program: Program, reduce: ReduceStep) -> None:
     kept = next((step for step in _behind(program, reduce) if isinstance(step, ReduceStep)), None)
     if kept is not None:
         raise UsageError(
-            f"step {kept.name!r}, of which the view is made, keeps what came before; {named} would begin it anew", WHOLE
+            f"step {kept.name!r}, upstream of the view, depends on earlier input; {named} would reset its state", WHOLE
         )
 
 

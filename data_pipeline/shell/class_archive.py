@@ -125,7 +125,7 @@ def make() -> Path:
     with workshop(file.parent) as folder:
         made = folder / file.name
         if len(str(made).split()) != 1:
-            raise RuntimeError(f"Java cannot be told of a file whose path has a space: {made}")
+            raise RuntimeError(f"Java cannot use a file whose path has a space: {made}")
         options = SessionOptions("heronry-classes", "local[2]", {"spark.log.level": "OFF"})
         with own_session(options, _jvm(f"-XX:ArchiveClassesAtExit={made} {SILENT}")) as spark:
             gateway: Any = spark.sparkContext._gateway
@@ -169,4 +169,4 @@ if __name__ == "__main__":
     try:
         sys.stdout.write(f"{make()}\n")
     except (OSError, RuntimeError) as error:
-        sys.exit(f"there is no archive of Spark's classes: {error}")
+        sys.exit(f"the archive of Spark's classes cannot be created: {error}")

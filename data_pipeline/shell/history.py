@@ -75,9 +75,7 @@ def run(request: RollUp, out: TextIO) -> str:
     if request.records:
         request.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not request.root.is_dir():
-        raise NotFound(
-            f"there is no history in {request.root}", "Submit with --config-property heron.history.enabled=true."
-        )
+        raise NotFound(f"no history in {request.root}", "Submit with --config-property heron.history.enabled=true.")
     lock = HostLock(request.root / LOCK)
     if not lock.acquire("roll-up"):
         raise Failure(f"another roll-up is at work in {request.root}", "Wait for it to end.")
@@ -86,7 +84,7 @@ def run(request: RollUp, out: TextIO) -> str:
         compaction.clear(request.root)
         for record in request.records:
             new, strange = audit.take(request.root, record)
-            out.write(f"{record}: {new} lines are new" + f", {strange} are no lines of a record" * bool(strange) + "\n")
+            out.write(f"{record}: {new} new lines" + f", {strange} invalid lines skipped" * bool(strange) + "\n")
         now_ms, made, joined = round(time.time() * 1000), 0, (0, 0)
         # Skip days that would be removed at once: raw files may be kept longer than a level.
         todo = [w for w in work(found_days(request.root)) if not outdated(w.level, [w.date], now_ms, request.keep_days)]

@@ -1,12 +1,12 @@
 """One job as a sequence of values, each made by one module from the previous ones.
 
-    Request    parsed command line                           request.py
-    Loaded     the program and its code                      program.py
-    Asked      with inputs, times, sinks, policy             asked.py
-    Tables     the rows it begins with                       the engine: batch.py, stream.py
-    Plan       units, shuffles, SQL                          asked.py, core/planner.py
-    Execution  the plan as DataFrames                        execute.py
-    str        the text to print                             results.py
+    Request          parsed command line                     request.py
+    Loaded           the program and its code                program.py
+    ResolvedRequest  with inputs, times, sinks, policy       resolved_request.py
+    Tables           the rows it begins with                 the engine: batch.py, stream.py
+    Plan             units, shuffles, SQL                    resolved_request.py, core/planner.py
+    Execution        the plan as DataFrames                  execute.py
+    str              the text to print                       results.py
 
 An *engine* adds a way of running: the source of the rows, and the times at which a result is made. The other steps do
 not depend on the engine.
@@ -25,13 +25,13 @@ from pyspark.sql import SparkSession
 from data_pipeline.core.failure import failure_in, server_failure_in
 from data_pipeline.core.render import to_json
 from data_pipeline.shell import backfill, until
-from data_pipeline.shell.asked import Asked, asked, planned
 from data_pipeline.shell.batch import Batch
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.output import Place
 from data_pipeline.shell.program import load
 from data_pipeline.shell.request import Request, check
+from data_pipeline.shell.resolved_request import ResolvedRequest, make_plan, resolve_request
 from data_pipeline.shell.results import written
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.session import SessionOptions, session
@@ -61,7 +61,9 @@ def run(request: Request, out: TextIO) -> str:
     began = time.monotonic()
     check(request)
     with tempfile.TemporaryDirectory(prefix="heronry-spark-") as folder:
-        found = asked(request, load(request.file, request.program, request.arguments, request.master, Path(folder)))
+        found = resolve_request(
+            request, load(request.file, request.program, request.arguments, request.master, Path(folder))
+        )
         if backfill.has_nothing(found.request):
             return f"nothing to do: the batch owns buckets up to {until.iso(found.request.from_ms)}, and T is not later"
         name, page = found.loaded.program.name, request.streaming is not None and not request.dry_run
@@ -69,16 +71,16 @@ def run(request: Request, out: TextIO) -> str:
         with session(options, out) as spark:
             if request.views:
                 until.wait_for_archives(began)
-            return answer(spark, found, out)
+            return compute_result(spark, found, out)
 
 
-def answer(spark: SparkSession, found: Asked, out: TextIO) -> str:
+def compute_result(spark: SparkSession, found: ResolvedRequest, out: TextIO) -> str:
     """Compute the result of a request on the engine that it selects."""
     request = found.request
     if request.output_path and not request.dry_run:
         told = settle_for(Place(spark, request.output_path), found.loaded.program.name)
         if told and request.streaming is None:
-            return f"{told}, and nothing computed again"
+            return f"{told}, and nothing was computed again"
         out.write(f"{told}\n" if told else "")
     batch = request.streaming is None or request.dry_run
     engine: Engine = Batch(spark, found.ranges) if batch else Stream(spark, found, out)
@@ -91,7 +93,7 @@ def answer(spark: SparkSession, found: Asked, out: TextIO) -> str:
         raise ConnectError(lost) from None  # Spark's own message contains the whole traceback of a worker
 
 
-def _result(spark: SparkSession, found: Asked, engine: Engine, out: TextIO) -> str:
+def _result(spark: SparkSession, found: ResolvedRequest, engine: Engine, out: TextIO) -> str:
     """Make a result without care at first.
 
     If a record fails, or some were put aside before, try each record separately.
@@ -99,19 +101,21 @@ def _result(spark: SparkSession, found: Asked, engine: Engine, out: TextIO) -> s
     tables, aside = engine.tables(careful=False), found.policy.aside
     if not (aside and tables.has_letters()):
         try:
-            return _line(spark, found, tables, out)
+            return _run_steps(spark, found, tables, out)
         except Exception as error:
             failure = failure_in(str(error))
             if failure is None or not aside or found.request.dry_run:
                 raise
-            out.write(f"{failure.step!r} failed on a record: running again with care, to put such records aside\n")
+            out.write(f"{failure.step!r} failed on a record: running again to put such records aside\n")
         tables = engine.tables(careful=True)
-    return _line(spark, found, tables, out, careful=True)
+    return _run_steps(spark, found, tables, out, careful=True)
 
 
-def _line(spark: SparkSession, found: Asked, tables: Tables, out: TextIO, *, careful: bool = False) -> str:
+def _run_steps(
+    spark: SparkSession, found: ResolvedRequest, tables: Tables, out: TextIO, *, careful: bool = False
+) -> str:
     """Run the steps from tables to written output. With ``careful``, failed records are put aside by the policy."""
-    plan = planned(found, tables, careful=careful)
+    plan = make_plan(found, tables, careful=careful)
     for note in plan.notes:
         out.write(f"{note}\n")
     execution = Execution(spark, plan, collect=to_json, tables=tables, aside=careful)

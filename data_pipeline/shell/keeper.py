@@ -82,13 +82,13 @@ def _keep(spark: SparkSession, jvm: Any, ours: Warm, where: Places, over: thread
         if jvm.poll() is not None:
             return f"the JVM has ended with {jvm.returncode}"
         if _recorded(where) != ours:
-            return f"{where.record} is gone"
+            return f"{where.record} is missing"
         if not is_held(where.job):
             last = max(ours.started, where.job.stat().st_mtime if where.job.exists() else 0.0)
             if ours.idle_seconds and time.time() - last > ours.idle_seconds:
                 return f"no job for {ours.idle_seconds:g} seconds"
             _tidy(spark, jvm, where)
-    return "it was asked to"
+    return "it was requested"
 
 
 def _tidy(spark: SparkSession, jvm: Any, where: Places) -> None:

@@ -41,7 +41,7 @@ class OutputExists(ExistsAlready):
     cure = "Choose another place or, for an --output-path, add --replace."
 
     def __init__(self, url: str) -> None:
-        super().__init__(f"{url} holds something already")
+        super().__init__(f"{url} is not empty")
 
 
 def local_path(url: str) -> Path | None:

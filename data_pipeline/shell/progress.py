@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from data_pipeline.core.left import left
+from data_pipeline.core.stage_progress import format_progress
 
 LOOK_EVERY_SECS = 0.5
 LINE_EVERY_SECS = 3.0
@@ -34,11 +34,11 @@ class StageProgress:
     rows_shuffled: int
     rows_written: int = 0
 
-    def told(self, seconds: float) -> str:
+    def describe(self, seconds: float) -> str:
         """Return a description of the stage after it has run for ``seconds``."""
         failed = f", {self.failed} failed" if self.failed else ""
         rows = self.rows_read + self.rows_shuffled
-        far = left(self.done, self.tasks, seconds)
+        far = format_progress(self.done, self.tasks, seconds)
         return f"stage {self.stage}: {self.done}/{self.tasks} tasks ({far}){failed}, {rows:,} rows"
 
 
@@ -113,7 +113,7 @@ def watched(spark: SparkSession, out: TextIO) -> Iterator[Callable[[str], None]]
         while not over.wait(LOOK_EVERY_SECS):
             try:
                 now, rows = time.monotonic(), active_stages(spark)
-                screen.show([row.told(now - seen.setdefault(row.stage, now)) for row in rows])
+                screen.show([row.describe(now - seen.setdefault(row.stage, now)) for row in rows])
             except (Py4JError, Py4JNetworkError, OSError):
                 return  # the session is ending
 

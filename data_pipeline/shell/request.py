@@ -79,7 +79,7 @@ def check(request: Request) -> None:
 
 def _check_master(master: str) -> None:
     if not master.startswith(("local", "spark://", "yarn", "k8s://", "mesos://")):
-        raise UsageError(f"{master!r} is no master of Spark", "Write local[*], spark://HOST:PORT, yarn or k8s://URL.")
+        raise UsageError(f"invalid Spark master {master!r}", "Write local[*], spark://HOST:PORT, yarn or k8s://URL.")
     if not master.startswith("spark://"):
         return
     for place in master.removeprefix("spark://").split(","):
@@ -87,7 +87,7 @@ def _check_master(master: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             socket.create_connection((parts.hostname, parts.port or 7077), CONNECT_SECS).close()
             return
-    raise Unavailable(f"nobody answers at {master}", "Is the Spark master running, and is this its address?")
+    raise Unavailable(f"{master} does not answer", "Is the Spark master running, and is this its address?")
 
 
 def _check_apart(output: str, checkpoint: str) -> None:
@@ -95,7 +95,7 @@ def _check_apart(output: str, checkpoint: str) -> None:
     one, other = (url.rstrip("/") if (path := local_path(url)) is None else str(path) for url in (output, checkpoint))
     if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
         raise UsageError(
-            f"one of --output-path {output} and --checkpoint {checkpoint} lies within the other",
+            f"one of --output-path {output} and --checkpoint {checkpoint} is inside the other",
             "Choose two folders beside each other: the result is replaced as a whole.",
         )
 
@@ -113,7 +113,7 @@ def _check_place(request: Request) -> None:
         raise OutputExists(request.output_path)
     if not (local / MANIFEST).is_file():
         raise ExistsAlready(
-            f"{request.output_path} holds something that is no result of a program (no {MANIFEST}), and --replace "
+            f"{request.output_path} holds data that is not a result of a program (no {MANIFEST}), and --replace "
             "would remove it",
             "Choose another --output-path, or remove it yourself.",
         )

@@ -22,12 +22,12 @@ from data_pipeline.core.describe import described
 from data_pipeline.core.plan import Plan
 from data_pipeline.core.staged import Report
 from data_pipeline.shell import backfill, sinks, until
-from data_pipeline.shell.asked import Asked
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import OutputFolder
 from data_pipeline.shell.portions import is_of
 from data_pipeline.shell.progress import shown
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.resolved_request import ResolvedRequest
 from data_pipeline.shell.staged import Staging, clear_journal, settle, tasks_run
 from heronry.pipeline.registry import Registered, register
 from heronry.pipeline.views import describe_view, next_version, prune
@@ -39,18 +39,20 @@ from heronry.version import VERSION
 FAILED = "_failed.jsonl"  # next to the folders of sinks; see heronry/streamlet/aside.py
 
 
-def written(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, out: TextIO) -> str:
+def written(spark: SparkSession, resolved: ResolvedRequest, found: Plan, execution: Execution, out: TextIO) -> str:
     """Run the execution, write the requested output, and return the text to print at the end."""
-    if asked.request.dry_run:
-        return _explained(asked.request, found, execution)
-    write = _views if asked.request.views else _folder
+    if resolved.request.dry_run:
+        return _explained(resolved.request, found, execution)
+    write = _views if resolved.request.views else _folder
     with shown(spark, out) as say:
-        return write(spark, asked, found, execution, say)
+        return write(spark, resolved, found, execution, say)
 
 
-def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, say: Callable[[str], None]) -> str:
+def _folder(
+    spark: SparkSession, resolved: ResolvedRequest, found: Plan, execution: Execution, say: Callable[[str], None]
+) -> str:
     """Write every sink into its folder below the output path, and publish all of them at once."""
-    request = asked.request
+    request = resolved.request
     may_go = request.replace or (bool(request.checkpoint) and is_of(spark, request.output_path, request.checkpoint))
     staging = Staging(found.program, found.outputs, partial(tasks_run, spark))
     clear = partial(clear_journal, out=say)
@@ -65,11 +67,11 @@ def _folder(spark: SparkSession, asked: Asked, found: Plan, execution: Execution
                 folder.rename_parts(output.step, ".json")
         for frame in execution.ends():
             frame.write.format("noop").mode("overwrite").save()
-        aside = _put_aside(execution, folder, asked.policy.most)
+        aside = _put_aside(execution, folder, resolved.policy.most)
         manifest = _manifest(request, found, [output.step for output in found.outputs], aside)
         folder.commit(manifest | staging.counted(reports))
     settle(folder.place)
-    return _wrote(request.output_path, found, reports) + _told(aside, request.output_path)
+    return _wrote(request.output_path, found, reports) + _describe_aside(aside, request.output_path)
 
 
 def _wrote(place: str, found: Plan, reports: Mapping[str, list[Report]]) -> str:
@@ -98,13 +100,15 @@ def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
     return len(letters)
 
 
-def _told(aside: int, place: str) -> str:
+def _describe_aside(aside: int, place: str) -> str:
     return f"; {aside} records that fail are put aside in {place}/{FAILED}" if aside else ""
 
 
-def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution, say: Callable[[str], None]) -> str:
+def _views(
+    spark: SparkSession, resolved: ResolvedRequest, found: Plan, execution: Execution, say: Callable[[str], None]
+) -> str:
     """Write a new version of every view's batch, and register the views for ``heron pipeline``."""
-    request, told = asked.request, []
+    request, told = resolved.request, []
     for output in found.outputs:
         assert isinstance(output.sink, ViewSink)
         view = Path(output.sink.path)
@@ -112,12 +116,12 @@ def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution,
         part = backfill.of_view(request, view)
         owned = replace(request, to_ms=request.to_ms if part is None else part.owned_to_ms)
         version = next_version(view, owned.to_ms)
-        describe_view(view, backfill.described(asked.loaded.program, output))
+        describe_view(view, backfill.described(resolved.loaded.program, output))
         with OutputFolder(spark, str(version)) as folder:
             rows = sinks.view_rows(output, execution.output(output.step), request.to_ms)
             rows = rows if part is None else rows.unionByName(part.taken_over(spark))
             sinks.write_view(rows, f"{folder.work}/{backfill.ROWS}")
-            aside = _put_aside(execution, folder, asked.policy.most)
+            aside = _put_aside(execution, folder, resolved.policy.most)
             more = {} if part is None else {"backfill": part.manifest()}
             folder.commit(_manifest(owned, found, [backfill.ROWS], aside) | more)
         prune(view)
@@ -129,15 +133,15 @@ def _views(spark: SparkSession, asked: Asked, found: Plan, execution: Execution,
         )  # fmt: skip
         told.append(
             f"view {output.sink.name}: version {version.name}, the batch owns buckets up to {until.iso(owned.to_ms)}"
-            + ("" if part is None else f"; anew from {until.iso(part.from_ms)} to {until.iso(part.to_ms)}")
-            + _told(aside, str(version))
+            + ("" if part is None else f"; recomputed from {until.iso(part.from_ms)} to {until.iso(part.to_ms)}")
+            + _describe_aside(aside, str(version))
         )
     return "\n".join(told)
 
 
 def _explained(request: Request, found: Plan, execution: Execution) -> str:
     """Return our plan and Spark's as text."""
-    parts = [described(found), *(stream_sinks.told(found) if request.streaming is not None else ())]
+    parts = [described(found), *(stream_sinks.describe_sinks(found) if request.streaming is not None else ())]
     for output in found.outputs:
         printed, fields = io.StringIO(), execution.fields(output.step)
         with contextlib.redirect_stdout(printed):

@@ -112,7 +112,7 @@ class Tables:
         if table is None:
             return ()
         names = table.rows.inputFiles() if table.rows is not None else ()
-        packed = [(plain_path(part.told), part.first_line()) for part in table.packed]
+        packed = [(plain_path(part.spark_path), part.first_line()) for part in table.packed]
         return (*packed, *((plain_path(name), _first_line(self._spark, name)) for name in names))
 
     def columns(self, scan: Scan) -> dict[str, str]:

@@ -58,7 +58,7 @@ def heard(log: Path, out: TextIO, *, from_end: bool = False) -> Iterator[None]:
                 for line in said[: max(0, MAX_LINES - shown)]:
                     out.write(line.decode("utf-8", "replace") + "\n")
                 if shown <= MAX_LINES < shown + len(said):
-                    out.write(f"(the program says more than {MAX_LINES} lines; --verbose shows all of them)\n")
+                    out.write(f"(the program prints more than {MAX_LINES} lines; --verbose shows all of them)\n")
                 shown += len(said)
                 if said:
                     out.flush()

@@ -132,7 +132,7 @@ def settle(place: Place) -> list[str]:
                 if kind == "settled":
                     place.write(staged.SETTLED, b"")
                 elif kind == "commit":
-                    with _told(step):
+                    with _naming_step(step):
                         servers[step].commit_all([act.token for act in those])
                 else:
                     for act in those:
@@ -200,7 +200,7 @@ def clear(journal: Journal, out: Callable[[str], None]) -> bool:
 
 
 def _do(act: staged.Act, server: SeatedSink) -> None:
-    with _told(act.step):
+    with _naming_step(act.step):
         if act.kind == "throw_away":
             server.abort(act.token)
         else:
@@ -213,14 +213,14 @@ def _servers(journal: Journal) -> Iterator[dict[str, SeatedSink]]:
     with contextlib.ExitStack() as stack:
         servers = {}
         for step, plain in journal.sinks.items():
-            with _told(step):
+            with _naming_step(step):
                 servers[step] = _sink(plain).open(seat_of(journal, step))
             stack.callback(servers[step].close)
         yield servers
 
 
 @contextlib.contextmanager
-def _told(step: str) -> Iterator[None]:
+def _naming_step(step: str) -> Iterator[None]:
     try:
         yield
     except ConnectError as error:

@@ -34,13 +34,13 @@ from data_pipeline.core.portions import digest, streamed, without
 from data_pipeline.core.ranges import range_in
 from data_pipeline.core.render import to_json
 from data_pipeline.core.stream_sinks import appended
-from data_pipeline.shell.asked import Asked, planned
 from data_pipeline.shell.catalyst import reduced
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import local_path, spark_url
 from data_pipeline.shell.portions import Made, Portions, Reports, marked
 from data_pipeline.shell.progress import next_stage, stages_from, watched
 from data_pipeline.shell.range_stream import ranges_stream
+from data_pipeline.shell.resolved_request import ResolvedRequest, make_plan
 from data_pipeline.shell.scan import InputNotFound, Tables, file_system, literal
 from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.staged import Staging, owed, reports_of, tasks_run
@@ -59,12 +59,12 @@ SCHEMA = "path string, modificationTime timestamp, length long, content binary" 
 class Stream:
     """Engine that reads input by micro-batches (``job.Engine``), for one run."""
 
-    def __init__(self, spark: SparkSession, asked: Asked, out: TextIO) -> None:
+    def __init__(self, spark: SparkSession, resolved: ResolvedRequest, out: TextIO) -> None:
         """Plan the stream. Raises CannotPlan."""
-        assert asked.request.streaming is not None
-        self._spark, self._streaming, self._policy, self._out = spark, asked.request.streaming, asked.policy, out
-        self._asked = asked
-        self._plan = planned(asked, Tables(spark), careful=True)
+        assert resolved.request.streaming is not None
+        self._spark, self._streaming, self._policy, self._out = spark, resolved.request.streaming, resolved.policy, out
+        self._resolved = resolved
+        self._plan = make_plan(resolved, Tables(spark), careful=True)
         self._scans = streamed(self._plan)
         self._servers = {scan.step for scan in self._scans if isinstance(scan.source, ServerSource)}
         self._appends = appended(self._plan)
@@ -92,7 +92,7 @@ class Stream:
         self._result = result
         late = self._portions.settle()
         self._say(owed(f"what a micro-batch has given to {self._streaming.checkpoint}", late) if late else "")
-        request, every_s = self._asked.request, self._streaming.every_s
+        request, every_s = self._resolved.request, self._streaming.every_s
         about: dict[str, Any] = {
             "file": str(request.file.absolute()), "master": request.master, "checkpoint": self._streaming.checkpoint,
             "output": request.output_path, "every_seconds": every_s, "ui": self._spark.sparkContext.uiWebUrl or "",
@@ -101,7 +101,7 @@ class Stream:
             self._until_the_end(every_s)
             if not self._taken:
                 self._out.write("no file is new\n")
-            return self._publish() + self._told()
+            return self._publish() + self._describe_progress()
 
     def _until_the_end(self, every_s: float | None) -> None:
         """Run the query until the existing input is read, or until the run is interrupted."""
@@ -120,7 +120,7 @@ class Stream:
                 query.stop()
             raise Interrupted(
                 f"interrupted: what was read before is kept in {self._streaming.checkpoint}",
-                "The same command goes on from there.",
+                "The same command continues from there.",
             ) from None
         except Exception:
             if self._error is not None:
@@ -186,7 +186,7 @@ class Stream:
             failure = failure_in(str(error))
             if failure is None or not self._policy.aside:
                 raise
-            self._say(f"{failure.step!r} failed on a record: again with care, to put such records aside")
+            self._say(f"{failure.step!r} failed on a record: running again to put such records aside")
             return self._portions.write(number, read, partial(self._fill, files, ranges, True))
 
     def _fill(
@@ -197,7 +197,7 @@ class Stream:
         With ``aside``, SQL computes nothing, as it cannot tell which record fails.
         """
         tables = Tables(self._spark, numbered=aside, only=files, ranges=ranges)
-        plan = planned(self._asked, tables, careful=aside)
+        plan = make_plan(self._resolved, tables, careful=aside)
         by_sql = {found.step.name: found for found in plan.reductions if found.sql and found.join is None}
         by_step = {scan.step: scan for scan in self._scans}
         parts = {
@@ -245,7 +245,7 @@ class Stream:
             self._say(f"micro-batch {number} had given its records to servers before, and is not run again")
         self._appended.update({step: sum(report.records for report in reports[step]) for step in reports})
 
-    def _told(self) -> str:
+    def _describe_progress(self) -> str:
         """Return a description of the records that this run has appended."""
         found = [(output, self._appended[output.step]) for output in self._appends]
         said = [f"{output.step}, {count} records, to {output.sink}" for output, count in found if count]

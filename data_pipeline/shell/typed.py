@@ -129,7 +129,7 @@ class Columns:
         for name in self.types:
             kind = self.raw.get(name, "")
             if kind == "string":
-                yield f"coalesce(NOT is_valid_utf8(`{name}`), false)", f"field {name!r} is no UTF-8"
+                yield f"coalesce(NOT is_valid_utf8(`{name}`), false)", f"field {name!r} is not valid UTF-8"
             if self.alone is None:
                 yield from _out_of_range(name, kind)
 
@@ -166,7 +166,7 @@ class Columns:
             sql.struct(
                 sql.lit(step).alias("step"),
                 sql.coalesce(column.cast("string"), sql.lit("None")).alias("value"),
-                sql.lit(f"EventTimeError: the field {name!r} is no event time").alias("error"),
+                sql.lit(f"EventTimeError: the field {name!r} is not an event time").alias("error"),
                 sql.lit("").alias("traceback"),
                 sql.col(scans.FILE_COLUMN).alias("file"),
             )

@@ -38,7 +38,7 @@ class Part:
     version: str = ""
 
     @property
-    def told(self) -> str:
+    def spark_path(self) -> str:
         """Full name as Spark writes the names of its files: quoted if it is a URL."""
         name = whole_name(self.source, self.name)
         return quote(name, safe=":/@=") if is_url(name) else name
@@ -62,7 +62,7 @@ def unpacked(spark: SparkSession, step: str, parts: Sequence[Part]) -> DataFrame
 def _dealt(parts: Sequence[Part], most: int) -> list[tuple[Part, ...]]:
     """Distribute the files to tasks: the largest first, each to the task with the least bytes."""
     tasks: list[tuple[int, list[Part]]] = [(0, []) for _ in range(min(len(parts), most))]
-    for part in sorted(parts, key=lambda part: (part.size, part.told), reverse=True):
+    for part in sorted(parts, key=lambda part: (part.size, part.spark_path), reverse=True):
         tasks.sort(key=lambda task: task[0])
         had, dealt = tasks[0]
         tasks[0] = (had + part.size + 1, [*dealt, part])
@@ -92,7 +92,7 @@ class UnpackTask:
     def _lines(self, part: Part, tree: FileTree) -> Iterator[Any]:
         import pyarrow as pa
 
-        told = part.told
+        told = part.spark_path
         try:
             with closing(LineReader(part.source, part.name, tree=tree, version=part.version)) as reader:
                 while (piece := reader.read()) is not None:

@@ -35,7 +35,7 @@ def bounded(request: Request, program: Program) -> Request:
     least = min((seen for seen in settled.values() if seen is not None), default=None)
     if request.to_ms is None and unknown:
         raise UsageError(
-            f"how far the sources of view {unknown[0]} are is not known: a task of its topology has not said it yet",
+            f"the progress of the sources of view {unknown[0]} is unknown: a task of its topology has not reported yet",
             "Try again when every source has sent records, or write --to TIME --force.",
         )
     now = int(time.time() * 1000)

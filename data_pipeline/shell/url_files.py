@@ -53,9 +53,9 @@ def parts_of(step: str, source: FileSource[Any]) -> list[Part]:
     """Return the existing files. Raises CannotPlan, FileNotFoundError, ReadError or ConnectError."""
     if source.format not in LINES:
         raise CannotPlan(
-            f"step {step!r}: Spark's Hadoop knows no {scheme_of(source.path)}:// with these options, and without it "
-            f"Spark reads text, json and csv alone, not {source.format}: name a URL that it knows (s3a://, hdfs://, "
-            "abfs://, gs://), without options=, or a folder"
+            f"step {step!r}: Spark's Hadoop does not support {scheme_of(source.path)}:// with these options, and "
+            f"otherwise Spark reads only text, json and csv, not {source.format}: use a supported URL (s3a://, "
+            "hdfs://, abfs://, gs://) without options=, or a folder"
         )
     with closing(tree_of(source)) as tree:
         found = listing_of(source, tree)

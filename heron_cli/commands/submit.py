@@ -140,7 +140,7 @@ def submit(
     home.prepare(for_topology=True)
     if not dry_run:  # imported while the process that evaluates the file imports
         from heron_cli.rollout import fit_package, make_submission, submit_and_wait
-        from heron_control.submission.submission import Carry
+        from heron_control.submission.submission import StateHandover
     with tempfile.TemporaryDirectory(prefix=".submit-", dir=home.root) as folder:
         package = Path(folder, "package")
         with spinner(f"submitting {file.name}") as progress:
@@ -155,7 +155,7 @@ def submit(
                 fit_package(cluster, package, home, progress)
                 submission = make_submission(
                     definition, packing, package, address, {**configured, **given}, paused=deploy_deactivated,
-                    start=start, carry=None if without_state else Carry(allow_dropped_state, wait_timeout),
+                    start=start, handover=None if without_state else StateHandover(allow_dropped_state, wait_timeout),
                 )  # fmt: skip
                 submit_and_wait(
                     cluster, address, submission, progress, replace=replace, wait=wait, wait_timeout=wait_timeout

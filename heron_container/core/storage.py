@@ -39,7 +39,7 @@ REST = 20.0
 LEAST_SECONDS, MOST_SECONDS = 2.0, 60.0
 _NAME_CHARACTERS = 120
 _CURE = (
-    "Its tasks are ended until there is room. Remove files there as heronry-code, or submit the topology again "
+    "Its tasks are stopped until space is freed. Remove files there as heronry-code, or submit the topology again "
     "with a larger topology.volume.disk"
 )
 LEAST_FREE_BYTES = 4 << 20  # a store's log or a part of a checkpoint may need that much at once
@@ -101,7 +101,7 @@ def _excess(usage: VolumeUsage, granted_bytes: int, containers: int, share: floa
         )
     if usage.closed:
         return (
-            f"the size of the topology's volume is unknown: {_name(usage.closed[0])} cannot be read, even as the "
+            f"the size of the topology's volume is unknown: {_name(usage.closed[0])} cannot be read, even by the "
             f"user of user code; make it readable (chmod u+rx)"
         )
     if hides:

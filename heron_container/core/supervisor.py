@@ -89,7 +89,7 @@ class Event(Enum):
     WORKS = "works"  # it reports that it does its work
     IDLES = "idles"  # it reports that it no longer does
     ENDED = "ended"
-    ENDED_UNWANTED = "ended, not wanted"  # it was asked to end
+    ENDED_UNWANTED = "ended, not needed"  # it was asked to end
     REPLACED = "replaced"
     DUE = "due"  # its delay is over
     UNWANTED = "unwanted"  # it must not be started again
@@ -341,7 +341,7 @@ class Supervisor:
             assert process.alive or process.pid == 0, "a process that ended has a pid"
             waits = process.state in (_S.RESTARTING, _S.DEAD)
             assert waits == (process.due_ms is not None), "due ⇔ waits for a start"
-            assert process.wanted or process.due_ms is None, "an unwanted process waits for a start"
+            assert process.wanted or process.due_ms is None, "an unneeded process waits for a start"
             assert process.kill_ms is None or process.alive
 
     def _startable(self) -> list[Process]:

@@ -170,17 +170,17 @@ def _advised(each: ComponentLoad, factor: float) -> Advised:
     demand = each.peak * factor
     load = demand / (true_rate * each.parallelism)
     if each.is_spout:
-        why = f"busy {load:.0%} when it sends all it has" if load > HIGH else ""
+        why = f"busy {load:.0%} at its full rate" if load > HIGH else ""
         return Advised(each, each.parallelism, demand, load, why)
     tasks = tasks_for(demand, true_rate, each.parallelism)
     return Advised(each, tasks, demand, load, _why(each, tasks, load, factor))
 
 
 def _why(each: ComponentLoad, tasks: int, load: float, factor: float) -> str:
-    more = f", were no spout held back ({factor:.1f} times what came)" if factor > 1.05 else ""
+    more = f" without backpressure ({factor:.1f} times the observed input)" if factor > 1.05 else ""
     if tasks > each.parallelism:
         return f"load {load:.0%} at peaks{more}"
-    return f"load {load:.0%} at peaks{more}: fewer are enough" if tasks < each.parallelism else ""
+    return f"load {load:.0%} at peaks{more}: fewer tasks are enough" if tasks < each.parallelism else ""
 
 
 def _notes(advised: Sequence[Advised]) -> list[str]:
@@ -196,12 +196,10 @@ def _notes(advised: Sequence[Advised]) -> list[str]:
         if skew is not None:
             notes.append(
                 f"skew: {skew[0]} worked {skew[1]:.1f} times as long as the mean task of {component.name}; "
-                "if that is one key, more tasks will not help it"
+                "more tasks do not help if a single key causes it"
             )
         if component.is_spout and each.load is not None and each.load > HIGH and component.held < 1 - HIGH:
-            notes.append(
-                f"{component.name} sends as fast as its tasks can: more of them send more if its source can be split"
-            )
+            notes.append(f"{component.name} is limited by its tasks: add tasks if its source can be split")
     return notes
 
 

@@ -217,7 +217,7 @@ class History:
                 else:
                     if asked == queries():
                         return answers
-        raise Unavailable(f"the history in {self.folder} changes all the time", "Try again.")
+        raise Unavailable(f"the history in {self.folder} keeps changing; try again", "Try again.")
 
 
 def level_for(step_ms: int) -> str:
@@ -257,7 +257,7 @@ def find(root: Path, name: str, id_: str = "") -> SubmissionPath:
             raise NotFound(f"{name!r} has no history of a submission {id_!r}", "`heron pipeline history` lists them.")
     targets = sorted({place.target for place in found})
     if len(targets) > 1:
-        raise UsageError(f"{name!r} has a history at {listing(targets)}", f"Write which: {targets[0]}/{name}.")
+        raise UsageError(f"{name!r} has a history at {listing(targets)}", f"Name one: {targets[0]}/{name}.")
     return max(found, key=lambda place: (_submitted_at(root / place.path), place.id))
 
 

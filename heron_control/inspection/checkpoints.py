@@ -33,7 +33,7 @@ def storage_of(record: TopologyRecord) -> CheckpointFolder:
     """
     name, config = record.definition.name, record.definition.config
     if not keeps_state(config):
-        raise UsageError(f"{name} takes no checkpoints: its topology.reliability.mode is not EFFECTIVELY_ONCE")
+        raise UsageError(f"{name} has no checkpoints: its topology.reliability.mode is not EFFECTIVELY_ONCE")
     try:
         return checkpoint_folder(setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE), record.execution.home)
     except ValueError as error:
@@ -64,7 +64,7 @@ def rows(folder: CheckpointFolder, complete: int) -> list[dict[str, Any]]:
         except FileNotFoundError:
             continue  # removed after it was listed
         except MalformedMessage as error:
-            found[number] = f"its manifest is not whole: {error}"
+            found[number] = f"its manifest is incomplete: {error}"
     done = complete_ones({n: m.turn for n, m in found.items() if isinstance(m, Manifest)}, complete)
     return [_row(folder, number, one, number in done) for number, one in found.items()]
 
@@ -102,7 +102,7 @@ def read_manifest(folder: CheckpointFolder, number: int) -> Manifest:
         there = f"The newest are {', '.join(map(str, known[-SHOWN:]))}." if known else "There is none at all."
         raise NotFound(f"no checkpoint {number} below {folder.folder}", there) from None
     except MalformedMessage as error:
-        raise Failure(f"the manifest of checkpoint {number} below {folder.folder} is not whole: {error}") from None
+        raise Failure(f"the manifest of checkpoint {number} below {folder.folder} is incomplete: {error}") from None
 
 
 def details(folder: CheckpointFolder, number: int, complete: int) -> dict[str, Any]:

@@ -322,7 +322,7 @@ def asker_of(record: TopologyRecord) -> Asker:
         raise Failure(str(error), "Kill the topology and submit it again.") from error
     except OSError as error:
         name = record.definition.name
-        raise Failure(f"{file}: {error.strerror}", f"{name}'s folder is gone; `heron kill` cleans up.") from error
+        raise Failure(f"{file}: {error.strerror}", f"{name}'s folder is missing; `heron kill` cleans up.") from error
 
 
 def logged_processes(record: TopologyRecord) -> list[LoggedProcess]:

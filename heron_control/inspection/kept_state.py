@@ -16,7 +16,7 @@ from heron_runtime.model.plan import NO_CHECKPOINT, GenerationPhase, PackingPlan
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.wire.master import CheckpointStatus, CheckpointSummary, MasterStatus
 
-CURE = "mend the cause, then `heron restore` begins again from the last complete checkpoint"
+CURE = "fix the cause, then `heron restore` resumes from the last complete checkpoint"
 NAMED = 5  # maximum number of processes named in one line
 
 
@@ -95,7 +95,7 @@ def kept_state(record: TopologyRecord, master: MasterStatus | None) -> KeptState
     if not keeps_state(record.definition.config):
         return None
     if master is not None and master.leading:
-        return _told(record.packing, master.tasks_state)
+        return _read_state(record.packing, master.tasks_state)
     if record.physical is None:
         return KeptState(0, GenerationPhase.RESTORING, told=False)
     now = record.physical.generation
@@ -115,7 +115,7 @@ def state_word(word: str, found: KeptState | None) -> str:
     return "degraded" if found.storage_fault and word in ("running", "paused", "finished") else word
 
 
-def _told(packing: PackingPlan, now: CheckpointStatus) -> KeptState:
+def _read_state(packing: PackingPlan, now: CheckpointStatus) -> KeptState:
     processes = {
         instance.task: instance_id(plan.container, instance.component, instance.task)
         for plan in packing.containers

@@ -87,7 +87,7 @@ def to_container(record: TopologyRecord, container: int, method: str, request: H
     """
     location = record.container(container)
     if location is None:
-        raise NoAnswer(f"container {container} of {record.definition.name} is not there at this moment")
+        raise NoAnswer(f"container {container} of {record.definition.name} is not available at this moment")
     return Question(location, CONTAINER_SERVICE, method, request, f"container {container}")
 
 
@@ -113,7 +113,7 @@ def answers_of(record: TopologyRecord, replies: Mapping[str, Any]) -> Answers:
     master = replies.get(TOPOLOGY_MASTER)
     if record.master is not None and isinstance(master, MasterStatus) and master.epoch < record.master.epoch:
         over = f"the topology master that answers has epoch {master.epoch}; the store names {record.master.epoch}"
-        errors[TOPOLOGY_MASTER] = f"{over}: it has been replaced, ask again in a few seconds"
+        errors[TOPOLOGY_MASTER] = f"{over}: it was replaced; try again in a few seconds"
     found = {name: reply for name, reply in replies.items() if name not in errors}
     reported = found.get(EXCEPTIONS)
     return Answers(

@@ -123,7 +123,7 @@ class RemoteCheckpoints(CheckpointFolder):
 
     def _ask(self, method: str, question: Any, path: str) -> Any:
         """Return the first answer of a container. One that fails is not asked again."""
-        why = "no container is there"
+        why = "no container is available"
         while self._locations:
             try:
                 return self._asks.call(self._locations[0], CONTAINER_SERVICE, method, question)
@@ -134,7 +134,7 @@ class RemoteCheckpoints(CheckpointFolder):
                 why = str(code)
                 del self._locations[0]
         raise Unavailable(
-            f"checkpoints lie in a volume of the topology's containers, and none of them answers ({why})",
+            f"checkpoints are in a volume of the topology's containers, none of which answers ({why})",
             "Try again when it runs.",
         )
 
@@ -156,8 +156,8 @@ def reachable_storage(record: TopologyRecord) -> CheckpointFolder:
         return storage
     if setting(record.definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE):
         raise Failure(
-            f"the checkpoints of {record.definition.name} lie in {storage.folder} of its containers, which show their "
-            "own folder alone",
-            "Look at that folder where it is mounted, or leave topology.stateful.checkpoint.storage out.",
+            f"the checkpoints of {record.definition.name} are in {storage.folder} of its containers, which give "
+            "access to their own folder only",
+            "Read that folder where it is mounted, or omit topology.stateful.checkpoint.storage.",
         )
     return RemoteCheckpoints(Path(launch.home, CHECKPOINTS), asker_of(record), record.containers)

@@ -143,7 +143,7 @@ def stop(name: str, folder: Path | None = None) -> StreamRun:
         if time.monotonic() > until:
             raise Failure(
                 f"{name} has not ended within {STOP_SECS:g} seconds (process {holder.pid})",
-                "Nothing is lost if it is killed: the same command goes on from its checkpoint.",
+                "Nothing is lost if it is killed: the same command continues from its checkpoint.",
             )
         time.sleep(LOOK_EVERY_SECS)
     return runs[name]

@@ -44,7 +44,7 @@ START_GRACE_SECS = 20.0  # a container that has not been seen counts as starting
 
 NO_CONTAINER = -1  # container number of the scheduler
 HERON_SCHEDULER = "heron_scheduler"
-NOT_THERE = "it is not there"
+NOT_THERE = "it is missing"
 HERON_CONTAINER = "heron_container"
 
 
@@ -100,7 +100,7 @@ class TopologyStatus:
             return trouble
         if self.processes[0].last_error == NOT_THERE and not any(map(_is_there, self.processes)):
             where, name = self.execution.cluster, self.execution.topology
-            return f"nothing of it runs, as after the end of its machine; `heron restart {where} {name}` starts it"
+            return f"none of its processes run, as after a reboot; `heron restart {where} {name}` starts it"
         if self.state == "starting":  # a container that waits for a node reports the reason
             return next((describe(process) for process in self.unwell() if process.last_error), "")
         return next(map(describe, self.unwell()), "") if self.state in ("failing", "degraded") else ""
@@ -154,7 +154,7 @@ def stalled_text(managers: Sequence[StreamManagerStatus]) -> str:
     text = f"no tuple was acked for {min(stalled) / 1000:.0f} s although tuples are in flight"
     holder = max((flow.holder for flow in flows), key=lambda holder: holder.seconds)
     if holder.component:
-        return f"{text}; most waits for {holder}"
+        return f"{text}; the longest queue is at {holder}"
     return f"{text}; no stream manager has a queue: bolts hold them, or never ack them"
 
 
@@ -238,7 +238,7 @@ def loops(process: ProcessStatus, now: float) -> bool:
 
 def describe(process: ProcessStatus) -> str:
     """Return a line about a process that does not work."""
-    return f"{process.name} is {process.state}: {process.last_error or 'no reason is known'}"
+    return f"{process.name} is {process.state}: {process.last_error or 'unknown reason'}"
 
 
 def _is_there(process: ProcessStatus) -> bool:
@@ -297,7 +297,7 @@ def _silent(number: int, record: TopologyRecord, answers: Answers, young: bool) 
         return ProcessState.STARTING, ""
     if young and record.container(number) is None:
         return ProcessState.STARTING, ""
-    return ProcessState.DEAD, answers.errors.get(name, f"container {number} is not there")
+    return ProcessState.DEAD, answers.errors.get(name, f"container {number} is not available")
 
 
 def iso(seconds: float) -> str | None:

@@ -51,7 +51,7 @@ def bounded_header(source: str) -> type[tarfile.TarInfo]:
             of_all += header.size if header.type == tarfile.XGLTYPE else 0
             if max(header.size, of_all) > HEADER_BYTES:
                 raise PackageError(
-                    f"{source} holds a header of {max(header.size, of_all)} bytes; {HEADER_BYTES} is the most"
+                    f"{source} holds a header of {max(header.size, of_all)} bytes; the limit is {HEADER_BYTES}"
                 )
             if of_entry > HEADERS_OF_ENTRY:
                 raise PackageError(f"{source} holds an entry with more than {HEADERS_OF_ENTRY} headers")
@@ -134,7 +134,7 @@ def _zip_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, writer: Package
     if entry.flag_bits & 1:
         raise writer.refused(entry.filename, "is encrypted")
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise writer.refused(entry.filename, "is a link or a device; only files and folders are taken")
+        raise writer.refused(entry.filename, "is a link or a device; only files and folders are accepted")
     if entry.orig_filename != entry.filename:
         raise writer.refused(entry.orig_filename, "has a NUL in its name, or '\\' for '/'")
     if entry.is_dir():
@@ -171,7 +171,7 @@ def _tar_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, writer: Package
         writer.folder(entry.name)
         return
     if not entry.isreg() or entry.issparse():
-        raise writer.refused(entry.name, "is a link or a device; only files and folders are taken")
+        raise writer.refused(entry.name, "is a link or a device; only files and folders are accepted")
     content = archive.extractfile(entry)
     assert content is not None
     with content:

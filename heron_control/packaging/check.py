@@ -40,15 +40,13 @@ def check_package_apart(archive: Path, limits: ArchiveLimits) -> None:
             timeout=WALL_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise PackageError(f"{archive.name} took longer to look through than {WALL_SECONDS:g} s") from None
+        raise PackageError(f"{archive.name} took longer to check than {WALL_SECONDS:g} s") from None
     if done.returncode == 0:
         return
     if done.returncode == PackageError.exit_code:
         raise PackageError(done.stdout[:MAX_SAID].decode("utf-8", "replace"))
     if done.returncode < 0:  # by a signal: SIGXCPU, or the system ran out of memory
-        raise PackageError(
-            f"{archive.name} takes more than {CPU_SECONDS} s, or more memory than there is, to look through"
-        )
+        raise PackageError(f"{archive.name} takes more than {CPU_SECONDS} s, or more memory than available, to check")
     raise OSError(f"the check of a package failed: {done.stderr[-MAX_SAID:].decode('utf-8', 'replace')}")
 
 

@@ -67,7 +67,7 @@ def define_topology(
     shown = Path(file).name
     if code is None:
         raise UserCodeError(
-            f"{shown} did not give its topology within {timeout:g} s; importing it should only define classes: "
+            f"{shown} did not return its topology within {timeout:g} s; importing it should only define classes: "
             "open files and connections in initialize()",
             output=said,
         )
@@ -82,7 +82,7 @@ def define_topology(
     except (*UNREADABLE, ValueError, KeyError, TypeError) as error:
         if isinstance(error, Failure):
             raise
-        raise UserCodeError(f"{shown} spoiled the answer about its topology", output=said) from None
+        raise UserCodeError(f"{shown} corrupted the result about its topology", output=said) from None
     if show is not None and said:
         show(screenful(said))
     if tells is not None:

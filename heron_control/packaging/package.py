@@ -55,7 +55,7 @@ def stage_package(source: Path, destination: Path, limits: ArchiveLimits | None 
     if not source.is_file() and not source.is_dir():  # for example an endless pipe or a device
         raise PackageError(f"{source} is neither a file nor a folder; give a .py file, a folder, a .zip or a .tar.gz")
     if destination.exists() and any(destination.iterdir()):
-        raise PackageError(f"{destination} is not empty; a package is staged into a folder of its own")
+        raise PackageError(f"{destination} is not empty; a package is staged into an empty folder")
     destination.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
     try:
@@ -124,7 +124,7 @@ def _files_of(folder: Path) -> Iterator[Path]:
             path = Path(place, name)
             if path.is_symlink():
                 raise PackageError(
-                    f"{path} is a symbolic link, which is not shipped; replace it by what it points to, or remove it"
+                    f"{path} is a symbolic link, which is not shipped; replace it with its target, or remove it"
                 )
             if name in folders or path.suffix == ".pyc":
                 continue

@@ -237,11 +237,11 @@ def _pip(
 
 def _explain(said: str, wanted: Sequence[str], python: str) -> str:
     if "No module named pip" in said:
-        return f"requirements.txt asks for {', '.join(wanted)}, but {python} has no pip; run `{python} -m ensurepip`"
+        return f"requirements.txt needs {', '.join(wanted)}, but {python} has no pip; run `{python} -m ensurepip`"
     blamed = next((match[1] for pattern in _BLAMED if (match := pattern.search(said))), None)
     what = f"the requirement {blamed!r}" if blamed else f"one of the requirements {', '.join(wanted)}"
     offline = re.search(r"connection broken|Temporary failure in name resolution|NewConnectionError", said)
-    cure = "is this machine online?" if offline else "try `pip install -r requirements.txt` to see more"
+    cure = "check the network connection" if offline else "try `pip install -r requirements.txt` to see more"
     errors = [line for line in said.splitlines() if line.startswith("ERROR:")] or said.strip().splitlines()[-3:]
     return f"{what} cannot be installed; {cure}\n" + "\n".join(f"  {line}" for line in errors[:8])
 

@@ -146,7 +146,7 @@ def _in_module(module: ModuleType, name: str | None, shown: str) -> LocatedTopol
             return LocatedTopology(module.__name__, only, topology)
         if not held:
             raise TopologyNotFound(f"{shown} holds no topology: no subclass of Topology with components, no builder")
-        raise TopologyNotFound(f"{shown} holds {len(held)} topologies; say which: {listing(held)}")
+        raise TopologyNotFound(f"{shown} holds {len(held)} topologies; name one: {listing(held)}")
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -156,7 +156,7 @@ def _in_module(module: ModuleType, name: str | None, shown: str) -> LocatedTopol
             if len(called) == 1:
                 return LocatedTopology(module.__name__, called[0], held[called[0]])
             if called:
-                raise TopologyNotFound(f"{shown} has several builders named {name!r}; say which: {listing(called)}")
+                raise TopologyNotFound(f"{shown} has several builders named {name!r}; name one: {listing(called)}")
             hint = did_you_mean(name, [*held, *own.values()]) or f"; it holds {listing(held)}"
             raise TopologyNotFound(f"{shown} has no topology {name!r}{hint}")
     if not _defines(found):
@@ -190,7 +190,7 @@ def _split(root: Path, modules: dict[str, Path], topology: str | None, shown: st
             return shipped[0], None
         likely = [f"{module}:{name}" for module, name in _names(root, modules) if name.endswith("Topology")]
         raise TopologyNotFound(
-            f"{shown} holds the modules {listing(shipped)}; say MODULE:CLASS"
+            f"{shown} holds the modules {listing(shipped)}; name one as MODULE:CLASS"
             + (f", perhaps {listing(likely)}" if likely else "")
         )
     module, colon, name = topology.partition(":")
@@ -209,7 +209,7 @@ def _split(root: Path, modules: dict[str, Path], topology: str | None, shown: st
         return holders[0], topology
     if holders:
         raise TopologyNotFound(
-            f"{shown} has {topology!r} in several modules; say {listing(f'{m}:{topology}' for m in holders)}"
+            f"{shown} has {topology!r} in several modules; name one: {listing(f'{m}:{topology}' for m in holders)}"
         )
     shipped = [name for name in modules if name not in _NOT_SHOWN]
     if len(shipped) == 1 and not module:

@@ -117,7 +117,7 @@ def read_parallelism(texts: Iterable[str]) -> dict[str, int]:
         if not (colon and name and tasks.isascii() and tasks.isdecimal() and len(tasks) <= 9):
             raise UsageError(f"{text[:128]!r} is not COMPONENT:TASKS, as in count:4")
         if name in found:
-            raise UsageError(f"{name[:128]!r} is given twice")
+            raise UsageError(f"{name[:128]!r} occurs twice")
         found[name] = int(tasks)
     return found
 

@@ -110,7 +110,7 @@ class DockerScheduler:
         self._engine.require_image(self._options.image)
         return plan.launch_inside(launch, self._options.api_url, self.kind)
 
-    def bring(self, launch: Launch, folder: Path) -> None:
+    def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Copy a checkpoint into the topology's volume, which is created for it.
 
         Until ``start`` the watch must not remove the volume as the rest of an ended topology.
@@ -147,7 +147,7 @@ class DockerScheduler:
         deadline = time.monotonic() + timeout_seconds
         while not topology.restarted(before):
             if time.monotonic() > deadline:
-                raise SchedulerError(f"not all containers came back within {timeout_seconds:g} s; see heron status")
+                raise SchedulerError(f"not all containers restarted within {timeout_seconds:g} s; see heron status")
             self._observe_one(topology)
             time.sleep(POLL_SECONDS)
         return tuple(sorted(before))
@@ -265,7 +265,7 @@ class DockerScheduler:
             troubles.append(str(error))
         trouble = troubles[0] if troubles else ""
         if trouble != self._trouble:
-            (log.error if trouble else log.info)("%s", trouble or "the engine does what it is told again")
+            (log.error if trouble else log.info)("%s", trouble or "the engine carries out requests again")
         self._trouble = trouble
         deadlines = [d for t in list(self._topologies.values()) if (d := t.view.deadline_ms) is not None]
         return min([OBSERVE_SECONDS, *(max(SHORTEST_SECONDS, (d - now_ms()) / 1000) for d in deadlines)])
@@ -284,7 +284,7 @@ class DockerScheduler:
                     self._learn(state)
             return {owner.topology_id for owner in shown if owner.topology_id not in coming and self._is_over(owner)}
         except StoreError as error:
-            log.warning("the state store does not answer; going on with what is known: %s", error)
+            log.warning("the state store does not answer; continuing with what is known: %s", error)
             return set()
 
     def _learn(self, state: ExecutionState) -> None:
@@ -307,14 +307,14 @@ class DockerScheduler:
             return
         granted = read_granted(folder)
         if granted is None or granted.definition.id != state.topology_id:
-            self._say_once(state, "there is no record of what it was granted; submit it again")
+            self._say_once(state, "its record of granted resources is missing; submit it again")
             return
         if granted == Granted(definition, packing):
             self._differing.discard(state.topology_id)
         elif state.topology_id not in self._differing:
             self._differing.add(state.topology_id)  # an update writes record and grant one after the other
         else:
-            self._say_once(state, "its record is not the one that was submitted; what was submitted holds")
+            self._say_once(state, "its record differs from the submitted one, which takes precedence")
         topology.plans(granted.definition, granted.packing)
 
     def _say_once(self, state: ExecutionState, what: str) -> None:
@@ -349,7 +349,7 @@ class DockerScheduler:
         """Remove the rest of topologies that were killed while no process watched or whose kill failed."""
         for found in seen:
             if found.topology_id in over and found.topology_id not in self._topologies:
-                log.warning("removing %s, whose topology is gone", found.name)
+                log.warning("removing %s: its topology no longer exists", found.name)
                 self._engine.remove(found.id)
         running = {found.topology_id for found in seen}
         for topology_id in over - running:

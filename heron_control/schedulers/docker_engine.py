@@ -255,7 +255,7 @@ class DockerEngine:
             yield
         except docker.errors.ImageNotFound as error:
             raise EngineError(
-                f"the image {image or error.explanation} is not on the Docker engine; make it with `make image`, "
+                f"the image {image or error.explanation} is not on the Docker engine; build it with `make image`, "
                 "or name another in HERONRY_IMAGE"
             ) from error
         except docker.errors.APIError as error:
@@ -267,10 +267,10 @@ class DockerEngine:
 
     def _away(self, said: str) -> str:
         causes: tuple[tuple[str, str, str], ...] = (
-            ("Permission", "it refuses this user", "the user needs the group of the socket, or run it as that group"),
-            ("No such file", "its socket is not there", "start the engine, or set DOCKER_HOST to where it listens"),
-            ("refused", "nobody listens there", "start the engine, or set DOCKER_HOST to where it listens"),
-            ("timed out", f"no answer within {CALL_SECONDS:g} s", "see whether the engine hangs: docker info"),
+            ("Permission", "permission denied", "add the user to the group of the socket, or run it as that group"),
+            ("No such file", "its socket is missing", "start the engine, or set DOCKER_HOST to its address"),
+            ("refused", "connection refused", "start the engine, or set DOCKER_HOST to its address"),
+            ("timed out", f"no answer within {CALL_SECONDS:g} s", "check whether the engine hangs: docker info"),
         )
         for sign, cause, cure in causes:
             if sign.lower() in said.lower():
@@ -282,7 +282,7 @@ _CURES: tuple[tuple[str, str], ...] = (
     ("non-overlapping IPv4", "there are too many networks: `docker network prune`, or widen default-address-pools"),
     ("port is already allocated", "another program has the port: end it, or choose another port"),
     ("no space left", "the engine's disk is full: `docker system df` shows by what"),
-    ("Conflict. The container name", "a container that is none of ours has the name: rename or remove it"),
+    ("Conflict. The container name", "a container outside of Heronry has the name: rename or remove it"),
 )
 
 

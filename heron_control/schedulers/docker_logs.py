@@ -44,7 +44,7 @@ def save(stream: Iterator[bytes], folder: Path, max_bytes: int = MAX_BYTES) -> i
             content = archive.extractfile(entry) if entry.isreg() and not entry.issparse() else None
             if content is None or not above or not _NAME.fullmatch(name):
                 if not entry.isdir():
-                    log.warning("%r is no log file and is not kept", entry.name[:200])
+                    log.warning("%r is not a log file and is skipped", entry.name[:200])
                 continue
             if left <= 0 or saved >= MAX_FILES:
                 log.warning("more than %d bytes or %d files of logs: %s is not kept", max_bytes, MAX_FILES, name)

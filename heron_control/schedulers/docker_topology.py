@@ -157,7 +157,7 @@ class DockerTopology:
     def _adopt(self, mine: dict[int, Seen]) -> None:
         for number, found in sorted(mine.items()):
             alive = found.state in _RUNS
-            log.info("%s is there already (%s)", found.name, found.state)
+            log.info("%s exists already (%s)", found.name, found.state)
             self._ids[number] = found.id
             self._serial += 1
             self._act(self._core.adopt(now_ms(), number, self._serial, alive))
@@ -169,7 +169,7 @@ class DockerTopology:
         known = set(self._ids.values())
         strays = {s.id for s in seen if s.topology_id == self.launch.topology_id and s.id not in known}
         for container in strays & self._strays:
-            log.warning("removing a container that nobody knows of: %s", container)
+            log.warning("removing an unknown container: %s", container)
             self._engine.remove(container)
         self._strays = strays
 
@@ -179,7 +179,7 @@ class DockerTopology:
                 continue  # it is younger than the observation
             found = mine.get(number)
             if found is None or found.id != self._ids[number]:
-                self._ended(number, "it vanished: somebody has removed it")
+                self._ended(number, "it vanished: removed outside of Heronry")
                 self._gone(number)
             elif found.state not in _RUNS:
                 if row.stage in (Stage.UP, Stage.STOPPING):
@@ -328,7 +328,7 @@ class DockerTopology:
             return replace(status, state=ProcessState.STARTING, last_error=found.trouble or status.last_error)
         cure = ""
         if found.state == "paused":
-            cure = f"paused by somebody: docker unpause {found.name}"
+            cure = f"paused outside of Heronry: docker unpause {found.name}"
         elif self.name not in found.networks:
-            cure = f"cut off from its network by somebody: docker network connect {self.name} {found.name}"
+            cure = f"disconnected from its network outside of Heronry: docker network connect {self.name} {found.name}"
         return replace(status, state=ProcessState.STOPPED, last_error=cure) if cure else status

@@ -32,7 +32,7 @@ class QuotaSpent(NotAllowed):
     """Raised if a submission exceeds the cluster's quota."""
 
     cure = (
-        "Kill a topology, ask for less (topology.component.rammap, topology.component.cpumap, topology.volume.disk), "
+        "Kill a topology, request less (topology.component.rammap, topology.component.cpumap, topology.volume.disk), "
         "or raise the quota."
     )
 
@@ -87,8 +87,8 @@ class Quota:
         ):
             if most is not None and has + asks > most:
                 raise QuotaSpent(
-                    f"the cluster grants {most / unit:g} {what} in all: {has / unit:g} are spent, and this topology "
-                    f"asks for {asks / unit:g}"
+                    f"the cluster grants {most / unit:g} {what} in total: {has / unit:g} are in use, and this topology "
+                    f"requests {asks / unit:g}"
                 )
 
 

@@ -57,7 +57,7 @@ class KubernetesOptions(DockerOptions):
         docker = DockerOptions.of_environment(environment)
         labels = [part.partition("=") for part in _parts(environment.get("HERONRY_K8S_NODES", ""))]
         if wrong := [key for key, sign, _ in labels if not sign]:
-            raise SchedulerError(f"HERONRY_K8S_NODES: {wrong[0]} is no label with a value, as disk=ssd")
+            raise SchedulerError(f"HERONRY_K8S_NODES: {wrong[0]!r} is not of the form label=value, as disk=ssd")
         placing = Placing(
             environment.get("HERONRY_K8S_NAMESPACE", ""),
             tuple((key, value) for key, _, value in labels),
@@ -67,7 +67,7 @@ class KubernetesOptions(DockerOptions):
         )
         storage = Path(found) if (found := environment.get("HERONRY_K8S_STORAGE", "")) else None
         if storage is not None and not (storage.is_absolute() and storage.is_dir()):
-            raise SchedulerError(f"HERONRY_K8S_STORAGE: {storage} is no folder; mount the claim there")
+            raise SchedulerError(f"HERONRY_K8S_STORAGE: {storage} is not a directory; mount the claim there")
         if (storage is None) != (not placing.claim):
             raise SchedulerError("HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE: give both, or none")
         return cls(docker.project, docker.image, docker.api_url, placing=placing, storage=storage)

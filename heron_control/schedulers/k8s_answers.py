@@ -119,7 +119,7 @@ def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Map
         return _ended(status, ended or copying.get("state", {}).get("terminated"))
     name = pod["spec"].get("nodeName", "")
     if name and nodes is not None and (name not in nodes or nodes[name].lost):
-        gone = "is no longer in the cluster" if name not in nodes else "is not heard of any more"
+        gone = "is no longer in the cluster" if name not in nodes else "no longer reports"
         return Life("exited", f"its node {name} {gone}; it may run on there, cut off, until the node is back", True)
     if phase == "Running":
         return Life("running")
@@ -129,7 +129,7 @@ def life_of(record: Mapping[str, Any], pod: Mapping[str, Any] | None, nodes: Map
 def _ended(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Life:
     if not ended:  # evicted, or rejected by its node
         said = " ".join(filter(None, (status.get("reason", ""), status.get("message", ""))))
-        return Life("exited", said or "it ended, and its node does not say how")
+        return Life("exited", said or "it ended, and its node reports no exit status")
     lines = [line.strip() for line in str(ended.get("message", "")).splitlines() if line.strip()]
     evicted = f"{status['reason']} {status.get('message', '')}".strip() if status.get("reason") else ""
     last = evicted or (lines[-1] if lines else "")
@@ -150,6 +150,6 @@ def _waits(status: Mapping[str, Any], container: Mapping[str, Any], node: str) -
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return (
                 f"waits for a place: {condition.get('message') or condition.get('reason', '')}; "
-                "add nodes or ask for less (kubectl describe nodes, topology.component.rammap)"
+                "add nodes or request less (kubectl describe nodes, topology.component.rammap)"
             )
     return ""

@@ -34,13 +34,13 @@ _PATHS = {
     "PodDisruptionBudget": ("apis/policy/{policy}", "poddisruptionbudgets"),
 }
 _CURES = (
-    ("exceeded quota", "raise the quota of the namespace, or ask for less"),
+    ("exceeded quota", "raise the quota of the namespace, or request less"),
     ("is forbidden: User", "give the api server's account the rights in deploy/kubernetes.yml"),
     (
         "violates PodSecurity",
         "the namespace allows less than the level restricted: see docs/how-to/deploy/kubernetes.md",
     ),
-    ("Unauthorized", "the credential is not valid any more: log in anew, or see the account's token"),
+    ("Unauthorized", "the credential has expired: log in again, or check the account's token"),
 )
 
 
@@ -90,7 +90,7 @@ class KubernetesClient:
                     config.load_kube_config(file, client_configuration=made)  # type: ignore[no-untyped-call]  # the same
             except config.ConfigException as error:
                 raise EngineError(
-                    f"there is no Kubernetes cluster to ask: {error}; run the api server in one "
+                    f"no Kubernetes cluster is configured: {error}; run the api server in one "
                     "(docs/how-to/deploy/kubernetes.md), or set KUBECONFIG"
                 ) from error
         # Retry only temporary refusals (429); urllib3 respects the Retry-After header.
@@ -298,9 +298,9 @@ def _said(body: bytes) -> str:
 def _cause(error: Exception) -> str:
     said = str(error)
     for sign, cause in (
-        ("refused", "nobody listens there"),
+        ("refused", "connection refused"),
         ("timed out", "no answer in time"),
-        ("unreach", "no way there"),
+        ("unreach", "unreachable"),
     ):
         if sign in said.lower():
             return cause

@@ -117,7 +117,7 @@ class KubernetesEngine(OfNodes):
         """Create a record and a Secret, and return the container's id."""
         network = plan.network_of(body)
         if network and self._api.read("Service", plan.object_name(network)) is None:
-            raise EngineError(f"the network {network} is not found: somebody has removed its Service; it is made anew")
+            raise EngineError(f"network {network}: its Service was removed outside of Heronry; it is created again")
         apart = docker_plan.APART_LABEL in body["Labels"]
         takers = answers.takers(self._nodes(), dict(self._placing.selector)) if apart else 0
         try:
@@ -149,7 +149,7 @@ class KubernetesEngine(OfNodes):
                 return  # the answer to an earlier request was lost
             if found is not None:
                 self._remove_object(kind, name, _uid(found))
-        raise EngineError(f"somebody else makes a {kind} {name} again and again; what else uses this namespace?")
+        raise EngineError(f"another client keeps creating the {kind} {name}: check what else uses this namespace")
 
     def start(self, container: str) -> int:
         """Create the Pod. ``containers`` shows its progress."""
@@ -256,7 +256,7 @@ class KubernetesEngine(OfNodes):
             except Refused as error:
                 if error.code != CONFLICT:
                     raise
-        raise EngineError(f"somebody else changes the PodDisruptionBudget {body['metadata']['name']} again and again")
+        raise EngineError(f"another client keeps changing the PodDisruptionBudget {body['metadata']['name']}")
 
     def remove_network(self, name: str) -> None:
         """Remove the network's objects, the Service last: as long as it exists, ``networks`` lists the network."""

@@ -36,7 +36,7 @@ PUBLIC = frozenset({plan.LAUNCH_FILE})  # those files of a container that are no
 LACKING = {  # keys of the body of a Docker container
     "MemorySwap": "a kubelet gives no swap unless its operator says so",
     "PidsLimit": "the kubelet's setting (podPidsLimit), not a Pod's",
-    "CapAdd": "nobody changes users: Heronry's processes and user code are one user, who begins as such",
+    "CapAdd": "no process changes its user: Heronry's processes and user code start as the same user",
     "LogConfig": "the kubelet's setting (containerLogMaxSize)",
     "RestartPolicy": "always Never",
 }
@@ -322,7 +322,7 @@ def _copying(container: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str
 
 def _know(given: Mapping[str, Any], known: set[str]) -> None:
     if unknown := set(given) - known:
-        raise KeyError(f"nobody has said what becomes of {min(unknown)} on Kubernetes")
+        raise KeyError(f"{min(unknown)} has no mapping to Kubernetes")
 
 
 def _resources(host: dict[str, Any]) -> dict[str, Any]:
@@ -347,7 +347,7 @@ def _volumes(mounts: Any, tmpfs: Mapping[str, str]) -> tuple[list[dict[str, Any]
     mounted: list[dict[str, Any]] = []
     for mount in mounts:
         if mount["Type"] != "volume" or set(mount) != {"Type", "Source", "Target"}:
-            raise KeyError(f"nobody has said what becomes of the mount {dict(mount)} on Kubernetes")
+            raise KeyError(f"the mount {dict(mount)} has no mapping to Kubernetes")
         volumes.append({"name": "volume", "emptyDir": {}})
         mounted.append({"name": "volume", "mountPath": mount["Target"]})
     for number, (target, options) in enumerate(sorted(tmpfs.items())):

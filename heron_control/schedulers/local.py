@@ -96,7 +96,7 @@ class LocalScheduler:
         user.open_runtime_dir(Path(launch.runtime_dir))
         try_code_user(user, folder / PACKAGE)
 
-    def bring(self, launch: Launch, folder: Path) -> None:
+    def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Do nothing: the topology's processes see the same folder."""
 
     def start(self, launch: Launch, launch_file: Path) -> int:
@@ -146,7 +146,7 @@ def _bring_back(launch: Launch, deadline: float) -> None:
         if time.monotonic() > deadline:
             log_file = launch.log_dir / "heron_scheduler.log"
             raise SchedulerError(
-                f"the scheduler of {launch.topology}, process {pid}, does not come up", f"See {log_file}."
+                f"the scheduler of {launch.topology}, process {pid}, did not start", f"See {log_file}."
             )
         time.sleep(POLL_SECONDS)
 

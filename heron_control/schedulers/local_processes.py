@@ -62,7 +62,7 @@ def end_processes(launch: Launch, grace_secs: float, progress: Progress) -> list
     _wait_gone(lambda: processes_of(launch), grace_secs, progress)
     remaining = _all_of(launch)
     if remaining:
-        progress(f"ending {len(remaining)} processes that did not stop by themselves")
+        progress(f"ending {len(remaining)} processes that did not stop on their own")
         for process in remaining:
             try:
                 process.kill()  # psutil checks that the id still means the same process

@@ -59,7 +59,7 @@ def make_runtime_dir(folder: Path) -> None:
             pass
         if not _is_private(path.lstat()):
             raise NotAllowed(
-                f"{path} is not a folder that belongs to this user alone",
+                f"{path} is not a private folder of this user",
                 "Remove it, or set XDG_RUNTIME_DIR to a private folder.",
             )
 
@@ -76,7 +76,7 @@ def remove_runtime_dir(launch: Launch) -> None:
         return
     named = _NAME.fullmatch(folder.name) and "heronry" in folder.parent.name and folder.is_absolute()
     if not named or not _is_private(found):
-        log.warning("%s is left alone: it is not a private folder of this topology", folder)
+        log.warning("%s is not used: it is not a private folder of this topology", folder)
         return
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -49,7 +49,7 @@ class Scheduler(Protocol):
             OSError: A file cannot be written.
         """
 
-    def bring(self, launch: Launch, folder: Path) -> None:
+    def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Copy the checkpoint that a topology starts with to where its processes look for it.
 
         Called after ``prepare``. The checkpoint is in ``folder``/checkpoints, complete and verified. It may be moved

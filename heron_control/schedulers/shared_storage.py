@@ -72,7 +72,7 @@ class SharedStorage:
                 (folder / part).mkdir(mode=0o700, exist_ok=True)
             replace_file(folder / OWNER_FILE, json.dumps(dict(labels)).encode(), 0o400)
         except OSError as error:
-            raise EngineError(f"the shared storage {self.folder} takes no folder: {error}") from error
+            raise EngineError(f"the shared storage {self.folder} cannot store a folder: {error}") from error
 
     def put(self, name: str, folder: Path, path: str) -> None:
         """Copy the files below ``folder`` to the place that containers of a topology see as ``path``.
@@ -82,7 +82,7 @@ class SharedStorage:
         """
         part = next((part for part, where in plan.SHARED_MOUNTS.items() if where == path), None)
         if part is None:
-            raise EngineError(f"{path} is no folder of the storage that nodes share, so nothing can be put there")
+            raise EngineError(f"{path}: not a directory of the shared storage, so no file can be copied there")
         try:
             for file in sorted(folder.rglob("*")):
                 target = self.folder / name / part / file.relative_to(folder)
@@ -93,7 +93,7 @@ class SharedStorage:
                     replace_file(target, iter(partial(source.read, _CHUNK), b""), READ_BY_ALL, durable=True)
                 os.chmod(target, READ_BY_ALL)  # whatever the umask says
         except OSError as error:
-            raise EngineError(f"the shared storage {self.folder} takes no checkpoint: {error}") from error
+            raise EngineError(f"the shared storage {self.folder} cannot store a checkpoint: {error}") from error
 
     def remove(self, name: str) -> None:
         """Remove the folder of a topology, including the remains of a failed attempt.
@@ -134,7 +134,7 @@ def check_state(config: Mapping[str, Any], storage: Path | None, cure: str) -> N
     mode = Keys.TOPOLOGY_RELIABILITY_MODE.name
     if storage is None:
         raise NotAllowed(
-            f"{mode}: EFFECTIVELY_ONCE wants storage that all nodes see, and there is none",
+            f"{mode}: EFFECTIVELY_ONCE needs storage that all nodes share, and none is configured",
             f"{cure}, or choose ATLEAST_ONCE.",
         )
     stated = setting(config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
@@ -165,7 +165,5 @@ class OfNodes:
             EngineError: Shared storage is not configured, or the copy fails.
         """
         if self._storage is None:
-            raise EngineError(
-                f"there is no storage that all nodes see, so nothing can be put into {path} of containers"
-            )
+            raise EngineError(f"{path} of containers: no file can be copied there without shared storage")
         self._storage.put(plan.volume_of(body), folder, path)

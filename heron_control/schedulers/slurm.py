@@ -84,7 +84,7 @@ class SlurmScheduler:
                 f"Use ZooKeeper: heron config {launch.cluster} set {Keys.HERON_STATE_URL.name} zookeeper://HOST:2181/…",
             )
 
-    def bring(self, launch: Launch, folder: Path) -> None:
+    def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """Do nothing: the topology's processes see the same folder."""
 
     def start(self, launch: Launch, launch_file: Path) -> int:
@@ -102,7 +102,7 @@ class SlurmScheduler:
         folder = launch_file.parent
         granted = read_granted(folder)
         if granted is None:
-            raise SchedulerError(f"there is no record of what {launch.topology} was granted in {folder}; kill it")
+            raise SchedulerError(f"{launch.topology}: its record of granted resources is missing in {folder}; kill it")
         allocation = plan.allocation_of(granted.packing, granted.definition.config, launch.settings)
         environment = {name: text for name in ("PYTHONPATH",) if (text := child_environment().get(name))}
         command = python_command("heron_scheduler")
@@ -148,7 +148,7 @@ class SlurmScheduler:
                 time.sleep(POLL_SECONDS)
         except SlurmAway as error:
             raise SlurmAway(
-                f"{launch.topology} is killed and its processes stop by themselves, but its job may still be in the "
+                f"{launch.topology} is killed and its processes stop on their own, but its job may still be in the "
                 f"queue: {error}",
                 "`heron kill` it again when `sinfo` answers.",
             ) from error
@@ -168,14 +168,14 @@ class SlurmScheduler:
         try:
             job = self.look(launch)
         except SlurmError as error:
-            return _told(ProcessState.STARTING, str(error))
+            return _make_status(ProcessState.STARTING, str(error))
         if job is None:
-            return _told(ProcessState.DEAD, GONE[0])
+            return _make_status(ProcessState.DEAD, GONE[0])
         if job.over:
-            return _told(ProcessState.DEAD, GONE[1].format(job=job))
+            return _make_status(ProcessState.DEAD, GONE[1].format(job=job))
         if job.started:
-            return _told(ProcessState.RESTARTING, f"{job}, and its scheduler process does not answer yet")
-        return _told(ProcessState.STARTING, f"waiting in Slurm's queue: {job}")
+            return _make_status(ProcessState.RESTARTING, f"{job}, and its scheduler process does not answer yet")
+        return _make_status(ProcessState.STARTING, f"waiting in Slurm's queue: {job}")
 
     def look(self, launch: Launch) -> plan.Job | None:
         """Return the newest job of this submission that Slurm knows, including ended jobs.
@@ -197,7 +197,7 @@ class SlurmScheduler:
         return found
 
 
-def _told(state: ProcessState, text: str) -> SchedulerStatus:
+def _make_status(state: ProcessState, text: str) -> SchedulerStatus:
     """Return a status in place of that of a scheduler process that cannot be asked."""
     own = ProcessStatus("heron_scheduler", "heron_scheduler", -1, "", 0, 0, state, time.time(), 0, text)
     return SchedulerStatus(own, ())

@@ -29,7 +29,7 @@ class SlurmError(SchedulerError):
 class SlurmAway(SlurmError):
     """Slurm's controller does not answer. Running jobs continue."""
 
-    cure = "What runs, runs on; try again when `sinfo` answers."
+    cure = "Running topologies continue; try again when `sinfo` answers."
 
 
 class SiteNode(NamedTuple):

@@ -148,7 +148,7 @@ def check_room(allocation: Allocation, before: PackingPlan, after: PackingPlan, 
         raise NotAllowed(
             f"the allocation of {after.topology} holds {room} containers with tasks, and this update takes "
             f"{len(numbers)}, with those of the old plan that stay until the new one runs",
-            f"Submit it anew with room for them: --replace --config-property "
+            f"Submit it again with room for them: --replace --config-property "
             f"{Keys.HERON_SLURM_SPARE_CONTAINERS.name}={len(numbers) - len(before.containers)}",
         )
     for plan in after.containers:
@@ -157,7 +157,7 @@ def check_room(allocation: Allocation, before: PackingPlan, after: PackingPlan, 
             raise NotAllowed(
                 f"container {plan.container} of the new plan needs {need}; a place in the allocation of "
                 f"{after.topology} has {allocation.slot}",
-                "Ask for more containers, or submit it anew with --replace.",
+                "Ask for more containers, or submit it again with --replace.",
             )
 
 

@@ -51,7 +51,7 @@ class SwarmOptions(DockerOptions):
         given = environment.get("HERONRY_SWARM_CONSTRAINTS", "").split(",")
         storage = Path(found) if (found := environment.get("HERONRY_SWARM_STORAGE", "")) else None
         if storage is not None and not (storage.is_absolute() and storage.is_dir()):
-            raise SchedulerError(f"HERONRY_SWARM_STORAGE: {storage} is no folder; mount it here and on every node")
+            raise SchedulerError(f"HERONRY_SWARM_STORAGE: {storage} is not a directory; mount it here and on all nodes")
         return cls(
             docker.project, docker.image, docker.api_url, docker.address,
             tuple(part.strip() for part in given if part.strip()), storage,

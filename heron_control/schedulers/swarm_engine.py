@@ -29,7 +29,7 @@ LOG_LINES = 5
 PLACED_SECONDS, PLACE_LOOK_SECONDS = 10.0, 0.1  # limits of the wait for a swarm to place a task
 UPDATES = 5  # another client may change a service between a read and an update
 NO_SWARM = (
-    "the Docker engine at {} is no manager of a swarm; docker swarm init there, or run the api server on a manager"
+    "the Docker engine at {} is not a swarm manager; run docker swarm init there, or run the api server on a manager"
 )
 
 
@@ -341,7 +341,7 @@ class SwarmEngine(OfNodes, DockerEngine):
             super().remove(made)
         if code:
             raise EngineError(
-                f"{folder} cannot be removed, by root neither (exit code {code}); does a file server forbid it?"
+                f"{folder} cannot be removed, even by root (exit code {code}): check whether a file server forbids it"
             )
 
     def _remove_secrets(self, label: str, value: str) -> None:

@@ -151,7 +151,7 @@ def service_of(
 
 def _know(given: Mapping[str, Any], known: set[str]) -> None:
     if unknown := set(given) - known:
-        raise KeyError(f"nobody has said what becomes of {min(unknown)} on a swarm")
+        raise KeyError(f"{min(unknown)} has no mapping to a swarm")
 
 
 def _resources(host: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _mounts(mounts: Iterable[Mapping[str, Any]], tmpfs: Mapping[str, str], stora
     made: list[dict[str, Any]] = []
     for mount in mounts:
         if mount["Type"] != "volume" or set(mount) != {"Type", "Source", "Target"}:
-            raise KeyError(f"nobody has said what becomes of the mount {dict(mount)} on a swarm")
+            raise KeyError(f"the mount {dict(mount)} has no mapping to a swarm")
         made.append({"Type": "volume", "Target": mount["Target"]})
     for target, options in tmpfs.items():
         given = dict(part.partition("=")[::2] for part in options.split(","))
@@ -271,7 +271,7 @@ def _waits(task: Task) -> str:
     if not task.error:
         return ""
     if "no suitable node" in task.error:
-        return f"waits for a place: {task.error}; add nodes or ask for less (docker node ls, topology.component.rammap)"
+        return f"waits for a place: {task.error}; add nodes or request less (docker node ls, topology.component.rammap)"
     return task.error
 
 

@@ -84,7 +84,7 @@ class Homes:
         """
         names = (self.cluster, execution.role, execution.environ, execution.topology)
         if not all(is_safe_name(name) for name in names):
-            raise NotAllowed(f"the record of {execution.topology[:64]!r} holds what can be no name; somebody forged it")
+            raise NotAllowed(f"the record of {execution.topology[:64]!r} holds an invalid name and may be forged")
         place = place_of(self.root, *names)
         if not self.shared or (place / LAUNCH_FILE).exists():
             return place

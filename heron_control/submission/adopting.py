@@ -83,7 +83,7 @@ class CheckpointFinder:
         if cluster != self._cluster:
             raise UsageError(
                 f"{reference[:200]!r} is of cluster {cluster!r}, and this goes to {self._cluster!r}",
-                "Copy the folder of a named checkpoint to where the new topology runs, and give it as file:///folder.",
+                "Copy the folder of a named checkpoint to where the new topology runs, and pass it as file:///folder.",
             )
         if which and not which.isdecimal():
             return self._of(self._named.folder(role, environ, topology, which))
@@ -92,7 +92,7 @@ class CheckpointFinder:
         number = int(which) if which else stored.complete
         folder = reachable_storage(record)
         if not number:
-            raise NotFound(f"{topology} has no complete checkpoint yet", "`heron checkpoint create --wait` takes one.")
+            raise NotFound(f"{topology} has no complete checkpoint yet", "Run `heron checkpoint create --wait`.")
         manifest = read_manifest(folder, number)
         if not any(row["complete"] for row in rows(folder, stored.complete) if row["checkpoint"] == number):
             raise NotFound(f"checkpoint {number} of {topology} is not complete; the last one is {stored.complete}")
@@ -112,11 +112,11 @@ class CheckpointFinder:
     def _of(self, folder: CheckpointFolder, number: int = 0) -> Found:
         numbers = folder.manifests()
         if not numbers:
-            raise NotFound(f"there is no checkpoint in {folder.folder}", "It has the folders manifests and parts.")
+            raise NotFound(f"no checkpoint in {folder.folder}", "A checkpoint has the folders manifests and parts.")
         if not number and len(numbers) > 1:
             raise UsageError(
                 f"{folder.folder} has the checkpoints {listing(map(str, numbers))}, and not all need be complete",
-                "Write @NUMBER behind the folder.",
+                "Append @NUMBER to the folder.",
             )
         manifest = read_manifest(folder, number or numbers[0])
         return Found(folder, manifest, manifest.generation)
@@ -151,7 +151,7 @@ def check_reachable(launch: Launch, place: Path, definition: TopologyDefinition)
     stated = setting(definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE)
     if stated and launch.home != str(place):
         raise InvalidTopology(
-            f"the checkpoints of {launch.topology} are to lie in {stated} of its containers, and nothing can be put "
+            f"the checkpoints of {launch.topology} belong in {stated} of its containers, and nothing can be put "
             "there from outside",
             f"Leave {Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE.name} out.",
         )
@@ -167,14 +167,14 @@ def check_adoptable(found: Found, definition: TopologyDefinition, *, may_drop: b
     name = definition.name
     if not keeps_state(definition.config):
         raise InvalidTopology(
-            f"{name} keeps no state, so it cannot begin with a checkpoint",
+            f"{name} keeps no state, so it cannot start from a checkpoint",
             "Set topology.reliability.mode = EFFECTIVELY_ONCE.",
         )
     lost = _lost(found, definition)
     if lost and not may_drop:
         raise InvalidTopology(
             f"{name} has no place for state of checkpoint {found.manifest.checkpoint}: {'; '.join(lost)}",
-            "Name its components as they were, or leave this state behind with --allow-dropped-state.",
+            "Name its components as they were, or drop this state with --allow-dropped-state.",
         )
 
 
@@ -239,6 +239,6 @@ def _lost(found: Found, definition: TopologyDefinition) -> list[str]:
     try:
         what = contents(found.folder, found.manifest)
     except DamagedCheckpoint as error:
-        raise Failure(f"{definition.name} cannot begin with it: {error}", error.cure) from None
+        raise Failure(f"{definition.name} cannot start from it: {error}", error.cure) from None
     kept = kept_in(found.manifest, what.own, what.keyed)
     return [lost.why for lost in without_place(found.manifest, kept, definition)]

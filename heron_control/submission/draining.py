@@ -65,7 +65,7 @@ def drain(inspector: Inspector, record: TopologyRecord, timeout_secs: float, pro
     except (Failure, grpc.RpcError, KeyboardInterrupt) as error:
         if ran:
             inspector.set_state(record, TopologyState.RUNNING, progress)
-        again = "it goes on" if ran else "it is paused, as before"
+        again = "it resumes" if ran else "it stays paused"
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(f"interrupted: {name} is not killed, {again}") from None
         raise NotDrained(

@@ -40,7 +40,7 @@ class NamedCheckpoints:
         """
         if not is_safe_name(name):
             raise UsageError(
-                f"{name[:64]!r} is no name of a checkpoint", "Use letters, digits, '_', '-' and '.', a letter first."
+                f"invalid checkpoint name {name[:64]!r}", "Use letters, digits, '_', '-' and '.', a letter first."
             )
         return self._root / role / environ / topology / name
 

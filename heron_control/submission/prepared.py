@@ -31,7 +31,7 @@ class Prepared:
     adoption: Adoption | None = None
 
     def adopt(self, found: Found, scheduler: Scheduler, progress: Progress) -> None:
-        """Start with this checkpoint. Raises as ``adopt_files`` and ``Scheduler.bring``."""
+        """Start with this checkpoint. Raises as ``adopt_files`` and ``Scheduler.place_checkpoint``."""
         definition, packing = self.submission.definition, self.submission.packing
         bounded = setting(self.launch.settings, Keys.HERON_VOLUME_FOLDER) is not None
         adoption = adopt_files(found, definition, packing, self.staging, progress, bounded=bounded)
@@ -40,7 +40,7 @@ class Prepared:
             self.launch, start_checkpoint=adoption.checkpoint, start_generation=adoption.generation
         )
         self.launch.save(self.staging / LAUNCH_FILE)
-        scheduler.bring(self.launch, self.staging)
+        scheduler.place_checkpoint(self.launch, self.staging)
 
     def undo(self, scheduler: Scheduler) -> None:
         """Remove the submission. None of its processes runs; a topology of the same name is left alone."""

@@ -46,7 +46,7 @@ from heron_control.submission.draining import drain
 from heron_control.submission.kept_checkpoints import KeptCheckpoints
 from heron_control.submission.prepared import Prepared
 from heron_control.submission.submission import ClusterConfig, Submission
-from heron_control.submission.updating import Updating
+from heron_control.submission.topology_update import TopologyUpdate
 from heron_control.submission.upgrading import no_way_back, upgrade_of
 from heron_runtime.failures import Failure, Interrupted, NotFound
 from heron_runtime.launch import Launch
@@ -124,7 +124,7 @@ class SubmissionService:
             if stored is not None and not replace:
                 raise AlreadyExists(definition.name)  # fail early, before anything is prepared; the transaction decides
             upgrade = None
-            if stored is not None and submission.carry is not None and submission.start is None:
+            if stored is not None and submission.handover is not None and submission.start is None:
                 inspector = Inspector(self.store, self.config.homes)
                 upgrade = upgrade_of(self.kept, self.store, inspector, submission, note)
             place = self._place_of(submission.role, submission.environ, definition.name)
@@ -246,7 +246,7 @@ class SubmissionService:
             if prepared.adoption is not None:
                 prepared.adoption.undo()
         except Exception:
-            log.exception("%s is not all taken back; `heron kill` or the next start does it", launch.topology)
+            log.exception("%s is not fully reverted; `heron kill` or the next start completes that", launch.topology)
             return
         shutil.rmtree(prepared.staging, ignore_errors=True)
 
@@ -379,13 +379,13 @@ class SubmissionService:
         place = self._place_of(stored.role, stored.environ, stored.topology)
         launch = load_launch(self._folder_of(stored, place))
         if launch is None:
-            raise Failure(f"the folder of {stored.topology} is gone", "`heron kill` cleans up.")
+            raise Failure(f"the folder of {stored.topology} is missing", "`heron kill` cleans up.")
         return self.scheduler.restart(launch, container, timeout_seconds)
 
     def update(
         self, record: TopologyRecord, asked: UpdateRequest, timeout_seconds: float, progress: Progress = silent
     ) -> PlannedUpdate:
-        """Update a running topology; return when it runs by the new plan. Raises as ``Updating.run``."""
+        """Update a running topology; return when it runs by the new plan. Raises as ``TopologyUpdate.run``."""
         stored = record.execution
         folder = self._folder_of(stored, self._place_of(stored.role, stored.environ, stored.topology))
 
@@ -396,7 +396,7 @@ class SubmissionService:
                 write_granted(folder, granted)
 
         inspector = Inspector(self.store, self.config.homes)
-        return Updating(self.store, inspector, grant, record).run(asked, timeout_seconds, progress)
+        return TopologyUpdate(self.store, inspector, grant, record).run(asked, timeout_seconds, progress)
 
     def drain(self, name: str, role: str, environ: str, timeout_seconds: float, progress: Progress = silent) -> int:
         """Drain a topology before a kill. Raises as ``drain``, and NotFound."""

@@ -43,7 +43,7 @@ class StartFrom:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
+class StateHandover:
     """Handover of state from a replaced topology. ``seconds`` is the timeout of its drain."""
 
     may_drop: bool = False
@@ -55,7 +55,7 @@ class Submission:
     """Validated and packed topology.
 
     ``package`` is its code: a folder that may be moved to its place, or a tar.gz with the digest ``package_digest``.
-    ``settings`` are heron.* keys. ``start`` is the start checkpoint. With ``carry`` a replaced stateful topology is
+    ``settings`` are heron.* keys. ``start`` is the start checkpoint. With ``handover`` a replaced stateful topology is
     drained first, and this one continues from its state.
     """
 
@@ -69,4 +69,4 @@ class Submission:
     settings: Mapping[str, Any] = field(default_factory=dict)
     package_digest: str = ""
     start: StartFrom | None = None
-    carry: Carry | None = None
+    handover: StateHandover | None = None

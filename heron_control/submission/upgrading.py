@@ -46,7 +46,7 @@ from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology
 
-ANEW = "With --without-state the new one begins anew, and the state is given up."
+WITHOUT_STATE = "With --without-state the new topology starts empty, and the state is discarded."
 
 
 class Upgrade:
@@ -56,13 +56,13 @@ class Upgrade:
         self, kept: KeptCheckpoints, store: StateStore, inspector: Inspector, record: TopologyRecord,
         submission: Submission, note: Callable[[str], None],
     ) -> None:  # fmt: skip
-        assert submission.carry is not None
+        assert submission.handover is not None
         self._kept = kept
         self._store = store
         self._inspector = inspector
         self._record = record
         self._definition = submission.definition
-        self._carry = submission.carry
+        self._handover = submission.handover
         self._note = note
         self._ran = record.execution.state is TopologyState.RUNNING
         self._drained = 0  # number of the checkpoint from which the new topology continues
@@ -90,8 +90,8 @@ class Upgrade:
             check_reachable(launch, home, self._definition)
         if not keeps_state(self._definition.config):
             raise InvalidTopology(
-                f"{self.name} keeps state, and what is submitted in its place keeps none: nothing was done, it goes on",
-                f"Set topology.reliability.mode = EFFECTIVELY_ONCE. {ANEW}",
+                f"{self.name} keeps state, and its replacement keeps none: nothing was changed, it continues",
+                f"Set topology.reliability.mode = EFFECTIVELY_ONCE. {WITHOUT_STATE}",
             )
         if setting(self._definition.config, Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE):  # the default is a new folder
             empty_storage(self._definition, home)
@@ -109,11 +109,11 @@ class Upgrade:
             NotDrained: The timeout has passed.
             Interrupted: The user has interrupted the drain.
         """
-        self._note(f"{self.name} is drained; should this command be killed meanwhile, `heron activate {self._where}`")
+        self._note(f"{self.name} is drained; if this command is killed now, `heron activate {self._where}`")
         try:
-            number = drain(self._inspector, self._record, self._carry.seconds, progress)
+            number = drain(self._inspector, self._record, self._handover.seconds, progress)
         except NotDrained as error:
-            raise NotDrained(error.message, f"Mend the cause and try again. {ANEW}") from error
+            raise NotDrained(error.message, f"Fix the cause and try again. {WITHOUT_STATE}") from error
         self._drained = number
         progress(f"keeping checkpoint {number}")
         self._label = self._kept.keep(self._record, number)
@@ -136,15 +136,15 @@ class Upgrade:
                 "(`heron update --runtime-config`), and try again.",
             )
         self._note(
-            f"the state of {self.name} is kept as checkpoint {self._label}; should the new one not start, `heron "
-            f"submit … --from-checkpoint {self.reference}` goes on from it"
+            f"the state of {self.name} is kept as checkpoint {self._label}; if the new one does not start, `heron "
+            f"submit … --from-checkpoint {self.reference}` continues from it"
         )
 
     def give_up(self, progress: Progress) -> None:
         """Let the old topology continue and remove the named checkpoint."""
         if not self._drained:
             return
-        progress(f"{self.name} goes on")
+        progress(f"{self.name} continues")
         if self._label:
             self._kept.forget(self._record, self._label)
         if not self._ran:
@@ -165,14 +165,14 @@ class Upgrade:
             pass
         return Failure(
             f"{self.name} has ended, and what was submitted in its place does not run: {error}",
-            f"Its state is kept: `heron submit … --from-checkpoint {self.reference}` goes on from it.",
+            f"Its state is kept: `heron submit … --from-checkpoint {self.reference}` continues from it.",
         )
 
     def _found(self, reference: str) -> Found:
         try:
-            return self._kept.find(StartFrom(reference, self._carry.may_drop), self._definition)
+            return self._kept.find(StartFrom(reference, self._handover.may_drop), self._definition)
         except InvalidTopology as error:
-            raise InvalidTopology(f"{error.message}: nothing was done, {self.name} goes on", error.cure) from error
+            raise InvalidTopology(f"{error.message}: nothing was changed, {self.name} continues", error.cure) from error
 
 
 def upgrade_of(
@@ -207,4 +207,4 @@ def no_way_back(name: str) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
     if asked:
-        raise Interrupted(f"interrupted when there was no way back: {name} is replaced, and goes on starting")
+        raise Interrupted(f"interrupted after the point of no return: {name} is replaced, and continues to start")

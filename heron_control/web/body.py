@@ -76,7 +76,7 @@ class BodyBounds:
                 async with asyncio.timeout(max(0.0, min(self._idle_seconds, left))):
                     message = await receive()
             except TimeoutError:
-                raise TooSlow(f"the body did not come: nothing for {self._idle_seconds:g} s, or too little") from None
+                raise TooSlow(f"incomplete request body: no data for {self._idle_seconds:g} s, or too little") from None
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
                 complete = not message.get("more_body", False)

@@ -41,7 +41,7 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def known(token: str, tokens: Iterable[Token]) -> Token | None:
+def find_token(token: str, tokens: Iterable[Token]) -> Token | None:
     """Return the stored token, expired or not, or None if it is unknown."""
     shown = digest_of(token)
     found = None
@@ -56,5 +56,5 @@ def fault_of(token: str, least: int = LEAST_CHARACTERS) -> str:
     if len(token) < least:
         return f"it has fewer than {least} characters"
     if not token.isascii() or not token.isprintable() or " " in token:
-        return "it has other characters than a header takes"
+        return "it has characters that a header cannot contain"
     return ""

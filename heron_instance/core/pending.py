@@ -233,7 +233,7 @@ class PendingWindow:
         return False
 
     def describe_wait(self, now_ms: float) -> str:
-        """Describe a long wait for acks, with a remedy, for `heron status`; empty if there is none."""
+        """Describe a long wait for acks, with a remedy, for `heron status`; empty if no wait is long."""
         since_ms = self._shut_since_ms
         if not self._full or since_ms is None or now_ms - since_ms < REPORT_FULL_MS:
             return ""

@@ -64,7 +64,7 @@ def without_place(manifest: Manifest, kept: Mapping[str, Kept], definition: Topo
             continue
         spec, before = specs.get(component), manifest.shapes.get(component, "")
         if spec is None:
-            found.append(NoPlaceFor(component, f"{component}: there is no component of this name"))
+            found.append(NoPlaceFor(component, f"{component}: unknown component"))
             continue
         now = shape_of(spec)
         if before in ("", now):

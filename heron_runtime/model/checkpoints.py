@@ -188,7 +188,7 @@ def next_manifest(
             if part.groups != groups_of(table, part.task):
                 raise ValueError(f"{part.name} of {component} holds other key groups than the plan gives to its task")
         if set(table) - {part.task for part in newest}:
-            raise ValueError(f"{component} has key groups whose task has written nothing for checkpoint {checkpoint}")
+            raise ValueError(f"{component}: no task has written its key groups for checkpoint {checkpoint}")
         layers[component] = needed_layers((*base.layers.get(component, ()), *newest))
     return Manifest(
         base.topology_id, checkpoint, generation, turn, plan, tuple(found), layers, dict(tables), code_digest,

@@ -78,7 +78,7 @@ def source_problem(url: str) -> str:
         parts = urlsplit(url)
         secret = parts.password or any(is_secret(name) for name, _ in parse_qsl(parts.query, True))
     except ValueError:
-        return f"a path {scheme}://… is no URL: look at its host and its brackets"
+        return f"invalid URL {scheme}://…: check its host and its brackets"
     if secret:
         return (
             f"the URL {shown_url(url)} holds a secret, which plans and logs would show: put it into a JSON file of "

@@ -51,5 +51,5 @@ def _checked(tasks: Sequence[int]) -> list[int]:
     if not owners:
         raise ValueError("key groups need at least one task")
     if len(set(owners)) != len(owners):
-        raise ValueError(f"a task stands twice among {owners}")
+        raise ValueError(f"a task occurs twice in {owners}")
     return owners

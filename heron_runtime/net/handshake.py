@@ -72,7 +72,7 @@ def decode_opening(body: bytes) -> Opening:
     if opening.version != LINK_VERSION:
         raise LinkRefused(f"links are of version {LINK_VERSION} here, not {opening.version}: restart the container")
     if opening.stream not in (Tag.CONTROL, Tag.DATA):
-        raise MalformedMessage(f"there is no stream {opening.stream}")
+        raise MalformedMessage(f"unknown stream {opening.stream}")
     return opening
 
 

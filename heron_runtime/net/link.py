@@ -211,7 +211,7 @@ class LinkStream(asyncio.BufferedProtocol):
         """Record that the other end has finished writing. Return True to keep the stream open for writing."""
         torn = self._decoder.torn()
         if self._end is None:
-            self._end = LinkLost(f"the other end is gone {torn}") if torn else EOF
+            self._end = LinkLost(f"connection lost {torn}") if torn else EOF
         self._tell_reader()
         return True
 
@@ -227,7 +227,7 @@ class LinkStream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all waiting calls, since the socket is closed at either end."""
-        self._lost = LinkLost("the stream is closed" if exc is None else f"the other end is gone: {exc}")
+        self._lost = LinkLost("the stream is closed" if exc is None else f"connection lost: {exc}")
         if self._end is None:
             self._end = self._lost
         self._tell_reader()
@@ -271,7 +271,7 @@ class LinkStream(asyncio.BufferedProtocol):
 def _unexpected(tag: int, body: bytes | bytearray, wanted: int) -> Exception:
     if tag == Tag.REFUSED:
         return LinkRefused(body.decode(errors="replace"))
-    return MalformedMessage(f"a frame of kind {tag}, where {wanted} was due")
+    return MalformedMessage(f"a frame of kind {tag}, where {wanted} was expected")
 
 
 async def connect(path: str, key: str, stream: Tag, topology_id: str, task: int, incarnation: int) -> LinkStream:
@@ -298,7 +298,7 @@ async def connect(path: str, key: str, stream: Tag, topology_id: str, task: int,
         link.say(Tag.OPENING, opening)
         challenge = decode_challenge(await link.expect(Tag.CHALLENGE))
         if not is_proof(challenge.proof, key, SERVER, opening, challenge.nonce):
-            raise LinkRefused(f"who listens at {path} does not know this task's key")
+            raise LinkRefused(f"the process at {path} does not know this task's key")
         link.speak(stream)
         link.say(Tag.PROOF, prove(key, CALLER, opening, challenge.nonce))
         await link.expect(Tag.ACCEPTED)

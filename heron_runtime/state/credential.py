@@ -158,7 +158,7 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
-        raise StoreError(f"{path} is no text; write {_EXAMPLE}") from None
+        raise StoreError(f"{path} is not UTF-8 text; write {_EXAMPLE}") from None
     if len(data) > MAX_BYTES:
         raise StoreError(f"{path} is larger than {MAX_BYTES} bytes; write {_EXAMPLE}")
     for number, line in enumerate(lines, 1):
@@ -178,11 +178,11 @@ def _parse(path: Path, data: bytes) -> StoreCredential:
     credential = StoreCredential(**found)
     operators = credential.cluster or credential.reader
     if not operators and not (credential.topology and credential.cluster_id):
-        raise StoreError(f"{path} holds no credential; write {_EXAMPLE}")
+        raise StoreError(f"{path} contains no credential; write {_EXAMPLE}")
     if operators and (credential.topology or credential.cluster_id or credential.reader_id):
         raise StoreError(f"{path} mixes the credentials of a cluster and of a topology; write {_EXAMPLE}")
     if credential.former and not credential.cluster:
-        raise StoreError(f"{path}: a former credential stands beside the cluster's new one; write {_EXAMPLE}")
+        raise StoreError(f"{path}: a former credential is next to the cluster's new one; write {_EXAMPLE}")
     return credential
 
 
@@ -201,4 +201,4 @@ def _pem_of(path: Path, right: str, value: str) -> str:
             f"{path}: {right} names {value}, which cannot be read: {error.strerror}; correct it"
         ) from error
     except ValueError:
-        raise StoreError(f"{path}: {right} is no PEM; name a file with certificates as `{right}`") from None
+        raise StoreError(f"{path}: {right} is not in PEM format; name a file with certificates as `{right}`") from None

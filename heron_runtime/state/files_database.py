@@ -106,7 +106,7 @@ class Database:
         except sqlite3.Error as error:
             raise explain_database_error(error, self.path, self.wait_secs) from error
         except FileNotFoundError as error:
-            raise StoreUnavailable(f"{error.filename or self.path} is gone: the store's folder was removed.") from error
+            raise StoreUnavailable(f"{error.filename or self.path} is missing: the store was removed.") from error
         except OSError as error:
             raise explain_os_error(error, self.path.parent) from error
 
@@ -335,7 +335,7 @@ class FilesTree:
         try:
             session = files_leases.SessionLease(self._sessions_folder, timeout_secs)
         except FileNotFoundError as error:
-            raise StoreUnavailable(f"{error.filename} is gone: the store's folder was removed.") from error
+            raise StoreUnavailable(f"{error.filename} is missing: the store's folder was removed.") from error
         except OSError as error:
             raise explain_os_error(error, self._sessions_folder) from error
         try:

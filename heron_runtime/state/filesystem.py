@@ -62,7 +62,7 @@ def refuse_network_file_system(folder: Path) -> None:
     name = network_file_system(folder)
     if name is not None:
         raise StoreError(
-            f"{folder} is on a network file system ({name}), where locks do not hold. "
+            f"{folder} is on a network file system ({name}), where locks are unreliable. "
             "Set HERONRY_HOME to a folder on a local disk."
         )
 
@@ -110,7 +110,7 @@ def _make_private(folder: Path, database: Path) -> None:
     if stat.S_IMODE(found.st_mode) & 0o077:
         if not database.exists() and any(folder.iterdir()):
             raise StoreError(
-                f"{folder} holds other things and is open to other users. Choose an empty folder for the state store."
+                f"{folder} is not empty and is accessible to other users. Choose an empty folder for the state store."
             )
         folder.chmod(0o700)
 

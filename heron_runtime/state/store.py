@@ -238,7 +238,7 @@ class StoreParameters:
         """Raise StoreError if a credential is given. For stores that do not use credentials."""
         if self.credential_file is not None:
             raise StoreError(
-                f"{self.url.geturl()!r} takes no credential: the mode of its folder protects it; leave the file out"
+                f"{self.url.geturl()!r} does not use a credential: the mode of its folder protects it; omit the file"
             )
 
 

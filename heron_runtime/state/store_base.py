@@ -100,9 +100,9 @@ def needs_session(operations: Sequence[Operation]) -> bool:
 
 def _expect(found: Record | None, path: str, index: int, version: int | None) -> Record:
     if found is None:
-        raise NoNode(path, index, "is not there")
+        raise NoNode(path, index, "does not exist")
     if version is not None and found.version != version:
-        raise BadVersion(path, index, f"version {version} was expected, {found.version} is there")
+        raise BadVersion(path, index, f"expected version {version}, found {found.version}")
     return found
 
 

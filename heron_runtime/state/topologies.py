@@ -101,7 +101,7 @@ class NoSuchTopology(StoreError, NotFound):
     """A topology of this name does not exist."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no topology {name!r}")
+        super().__init__(f"unknown topology {name!r}")
         self.name = name
 
 
@@ -213,7 +213,7 @@ def update(
         if now == after and _data(store, paths.packing_plan(name)) == data[1]:
             return after  # done by an attempt whose answer was lost
         if now != versions:
-            raise ChangedMeanwhile(f"somebody has changed topology {name!r} meanwhile")
+            raise ChangedMeanwhile(f"topology {name!r} was changed concurrently")
         store.commit(operations)
         return after
 
@@ -431,7 +431,7 @@ def _with_wanted(execution: ExecutionState, wanted: Node | StoreError | None) ->
             raise wanted
         return with_wanted(execution, wanted)
     except StoreError as error:
-        log.warning("the wanted state of %s cannot be read: %s", execution.topology, error)
+        log.warning("the desired state of %s cannot be read: %s", execution.topology, error)
         return execution
 
 

@@ -83,10 +83,10 @@ class StoreWrapper:
 class LeadershipLost(StoreUnavailable):
     """This process no longer leads. Nothing was changed."""
 
-    cure = "Send it again: whoever leads by then does it."
+    cure = "Send the request again: the new leader carries it out."
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is not this process's: it leads no longer, and has changed nothing")
+        super().__init__(f"{path} was not changed: this process is no longer the leader")
 
 
 class FencedStore(StoreWrapper):

@@ -293,7 +293,7 @@ class ZookeeperStore:
                 if outcome.folder_missing:
                     self._folders.clear()
                     if self._credential is not None and self._credential.topology:
-                        raise NoNode(outcome.path, 0, "is not there: the topology is killed, or not admitted yet")
+                        raise NoNode(outcome.path, 0, "does not exist: the topology is killed, or not admitted yet")
                 continue
             self._link.answered(generation)
             if isinstance(outcome, TransactionFailed):
@@ -335,7 +335,7 @@ class ZookeeperStore:
             self._remove(path)
         except StoreForbidden as error:
             raise StoreForbidden(
-                f"{path} holds nodes that only who put them there may remove. Remove them as ZooKeeper's superuser "
+                f"{path} has nodes that only their owner may remove. Remove them as ZooKeeper's superuser "
                 "(DigestAuthenticationProvider.superDigest), or use another name"
             ) from error
 
@@ -351,7 +351,7 @@ class ZookeeperStore:
             )
             if below is None or removed:
                 return
-        raise StoreUnavailable(f"{path}: somebody puts nodes there all the time; try again")
+        raise StoreUnavailable(f"{path}: another client keeps adding nodes there; try again")
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -446,7 +446,7 @@ def _trust(credential: StoreCredential | None, tls: bool) -> ssl.SSLContext | No
         return client_context(known.authorities, known.certificate)
     if known.authorities:
         raise StoreError(
-            "the credential file names authorities (`ca-file`), so its passwords are not said without TLS: "
+            "the credential file names authorities (`ca-file`), so its passwords are not sent without TLS: "
             "write zookeeper+tls:// and the servers' secureClientPort in the store's URL, or remove that line"
         )
     return None

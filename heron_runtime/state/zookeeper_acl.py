@@ -40,7 +40,7 @@ def checked_root(path: str) -> str:
     segments = root[1:].split("/")
     good = root.startswith("/") and all(s not in ("", ".", "..") and s.isprintable() for s in segments)
     if not good or segments[0] == "zookeeper":
-        raise StoreError(f"{path!r} is no root; give a path of your own, as zookeeper://host:2181/heronry")
+        raise StoreError(f"invalid root {path!r}; give a path of your own, as zookeeper://host:2181/heronry")
     return root
 
 
@@ -76,7 +76,7 @@ def prepare_root(client: KazooClient, root: str, credential: StoreCredential | N
             done(client.get_async(root))
         except NoNodeError as error:
             raise StoreError(
-                f"{root} is not there: correct the root in the store's URL, or start the cluster, which makes it"
+                f"{root} does not exist: correct the root in the store's URL, or start the cluster, which creates it"
             ) from error
         return
     _make(client, root, rights(credential))
@@ -101,8 +101,8 @@ def _make(client: KazooClient, root: str, acl: Sequence[ACL]) -> None:
     except NoAuthError as error:
         if done(client.exists_async(root)) is None:
             raise StoreError(
-                f"{root} cannot be made: {root.rpartition('/')[0] or '/'} belongs to somebody else. "
-                "Have it made by its owner, or choose another root in the store's URL"
+                f"{root} cannot be created: {root.rpartition('/')[0] or '/'} belongs to another user. "
+                "Ask the owner to create it, or choose another root in the store's URL"
             ) from error
 
 

@@ -79,7 +79,7 @@ def client_context(authorities: str, certificate: str) -> ssl.SSLContext:
             _load(context, certificate.encode())
     except (ssl.SSLError, ValueError) as error:
         raise StoreError(
-            f"the certificates that the credential file of the state store names are not understood ({error}). "
+            f"the certificates that the credential file of the state store names cannot be read ({error}). "
             "`ca-file` holds certificates in PEM, `client-file` a certificate and its key, without a password"
         ) from error
     return context
@@ -117,11 +117,11 @@ def refusal_of(connection: socket.socket, host: str, context: ssl.SSLContext) ->
     except ssl.SSLCertVerificationError as error:
         return _not_believed(error)
     except TimeoutError:
-        return f"takes connections, but does not answer in TLS within {HANDSHAKE_SECS:g} s: it hangs, or is very busy"
+        return f"accepts connections, but does not answer in TLS within {HANDSHAKE_SECS:g} s: it hangs or is overloaded"
     except OSError as error:
         if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
-            return f"refuses TLS with us ({error.reason}): where it demands a certificate, name one as `client-file`"
-        return "speaks no TLS: write its secureClientPort in the store's URL (or, to go without TLS, zookeeper://)"
+            return f"refuses TLS ({error.reason}): if it requires a certificate, name one as `client-file`"
+        return "does not use TLS: write its secureClientPort in the store's URL (or, to go without TLS, zookeeper://)"
 
 
 def _not_believed(error: ssl.SSLCertVerificationError) -> str:
@@ -156,11 +156,11 @@ def explain(error: Exception, what: str, credential: StoreCredential | None) -> 
     if isinstance(error, QuotaExceededError):
         return StoreError(f"{what}: the quota of this path is used up; raise it with setquota in zkCli.sh")
     if isinstance(error, NoNodeError):
-        return StoreError(f"{what}: the cluster's root is gone from ZooKeeper; restart this process to make it anew")
+        return StoreError(f"{what}: the cluster's root is missing in ZooKeeper; restart this process to create it")
     if isinstance(error, (BadArgumentsError, MarshallingError)):
-        return StoreError(f"{what}: ZooKeeper does not take this path or value ({type(error).__name__})")
+        return StoreError(f"{what}: ZooKeeper rejects this path or value ({type(error).__name__})")
     if isinstance(error, NotReadOnlyCallError):
-        return StoreUnavailable(f"{what}: the server has lost its ensemble and only reads")
+        return StoreUnavailable(f"{what}: the server lost its ensemble and is read-only")
     if isinstance(error, ConnectionClosedError):
         return StoreUnavailable(f"{what}: the connection was closed")
     name = type(error).__name__ if isinstance(error, KazooException) else str(error) or type(error).__name__
@@ -172,8 +172,8 @@ def _not_allowed(credential: StoreCredential | None) -> str:
         return f"not allowed without the cluster's credential; name its file ({_GRANTS})"
     user = credential.own.partition(":")[0]
     if credential.read_only:
-        return f"not allowed: {user!r} is a reader, or not one that this cluster knows"
-    return f"not allowed: the credential of {user!r} is not the one with which this cluster was made"
+        return f"not allowed: {user!r} is a reader, or unknown to this cluster"
+    return f"not allowed: the credential of {user!r} differs from the one that created this cluster"
 
 
 def unreachable(
@@ -191,11 +191,11 @@ def _probe(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     try:
         with socket.create_connection((host, port), PROBE_SECS) as found:
             if tls is None and speaks_tls(found):
-                return "speaks TLS: write zookeeper+tls:// in the store's URL"
+                return "requires TLS: write zookeeper+tls:// in the store's URL"
             trouble = refusal_of(found, host, tls) if tls is not None else ""
-            return trouble or "takes connections, but serves no session (no majority of servers, or no ZooKeeper)"
+            return trouble or "accepts connections, but no sessions (no majority of servers, or no ZooKeeper)"
     except socket.gaierror:
-        return "is no known host"
+        return "is an unknown host"
     except TimeoutError:
         return "does not answer"
     except OSError as error:
@@ -292,7 +292,7 @@ class ZookeeperConnection:
         """Return the client of kazoo. Raises StoreUnavailable if the store is not open."""
         client = self._client
         if client is None:
-            raise StoreUnavailable("the state store is not open yet, or not any more")
+            raise StoreUnavailable("the state store is not open")
         return client
 
     def open(self) -> None:
@@ -351,7 +351,7 @@ class ZookeeperConnection:
         """Wait for a connection. Return the client and the session's generation. Raises StoreUnavailable."""
         client = self.client()
         if not self._reachable.wait(max(0.0, deadline - time.monotonic())):
-            raise StoreUnavailable(f"no ZooKeeper server of {self.hosts} answers; it is tried again and again")
+            raise StoreUnavailable(f"no ZooKeeper server of {self.hosts} answers; retrying")
         with self._lock:
             return client, self._generation
 
@@ -426,7 +426,7 @@ class ZookeeperConnection:
     def _revive(self) -> None:
         client = self._client
         if client is not None:
-            log.warning("the connection to ZooKeeper broke down; beginning another")
+            log.warning("the connection to ZooKeeper was lost; reconnecting")
             time.sleep(LONGEST_RETRY_SECS)
             client.stop()
             client.start_async()
@@ -456,7 +456,7 @@ def _end(client: KazooClient) -> None:
 
 def _servers(hosts: str) -> list[tuple[str, int]]:
     if "@" in hosts:
-        raise StoreError("a store's URL holds no user and no password; name a credential file beside it")
+        raise StoreError("a store URL must not contain a user or password; use a credential file")
     try:
         servers, _ = collect_hosts(hosts)
     except ValueError:

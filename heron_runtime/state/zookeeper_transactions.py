@@ -202,7 +202,7 @@ def read_replies(
 def _refusal(operations: Sequence[Operation], op: Op, reply: OpOutcome) -> RetryAfterRead | TransactionFailed:
     path, index = op.path, op.index
     if reply is OpOutcome.SESSION_OVER:
-        return SessionLost(operations[0].path, 0, "this client's session is over; try again with a new one")
+        return SessionLost(operations[0].path, 0, "this client's session has expired; try again with a new one")
     if op.why is OpPurpose.TOUCH:
         return RetryAfterRead(path, folder_missing=True)
     if reply is OpOutcome.EXISTS:
@@ -212,10 +212,10 @@ def _refusal(operations: Sequence[Operation], op: Op, reply: OpOutcome) -> Retry
     if op.why is OpPurpose.ASSUMED and (reply is OpOutcome.BAD_VERSION or path != operations[index].path):
         return RetryAfterRead(path)
     if reply is OpOutcome.NO_NODE:
-        return NoNode(path, index, "is not there")
+        return NoNode(path, index, "does not exist")
     if isinstance(operations[index], CheckOwner):
         return BadVersion(path, index, "belongs to another session")
-    return BadVersion(path, index, f"version {op.version} was expected, another is there")
+    return BadVersion(path, index, f"expected version {op.version}, found another")
 
 
 def check_size(operations: Sequence[Operation], root: str) -> None:

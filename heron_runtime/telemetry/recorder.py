@@ -10,7 +10,7 @@ which events are new and how many it has missed. Up to `MAX_SINGLE` events of on
 reported individually within `WINDOW_SECONDS` of the first. Those beyond are reported as one when the window ends: the
 last of them, with their number as `count`. A process thus reports at most `MAX_SINGLE` + 1 events of a series in a
 minute, for at most `MAX_SERIES` series (those beyond form one series of their kind), and a report holds at most
-`MAX_TOLD`. Texts are truncated.
+`MAX_EVENTS`. Texts are truncated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics, Topology
 WINDOW_SECONDS = 60.0
 MAX_SINGLE = 10
 MAX_SERIES = 64
-MAX_TOLD = 128
+MAX_EVENTS = 128
 MAX_TEXT = 1000  # characters
 MAX_DETAIL = 4000
 
@@ -47,7 +47,7 @@ class EventBuffer:
 
     def __init__(self) -> None:
         self.count = 0  # events reported so far
-        self._told: deque[TopologyEvent] = deque(maxlen=MAX_TOLD)
+        self._events: deque[TopologyEvent] = deque(maxlen=MAX_EVENTS)
         self._windows: dict[Series, _Window] = {}
 
     def note(self, found: TopologyEvent, what: str = "") -> None:
@@ -73,18 +73,18 @@ class EventBuffer:
                 if window.waits is not None:
                     self._tell(window.waits)
 
-    def told(self) -> tuple[TopologyEvent, ...]:
+    def list_events(self) -> tuple[TopologyEvent, ...]:
         """Return the last events in order."""
-        return tuple(self._told)
+        return tuple(self._events)
 
     def check(self) -> None:
         """Assert every invariant."""
         assert len(self._windows) <= MAX_SERIES + len({series[0] for series in self._windows})
         assert all(window.single <= MAX_SINGLE for window in self._windows.values())
-        assert len(self._told) <= min(self.count, MAX_TOLD)
+        assert len(self._events) <= min(self.count, MAX_EVENTS)
 
     def _tell(self, found: TopologyEvent) -> None:
-        self._told.append(found)
+        self._events.append(found)
         self.count += 1
 
 
@@ -208,7 +208,7 @@ class Telemetry:
             sketches = {name: Sketch(dict(bins)) for name, bins in self._bins.items()}
             exceptions = tuple(self._exceptions.values())
             self._happenings.settle(now)
-            happenings, happened = self._happenings.told(), self._happenings.count
+            happenings, happened = self._happenings.list_events(), self._happenings.count
         return ProcessMetrics(
             self.component,
             self.instance,

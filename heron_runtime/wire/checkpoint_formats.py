@@ -96,7 +96,7 @@ def decode_manifest(data: bytes) -> Manifest:
     if name != MANIFEST_FORMAT:
         raise MalformedMessage(f"it begins with {name[:40]!r}; this version of Heronry reads {MANIFEST_FORMAT}")
     if _checksum(body) != checksum:
-        raise MalformedMessage("it is damaged: its checksum is another one")
+        raise MalformedMessage("it is damaged: its checksum does not match")
     try:
         found = msgspec.json.decode(body, type=_Manifest)
     except (*UNREADABLE, RecursionError) as error:  # a checksum proves integrity, not the identity of the writer
@@ -184,7 +184,7 @@ def read_blocks(part: StatePart, read: Read) -> list[Block]:
     start = len(MAGIC) + _LENGTH_BYTES
     begin = read(0, start)
     if len(begin) < start or not begin.startswith(MAGIC):
-        raise DamagedPart(f"{whose(part)} is no file of this kind")
+        raise DamagedPart(f"{whose(part)} is not a checkpoint part")
     size = int.from_bytes(begin[len(MAGIC) :], "little")
     data = read(start, size) if size <= _MOST_HEAD_BYTES else b""
     if checksum(data) != part.checksum:

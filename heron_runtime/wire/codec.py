@@ -73,7 +73,7 @@ class Codec(typing.Generic[T]):
         message.DiscardUnknownFields()
         if message.ByteSize() != size:
             name = self._message.DESCRIPTOR.name
-            raise MalformedMessage(f"this {name} holds fields that are not known here; was it made by a newer version?")
+            raise MalformedMessage(f"this {name} has unknown fields; it may come from a newer version")
         try:
             return self._read(message)
         except RecursionError:
@@ -214,7 +214,7 @@ def _member(kind: type[StrEnum], text: str, name: str) -> StrEnum:
     try:
         return kind(text)
     except ValueError:
-        raise MalformedMessage(f"{name}: {text!r} is no {kind.__name__}") from None
+        raise MalformedMessage(f"{name}: {text!r} is not a valid {kind.__name__}") from None
 
 
 def _pack_column(numbers: tuple[int, ...]) -> bytes:
@@ -224,7 +224,7 @@ def _pack_column(numbers: tuple[int, ...]) -> bytes:
 def _unpack_column(data: bytes) -> tuple[int, ...]:
     column = array.array("H")
     if len(data) % 2:
-        raise MalformedMessage(f"{len(data)} bytes are no uint16 column")
+        raise MalformedMessage(f"a uint16 column cannot have {len(data)} bytes")
     column.frombytes(data)
     return tuple(_little_endian(column))
 

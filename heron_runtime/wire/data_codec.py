@@ -97,7 +97,7 @@ def _decode_reason(message: pb.Reason) -> Reason:
 def _check_columns(packet: Packet) -> None:
     for init in packet.inits:
         if not init.xors or len(init.xors) % 8:
-            raise MalformedMessage(f"init of task {init.task}: {len(init.xors)} bytes are no uint64 column")
+            raise MalformedMessage(f"init of task {init.task}: a uint64 column cannot have {len(init.xors)} bytes")
     for ack in packet.acks:
         if len(ack.roots) != len(ack.xors) or len(ack.roots) % 8:
             raise MalformedMessage(f"ack for task {ack.task}: columns of {len(ack.roots)} and {len(ack.xors)}")

@@ -355,5 +355,5 @@ def _unimportable(cls: type) -> Iterator[str]:
     if found is not cls:
         yield (
             f"{class_path(cls)} leads to {found!r}, not to the class used here; classes are imported by their names, "
-            "so each needs a name of its own"
+            "so each needs a unique name"
         )

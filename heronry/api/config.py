@@ -21,14 +21,14 @@ OPERATOR_PREFIX = "heron."
 _FOREIGN = {
     "topology.acking": "is deprecated in Heron too; set topology.reliability.mode to ATLEAST_ONCE",
     "topology.serializer.classname": "is topology.serializer here: auto, msgpack, pickle or module:Class",
-    "topology.worker.childopts": "is for the Java machine; there is none here",
-    "topology.component.jvmopts": "is for the Java machine; there is none here",
+    "topology.worker.childopts": "applies to the JVM, which Heronry does not use",
+    "topology.component.jvmopts": "applies to the JVM, which Heronry does not use",
     "topology.additional.classpath": "is for the Java machine; put requirements.txt into the package",
     "topology.kryo.register": "is for the Java machine; see topology.serializer",
-    "topology.droptuples.upon.backpressure": "is not there: tuples are never dropped; see topology.spout.drop.older.ms",
-    "topology.auto.task.hooks": "is not there; add hooks with context.add_task_hook in initialize()",
+    "topology.droptuples.upon.backpressure": "is not supported: no tuple is dropped; see topology.spout.drop.older.ms",
+    "topology.auto.task.hooks": "is not supported; add hooks with context.add_task_hook in initialize()",
     "topology.stateful.checkpoint.interval.seconds": "is topology.stateful.checkpoint.interval.secs here",
-    "topology.stateful.start.clean": "is not there: a topology that is submitted begins without state",
+    "topology.stateful.start.clean": "is not supported: a submitted topology starts without state",
 }
 
 
@@ -257,7 +257,7 @@ def _row(key: Any, component: bool, operator: bool) -> Setting[Any] | None:
         raise _BadKey(f"config key {key!r} {_FOREIGN[key]}")
     row = ALL_SETTINGS.get(key)
     if row is None:
-        raise _BadKey(f"there is no config key {key!r}; {_nearest_key(key)}")
+        raise _BadKey(f"unknown config key {key!r}; {_nearest_key(key)}")
     if key == Config.TOPOLOGY_NAME:
         raise _BadKey("config key 'topology.name' is set by submit; write name = '…' on the topology, or use --name")
     if key == Config.TOPOLOGY_ARGUMENTS:
@@ -280,7 +280,7 @@ def _conflicts(values: Mapping[str, Any]) -> list[str]:
     problems = []
     seconds, milliseconds = Config.TOPOLOGY_TICK_TUPLE_FREQ_SECS, Config.TOPOLOGY_TICK_TUPLE_FREQ_MS
     if seconds in values and milliseconds in values:
-        problems.append(f"config keys {seconds!r} and {milliseconds!r} say the same thing; keep one of them")
+        problems.append(f"config keys {seconds!r} and {milliseconds!r} set the same value; keep one of them")
     for lower, higher, strict in _ORDERED:
         if lower.name not in values and higher.name not in values:
             continue

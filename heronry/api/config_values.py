@@ -39,7 +39,7 @@ def parse_bytes(text: str) -> int:
         raise BadValue(f"'{one_line(text, 40)}' is not a size in bytes; write a number, or '512KB', '64MB', '2GB'")
     size = float(match[1]) * 1024**power
     if size > MAX_NUMBER:
-        raise BadValue(f"'{one_line(text, 40)}' is more than any machine has; write a size such as '512MB', '2GB'")
+        raise BadValue(f"'{one_line(text, 40)}' is too large; write a size such as '512MB', '2GB'")
     return int(size)
 
 
@@ -188,9 +188,9 @@ def _check_str(setting: Setting[Any], value: Any) -> str:
     if setting is Keys.TOPOLOGY_RELIABILITY_MODE and value == "EXACTLY_ONCE":  # what others call it
         return "EFFECTIVELY_ONCE"
     if setting is Keys.TOPOLOGY_STATEFUL_CHECKPOINT_STORAGE and not value.startswith("file:///"):
-        raise BadValue(f"{value!r} is no storage; write file:///path of a folder that every container sees")
+        raise BadValue(f"{value!r} is not a storage URL; write file:///path of a directory that all containers share")
     if setting.choices and value not in setting.choices:
-        raise BadValue(f"{value!r} is none of {listing(setting.choices)}{did_you_mean(value, setting.choices)}")
+        raise BadValue(f"{value!r} is not one of {listing(setting.choices)}{did_you_mean(value, setting.choices)}")
     if setting is Keys.TOPOLOGY_PACKING or (setting is Keys.TOPOLOGY_SERIALIZER and not is_class_path(value)):
         return _plugged_in(setting, value)
     return str.__str__(value)
@@ -250,7 +250,7 @@ def _size(component: str, value: Any) -> int:
 
 def _variable(name: str, value: Any) -> str:
     if "=" in name or "\0" in name:
-        raise BadValue(f"{name!r} is no name of an environment variable")
+        raise BadValue(f"invalid name {name!r} of an environment variable")
     if not isinstance(value, str) or "\0" in value:
         raise BadValue(f"variable {name!r}: {value!r} is not a string; write {str(value)!r}")
     return str.__str__(value)

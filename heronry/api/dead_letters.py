@@ -68,7 +68,7 @@ def check_dead_letters(cls: type, mode: str, serializer: str, outputs: list[Stre
         )
     if hasattr(cls, "process_batch"):
         yield (
-            f"{what}, but process_batch takes many records at once, and which of them it raised on cannot be told; "
+            f"{what}, but process_batch takes many records at once, so the record that failed is unknown; "
             "define process instead"
         )
     if serializer == "msgpack":

@@ -60,7 +60,7 @@ def topology_not_found(name: str, cluster: str, known: Iterable[str], variables:
     """
     runs = sorted(topology for topology, variable in variables.items() if variable == name)
     hint = f"; the program in the variable {name!r} runs as {listing(runs)}" if runs else did_you_mean(name, known)
-    return NotFound(f"there is no topology {name!r} in {cluster}{hint}", f"See `heron list {cluster}`.")
+    return NotFound(f"unknown topology {name!r} in {cluster}{hint}", f"See `heron list {cluster}`.")
 
 
 def _compose(problems: tuple[str, ...], whose: str) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 from heron_runtime.model.settings import Keys
 
 _CONSEQUENCE = (
-    f"but the topology sets no {Keys.TOPOLOGY_RELIABILITY_MODE}: nothing tracks tuples, ack is called at once, and "
-    "what a fault loses is not emitted again"
+    f"but the topology sets no {Keys.TOPOLOGY_RELIABILITY_MODE}: tuples are not tracked, ack is called immediately, "
+    "and tuples lost by a fault are not emitted again"
 )
 RELIABILITY_CURE = (
     f'Add config = {{"{Keys.TOPOLOGY_RELIABILITY_MODE}": "ATLEAST_ONCE"}} to the topology, '
-    'or say "ATMOST_ONCE" there, if that is what you want.'
+    'or set "ATMOST_ONCE" explicitly.'
 )
 
 
@@ -37,7 +37,7 @@ def never_called_note(spouts: Mapping[str, Sequence[str]]) -> str:
     named = ", ".join(f"spout {name!r} {_does(methods)}" for name, methods in spouts.items())
     return (
         f"{named}: with EFFECTIVELY_ONCE no tuple is tracked, so they are never called and message ids change nothing; "
-        "after a fault the spout goes on from self.keyed or self.state, as the last checkpoint holds them"
+        "after a fault the spout continues from self.keyed or self.state of the last checkpoint"
     )
 
 
@@ -51,7 +51,7 @@ def shown_again_note(bolts: Iterable[str]) -> str:
 
 
 SHOWN_AGAIN_CURE = (
-    "Make it a heronry.TwoPhaseSink (heronry.connect has files, PostgreSQL, HTTP), or say in its class what it is: "
+    "Make it a heronry.TwoPhaseSink (heronry.connect has files, PostgreSQL, HTTP), or declare its effect in the class: "
     'output_effect = "idempotent", or "at_least_once".'
 )
 

@@ -84,7 +84,7 @@ class Topology:
                         overridden.append((attribute, found.pop(attribute)))
                     continue
                 if attribute in _RESERVED:
-                    problems.append(f"a component may not be called {attribute!r}; rename the attribute")
+                    problems.append(f"a component cannot be named {attribute!r}; rename the attribute")
                     continue
                 twin = next((other for other, known in found.items() if known is value and other != attribute), None)
                 if twin is not None:

@@ -46,9 +46,9 @@ def validate_definition(definition: TopologyDefinition, incomplete: Collection[s
 def find_name_problem(what: str, name: object) -> str | None:
     """Return the reason why a name is unsafe in file names, store paths and metric labels, None if it is safe."""
     if not isinstance(name, str):
-        return f"the {what} name {name!r} is no string; {_RULE}"
+        return f"the {what} name {name!r} is not a string; {_RULE}"
     if not is_safe_name(name):
-        return f"the {what} name {name!r} cannot stand in file names and store paths; {_RULE}"
+        return f"the {what} name {name!r} is not valid in file names and store paths; {_RULE}"
     if name.startswith("__"):
         return f"the {what} name {name!r} begins with '__', as only Heronry's own metrics do; choose another"
     return None
@@ -107,7 +107,7 @@ def _inputs(definition: TopologyDefinition, spec: ComponentSpec) -> Iterator[str
         if source is None:
             others = [name for name in by_name if name != spec.name]
             hint = did_you_mean(edge.component, others) or f"; the others are {listing(others)}"
-            yield f"reads {edge.component!r}, which is no component of this topology{hint}"
+            yield f"reads {edge.component!r}, which is not a component of this topology{hint}"
             continue
         yield from _stream(edge, source)
 
@@ -155,7 +155,7 @@ def _whole(definition: TopologyDefinition) -> Iterator[str]:
     if tasks > MAX_TASK:
         largest = max(definition.components, key=lambda spec: spec.parallelism)
         yield (
-            f"has {tasks} tasks in all; {MAX_TASK} is the most. "
+            f"has {tasks} tasks in all; the limit is {MAX_TASK}. "
             f"The largest part are the {largest.parallelism} of {largest.name!r}: lower its par"
         )
 
@@ -166,7 +166,7 @@ def _config(definition: TopologyDefinition) -> Iterator[str]:
         for name in definition.config.get(key, {}):
             if name not in names:
                 yield (
-                    f"config key {key!r} names {name!r}, which is no component of this topology"
+                    f"config key {key!r} names {name!r}, which is not a component of this topology"
                     f"{did_you_mean(name, names)}"
                 )
 

@@ -80,21 +80,21 @@ class DeltaTable:
             if version is not None and version != newest:
                 if version > newest:
                     raise ConnectError(
-                        f"{self._who}: the Delta table {self._path} has the versions up to {newest}, and version "
-                        f"{version} is asked for: name one that is there"
+                        f"{self._who}: the Delta table {self._path} has versions up to {newest}, not version "
+                        f"{version}: name an existing one"
                     )
                 table.load_as_version(version)
             return table
         except exceptions.TableNotFoundError:
             raise ConnectError(
-                f"{self._who}: there is no Delta table at {self._path}: make it there (deltalake's DeltaTable.create("
-                "path, schema), or Spark), or name another; hosts and containers must have it at the same path"
+                f"{self._who}: no Delta table at {self._path}: create it (deltalake's DeltaTable.create(path, schema), "
+                "or Spark), or name another; hosts and containers must have it at the same path"
             ) from None
         except (exceptions.DeltaError, OSError) as error:
             which = "" if version is None else f" at version {version}"
             raise ConnectError(
                 f"{self._who}: the Delta table {self._path} cannot be read{which}: {one_line(str(error), 300)}. Its "
-                "user needs to read the folder and its _delta_log; a version whose log was cleaned up is gone"
+                "user needs to read the folder and its _delta_log; a version whose log was cleaned up no longer exists"
             ) from None
 
     # Reading.
@@ -179,14 +179,14 @@ class DeltaTable:
             self._sync()
         except deltalake.exceptions.CommitFailedError as error:
             raise Busy(
-                f"{self.name} does not take what {files[0].writer} has written, for others change it at the same time "
+                f"{self.name} rejects the files of {files[0].writer}, because other writers change it concurrently "
                 f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology "
-                "goes on"
+                "continues"
             ) from None
         except (deltalake.exceptions.DeltaError, OSError) as error:
             raise ConnectError(
-                f"{self._who} cannot commit to {self.name} ({one_line(str(error), 300)}): see to its folder (rights, "
-                "room). The rows are safe, and are committed again once the topology goes on"
+                f"{self._who} cannot commit to {self.name} ({one_line(str(error), 300)}): check its folder (rights, "
+                "room). The rows are safe, and are committed again once the topology continues"
             ) from None
 
     def _sync(self) -> None:

@@ -61,6 +61,6 @@ class DeltaPartitions(Partitions):
             try:
                 key.append(None if value is None else TEXT[type(value)](value))
             except OverflowError:
-                raise Unfit(name, value, "in UTC it is before the year 1, or behind 9999") from None
+                raise Unfit(name, value, "in UTC it is before the year 1, or after 9999") from None
         named = (NULL if text is None else quote(text, safe="") for text in key)
         return Place("/".join(f"{name}={text}" for name, text in zip(self.columns, named, strict=True)), tuple(key))

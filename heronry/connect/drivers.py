@@ -29,7 +29,7 @@ def driver(module: str, system: str, package: str, extra: str, error: type[Excep
         return importlib.import_module(module)
     except ImportError as cause:
         raise error(
-            f"{system} needs {package}, which is not there ({one_line(str(cause), 200)}): name {package} in the "
+            f"{system} needs {package}, which cannot be imported ({one_line(str(cause), 200)}): name {package} in the "
             f"topology's requirements, or on each host: pip install 'heronry[{extra}]'"
         ) from None
 

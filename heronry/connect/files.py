@@ -41,7 +41,7 @@ CHUNK_BYTES = 256 * 1024
 LINES_A_CALL = 256
 LIST_EACH_SECONDS = 0.5
 LIST_SHARE = 20  # minimum pause between listings, in multiples of a listing's duration
-FOLDER = text("user.files.folder", "the folder whose files it reads", required=True)
+FOLDER = text("user.files.folder", "folder of the files to read", required=True)
 PATTERN = Option(
     "user.files.pattern",
     "which of its files, as in a shell",
@@ -103,8 +103,8 @@ class FileLines(TrackedSource):
         """
         if not self._folder.is_dir():
             raise ConnectError(
-                f"FileLines reads {self._folder}, which is no folder here: make it on every host of the topology, or "
-                f"name another in config {FOLDER.key!r} (as an absolute path: tasks run in a folder of their own)"
+                f"FileLines reads {self._folder}, which is not a directory here: create it on every host of the "
+                f"topology, or name another in config {FOLDER.key!r} (as an absolute path)"
             )
         found = (path.relative_to(self._folder) for path in self._folder.glob(self._pattern) if path.is_file())
         names = (path for path in found if not any(part.startswith(".") for part in path.parts))
@@ -281,14 +281,14 @@ class CsvSink(SpoolSink):
         self.opened()
         line = ",".join([self._cell(name, value) for name, value in zip(tup.fields, tup.values, strict=True)])
         if not line:
-            raise cannot_hold(self, tup.fields[0], None, "and a line of CSV with one empty field is no line")
+            raise cannot_hold(self, tup.fields[0], None, "and CSV cannot represent a line with a single empty field")
         data = _utf8(self, tup, line + "\r\n")
         if tup.fields == self._fields:
             return data
         if self._fields:
             raise ConnectError(
                 f"CsvSink: a tuple of {tup.component!r} has the fields {', '.join(tup.fields)}, and the file's header "
-                f"has {', '.join(self._fields)}: give each kind of tuple a sink of its own"
+                f"has {', '.join(self._fields)}: use a separate sink for each kind of tuple"
             )
         self._fields = tup.fields
         return (",".join(map(_quoted, tup.fields)) + "\r\n").encode() + data
@@ -319,7 +319,7 @@ def _utf8(sink: object, tup: Tuple, line: str) -> bytes:
         return line.encode()
     except UnicodeEncodeError:
         named = ((n, v) for n, v in zip(tup.fields, tup.values, strict=True) if isinstance(v, str) and not _is_text(v))
-        raise cannot_hold(sink, *next(named), "and it is no text that UTF-8 can hold") from None
+        raise cannot_hold(sink, *next(named), "which UTF-8 cannot encode") from None
 
 
 def _is_text(value: str) -> bool:
@@ -346,9 +346,9 @@ def _why_not_json(value: Any) -> str:
     """
     kind = type(value)
     if kind is str:
-        return "" if _is_text(value) else "it is no text that UTF-8 can hold"
+        return "" if _is_text(value) else "UTF-8 cannot encode it"
     if kind is int:
-        return "" if -(2**63) <= value < 2**64 else "readers of JSON keep no more than 64 bits"
+        return "" if -(2**63) <= value < 2**64 else "JSON readers support at most 64 bits"
     if kind is float:
         return "" if math.isfinite(value) else "JSON has finite numbers only"
     if value is None or kind is bool:

@@ -34,15 +34,15 @@ from heronry.connect.settings import (
 )
 
 URL = text("user.http.url", "where batches are posted, as http:// or https://", required=True)
-HEADERS = mapping("user.http.headers", "headers of each request; they are no place for secrets")
+HEADERS = mapping("user.http.headers", "headers of each request; they must not hold secrets")
 TOKEN_FILE = text("user.http.token.file", "a file with a token, sent as Authorization: Bearer")
-TIMEOUT = seconds("user.http.timeout.secs", "how long an answer may take", 30.0)
+TIMEOUT = seconds("user.http.timeout.secs", "timeout of a response", 30.0)
 ATTEMPTS = whole("user.http.attempts", "how often a batch is posted before the commit fails", 6)
 AGAIN = (408, 409, 425, 429)
 MEANING = {
-    401: "it wants credentials", 403: "it forbids this", 404: "there is nothing at this address",
-    405: "it takes no POST there", 413: "the batch is too large for it: checkpoint more often, or use more tasks",
-    415: "it takes no application/json", 422: "it does not take this batch, or the key was used for another",
+    401: "it requires credentials", 403: "it forbids this", 404: "nothing exists at this address",
+    405: "it does not accept POST", 413: "the batch is too large: checkpoint more often, or use more tasks",
+    415: "it does not accept application/json", 422: "it rejects this batch, or the key was used for another",
 }  # fmt: skip
 
 
@@ -111,7 +111,7 @@ class HttpSink(PostingSink):
                 if answer.status_code not in AGAIN and answer.status_code < 500:
                     raise ConnectError(f"{self._url} has refused batch {key}: {reason}")
         raise ConnectError(
-            f"{self._url} has not taken batch {key} in {self._attempts} tries; at last it {reason}. "
+            f"{self._url} did not accept batch {key} in {self._attempts} attempts; the last time it {reason}. "
             f"{safe_in(self._folder)}"
         )
 
@@ -119,7 +119,7 @@ class HttpSink(PostingSink):
 def _said(answer: httpx.Response) -> str:
     status = answer.status_code
     if answer.is_redirect:
-        return f"said {status}, and lies at {one_line(answer.headers.get('Location', '?'), 200)}: give that address"
+        return f"said {status}, and redirects to {one_line(answer.headers.get('Location', '?'), 200)}: use that address"
     meaning = MEANING.get(status, "")
     body = one_line(answer.text[:300].strip(), 300)
     return f"said {status} {answer.reason_phrase}{f', {meaning}' if meaning else ''}{f': {body}' if body else ''}"

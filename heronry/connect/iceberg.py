@@ -102,8 +102,8 @@ class IcebergTable:
         place = urlsplit(self.table.location())
         if place.scheme not in ("", "file"):
             raise ConnectError(
-                f"{who}: {self.name} lies at {self.table.location()}: tables on a file system that all hosts share are "
-                "known here, not those in object stores"
+                f"{who}: {self.name} is stored at {self.table.location()}: only tables on a file system that all hosts "
+                "share are supported, not tables in object stores"
             )
         self.root = Path(place.path, "data")  # without unquoting, as the library does
 
@@ -113,13 +113,13 @@ class IcebergTable:
             return _catalog(tuple(sorted(catalog.items()))).load_table(name)
         except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, exceptions.NoSuchIdentifierError):
             raise ConnectError(
-                f"{self._who}: there is no Iceberg table {name} in the catalog: make it there (pyiceberg's "
+                f"{self._who}: no Iceberg table {name} in the catalog: create it (pyiceberg's "
                 "create_table, or Spark), or name another"
             ) from None
         except Exception as error:  # catalogs raise their own errors: sqlalchemy, HTTP, file system
             raise ConnectError(
                 f"{self._who}: the Iceberg table {name} cannot be read from its catalog ({type(error).__name__}: "
-                f"{one_line(str(error), 300)}): see to config {CATALOG.key!r}, and that each host reaches it"
+                f"{one_line(str(error), 300)}): check config {CATALOG.key!r}, and that each host reaches it"
             ) from None
 
     @property
@@ -134,7 +134,7 @@ class IcebergTable:
         if self.table.format_version > NEWEST_FORMAT:
             yield f"format version {self.table.format_version}"
 
-    def known(self, what: str) -> IcebergTable:
+    def check_support(self, what: str) -> IcebergTable:
         """Return this table. Raises ConnectError if it cannot be read, or written, correctly.
 
         Args:
@@ -172,14 +172,14 @@ class IcebergTable:
             self._sync()
         except (exceptions.CommitFailedException, exceptions.CommitStateUnknownException) as error:
             raise Busy(
-                f"{self.name} does not take what {files[0].writer} has written, for others change it at the same time "
-                f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology goes on"
+                f"{self.name} rejects the files of {files[0].writer}, because other writers change it concurrently "
+                f"({one_line(str(error), 200)}). The rows are safe, and are committed again once the topology continues"
             ) from None
         except Exception as error:  # catalogs raise their own errors
             raise ConnectError(
                 f"{self._who} cannot commit to {self.name} ({type(error).__name__}: {one_line(str(error), 300)}): see "
                 "to its catalog and its folder (rights, room). The rows are safe, and are committed again once the "
-                "topology goes on"
+                "topology continues"
             ) from None
 
     def _data_files(self, files: Sequence[Added]) -> Iterator[Any]:

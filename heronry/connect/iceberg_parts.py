@@ -28,7 +28,7 @@ def refused(spec: Any, schema: Any) -> Iterator[str]:
     for field in spec.fields:
         column, plain = columns.get(field.source_id), isinstance(field.transform, transforms.IdentityTransform)
         if isinstance(field.transform, transforms.UnknownTransform):
-            yield f"the partition {field.name} by a transform that is not known here"
+            yield f"the partition {field.name} by an unsupported transform"
         elif column is None:
             yield f"the partition {field.name} by a column that is nested, or gone"
         elif plain and str(column.field_type) in ("float", "double"):

@@ -32,7 +32,7 @@ class IcebergSink(LakeSink):
     @classmethod
     def table_of(cls, config: Mapping[str, Any]) -> IcebergTable:
         """Open the table for writing. Raises ConnectError."""
-        return IcebergTable(CATALOG.of(config), TABLE.of(config), cls.__name__).known("write")
+        return IcebergTable(CATALOG.of(config), TABLE.of(config), cls.__name__).check_support("write")
 
     def close(self) -> None:
         """Discard rows that are not prepared, and end the library's threads."""

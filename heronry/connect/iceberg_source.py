@@ -44,7 +44,7 @@ class IcebergSnapshot(Snapshot):
     def __init__(self, table: IcebergTable, fields: tuple[str, ...], version: int | None) -> None:
         """Plan the scan. Raises ConnectError."""
         self._arrow = driver("pyiceberg.io.pyarrow", "iceberg", "pyiceberg", "iceberg")
-        self.name, self._fields, self._table = table.name, list(fields), table.known("read").table
+        self.name, self._fields, self._table = table.name, list(fields), table.check_support("read").table
         newest = self._table.current_snapshot()
         self.version = (EMPTY if newest is None else newest.snapshot_id) if version is None else version
         self._tasks: dict[str, Any] = {}

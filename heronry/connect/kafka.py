@@ -17,10 +17,10 @@ from heron_runtime.failures import one_line
 from heronry.connect.drivers import driver
 from heronry.connect.settings import ConnectError, mapping, seconds, secret_of, text
 
-SERVERS = text("user.kafka.servers", "brokers to begin with, as HOST:PORT[,HOST:PORT…]", required=True)
+SERVERS = text("user.kafka.servers", "bootstrap brokers, as HOST:PORT[,HOST:PORT…]", required=True)
 CLIENT = mapping("user.kafka.client", "settings of librdkafka besides, as {'security.protocol': 'SASL_SSL'}")
 PASSWORD_FILE = text("user.kafka.password.file", "a file with the password of SASL (sasl.password)")
-TIMEOUT = seconds("user.kafka.timeout.secs", "how long the brokers may take to answer", 10.0)
+TIMEOUT = seconds("user.kafka.timeout.secs", "timeout of the brokers", 10.0)
 OPTIONS = (SERVERS, CLIENT, PASSWORD_FILE, TIMEOUT)
 #: Settings that source and sink control, and settings that would read or execute files of the host.
 OURS = frozenset({
@@ -112,7 +112,7 @@ class Brokers:
             return kind({**self._settings, **settings, "error_cb": self._heard}, logger=log)
         except (self.kafka.KafkaException, ValueError) as error:
             raise ConnectError(
-                f"the client of {self.name} takes no such settings ({one_line(str(error), 300)}): see config "
+                f"the client of {self.name} does not accept these settings ({one_line(str(error), 300)}): see config "
                 f"{CLIENT.key!r}"
             ) from None
 
@@ -137,7 +137,7 @@ class Brokers:
         why = ", ".join(dict.fromkeys(text for text in (one_line(str(found), 200), self._said) if text))
         code, codes = getattr(found, "code", lambda: 0)(), self.kafka.KafkaError
         if code in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION):
-            return ConnectError(f"{self.name} has no such topic ({why}), {what}: make it, or name another")
+            return ConnectError(f"{self.name} has no such topic ({why}), {what}: create it, or name another")
         refused = (
             codes.TOPIC_AUTHORIZATION_FAILED, codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             codes.CLUSTER_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED, codes.MSG_SIZE_TOO_LARGE,
@@ -145,6 +145,6 @@ class Brokers:
         if code in refused:
             return ConnectError(f"{self.name} refuses ({why}), {what}")
         return Unreachable(
-            f"{self.name} cannot be reached ({why}), {what}: see that config {SERVERS.key!r} names brokers that take "
-            f"connections from this host, and that {CLIENT.key!r} and {PASSWORD_FILE.key!r} say who asks"
+            f"{self.name} cannot be reached ({why}), {what}: check that config {SERVERS.key!r} names brokers that take "
+            f"connections from this host, and that {CLIENT.key!r} and {PASSWORD_FILE.key!r} authenticate the topology"
         )

@@ -35,7 +35,7 @@ from heronry.connect.text import fitting
 
 TOPIC = text("user.kafka.topic", "the topic that messages are written to", required=True)
 KEY = text("user.kafka.key", "the field that is the key of a message, and so decides its partition")
-ATTEMPTS = whole("user.kafka.attempts", "how often a commit is tried when the brokers do not answer", 6)
+ATTEMPTS = whole("user.kafka.attempts", "attempts of a commit when the brokers do not answer", 6)
 ID = "heronry-id"
 FETCH_SECS = 0.2
 

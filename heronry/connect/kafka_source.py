@@ -25,10 +25,10 @@ from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
 TOPICS = names("user.kafka.topics", "the topics that are read", required=True)
-ROWS = whole("user.kafka.rows", "how many messages are taken at a time", 500)
-POLL = seconds("user.kafka.poll.secs", "how long the source waits before it asks for new messages again", 0.1)
-REMOVED = choice("user.kafka.removed", "what follows when messages were removed before they were read", "fail", "skip")
-FROM = choice("user.kafka.from", "where a partition that was never read begins", "oldest", "newest")
+ROWS = whole("user.kafka.rows", "number of messages per batch", 500)
+POLL = seconds("user.kafka.poll.secs", "delay before the source asks for new messages again", 0.1)
+REMOVED = choice("user.kafka.removed", "action when messages were removed before they were read", "fail", "skip")
+FROM = choice("user.kafka.from", "start of a partition that was never read", "oldest", "newest")
 FETCH_SECS = 0.05
 
 
@@ -169,14 +169,14 @@ class MessageReader(Reader):
         what = (
             f"{oldest - position} messages of {split}, from offset {position} on, were removed before they were read"
             if position < oldest
-            else f"{split} ends at offset {newest}, and {position} were read: the topic was made anew"
+            else f"{split} ends at offset {newest}, and {position} were read: the topic was recreated"
         )
         if self._removed == "fail":
             raise ConnectError(
                 f"{what} ({self._brokers.name}): keep messages until they are read (retention.ms, retention.bytes), "
-                f"or go on without them by config {REMOVED.key!r}: 'skip'"
+                f"or continue without them by config {REMOVED.key!r}: 'skip'"
             )
-        logging.getLogger(__name__).warning("%s: going on without them", what)
+        logging.getLogger(__name__).warning("%s: continuing without them", what)
         return oldest
 
     def _bounds(self, split: str) -> tuple[int, int]:

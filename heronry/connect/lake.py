@@ -122,7 +122,7 @@ class Column:
         if self.python is int and (value if value >= 0 else ~value).bit_length() >= self.arrow.bit_width:
             return f"the column holds {self.arrow.bit_width} bits"
         if self.python is str and not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
-            return "it is no text that UTF-8 can hold"
+            return "UTF-8 cannot encode it"
         if self.python is dt.datetime and (value.tzinfo is None) != (self.arrow.tz is None):
             return f"the column holds {self.kind}"
         if self.python is Decimal and not _holds(value, self.arrow):
@@ -196,7 +196,7 @@ class Shape:
             return f"column {', '.join(refused)} of {self._table} has a type that is not carried"
         if not more and not less:
             return ""
-        why = f"there is no column {', '.join(more)}" if more else f"{', '.join(less)} may not be left out"
+        why = f"unknown column {', '.join(more)}" if more else f"{', '.join(less)} must not be missing"
         return (
             f"records have the fields {', '.join(given)}, and {self._table} the columns {listed(self.schema)}: {why}; "
             "bring the records into the columns in a step before, or alter the table"
@@ -211,7 +211,7 @@ class Shape:
             value = record.get(column.name)
             if value is None:
                 if not column.optional:
-                    raise Unfit(column.name, None, "the column may not be null")
+                    raise Unfit(column.name, None, "the column must not be null")
             elif type(value) is int and column.python is float and abs(value) <= 2**53:
                 value = float(value)
             else:
@@ -279,8 +279,8 @@ def add_once(open_table: Callable[[], Table], waiting: Sequence[Waiting], tries:
             again = open_table()  # another process may have committed and removed it
             if any(again.committed(staged.writer) < number for staged, number in owed):
                 raise ConnectError(
-                    f"{error.filename} was staged for {table.name} and is gone, and was never committed: give all "
-                    "hosts the same folder, and let nobody else remove hidden files there"
+                    f"{error.filename} was staged for {table.name} and is missing, and was never committed: give all "
+                    "hosts the same folder, and let no other program remove hidden files there"
                 ) from None
             break
         try:

@@ -233,10 +233,10 @@ def _row(
 
 def attempts_of(system: str) -> Option:
     """Return the option for the number of attempts of a commit."""
-    return whole(f"user.{system}.attempts", "how often a commit is tried when others write at the same time", 6)
+    return whole(f"user.{system}.attempts", "attempts of a commit when others write at the same time", 6)
 
 
 def partitions_of(system: str) -> Option:
     """Return the option for the number of files that a checkpoint of a task may have."""
-    what = "how many partitions the rows of one checkpoint and task may lie in, each of which is a file"
+    what = "limit of the partitions that one checkpoint of a task writes, one file each"
     return whole(f"user.{system}.partitions", what, 256)

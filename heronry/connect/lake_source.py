@@ -131,8 +131,8 @@ class LakeReader(Reader):
         if place is not None and place[0] != self._snapshot.version:
             if self._wanted is not None:
                 raise ConnectError(
-                    f"{self._snapshot.name} was being read at version {place[0]}, and version {self._wanted} is asked "
-                    "for now: go on with the first, or begin anew"
+                    f"{self._snapshot.name} was being read at version {place[0]}, and version {self._wanted} is "
+                    "requested now: continue with the first, or start without the old state"
                 )
             self._use(self._open_at(place[0]))
         return self._snapshot
@@ -179,8 +179,8 @@ class LakeReader(Reader):
     def _gone(self, split: str, error: Exception) -> ConnectError:
         return ConnectError(
             f"file {split} of {self._snapshot.name} at version {self._snapshot.version} cannot be read "
-            f"({one_line(str(error), 200)}): if it was removed (VACUUM, expired snapshots), that version is gone; name "
-            "a newer one"
+            f"({one_line(str(error), 200)}): if it was removed (VACUUM, expired snapshots), it no longer exists; name "
+            "a newer version"
         )
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ PASSWORD_FILE = text("user.mqtt.password.file", "a file with the password")
 TIMEOUT = seconds("user.mqtt.timeout.secs", "how long the broker may take to answer", 10.0)
 TOPICS = names("user.mqtt.topics", "the topics that are read; + and # stand for levels", required=True)
 ROWS = whole("user.mqtt.rows", "how many messages may wait to be acknowledged", 1000)
-SESSION = seconds("user.mqtt.session.secs", "how long the broker keeps what comes while nobody reads", 24 * 3600.0)
+SESSION = seconds("user.mqtt.session.secs", "how long the broker keeps messages while no task reads", 24 * 3600.0)
 REPEATS = text("user.mqtt.repeats", "accept, if messages may come twice after a fault though the topology counts once")
 ACCEPT = "accept"
 OPTIONS = (URL, PASSWORD_FILE, TIMEOUT, TOPICS, ROWS, SESSION, REPEATS)
@@ -119,7 +119,7 @@ class MqttTopics(Spout):
         yield from problems(OPTIONS, config)
         yield from address_problems(config, URL, PASSWORD_FILE, ("mqtt", "mqtts"))
         if isinstance(ROWS.of(config), int) and ROWS.of(config) > MOST_ROWS:
-            yield f"config {ROWS.key!r} is {ROWS.of(config)}; MQTT knows no more than {MOST_ROWS}"
+            yield f"config {ROWS.key!r} is {ROWS.of(config)}; MQTT allows at most {MOST_ROWS}"
         once = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == Config.EFFECTIVELY_ONCE
         if once and REPEATS.of(config) != ACCEPT:
             yield (
@@ -198,7 +198,7 @@ class MqttTopics(Spout):
             self._ready.set()
             return
         if self._ready.is_set() and not flags.session_present:
-            log.warning("%s has no session of this source any more: what came meanwhile is lost", self.broker)
+            log.warning("%s has lost the session of this source: messages sent in between are lost", self.broker)
             self._open.begin_session()
         client.subscribe([(topic, QOS) for topic in self._topics])
 

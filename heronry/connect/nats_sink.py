@@ -25,8 +25,8 @@ from heronry.connect.posting import PostingSink, safe_in
 from heronry.connect.seats import Seat
 from heronry.connect.settings import ConnectError, problems, text, whole
 
-SUBJECT = text("user.nats.subject", "the subject that messages are published to", required=True)
-ATTEMPTS = whole("user.nats.attempts", "how often a commit is tried when the server does not answer", 6)
+SUBJECT = text("user.nats.subject", "subject to publish messages to", required=True)
+ATTEMPTS = whole("user.nats.attempts", "attempts of a commit when the server does not answer", 6)
 ID = "Nats-Msg-Id"
 TOGETHER = 500  # maximum number of messages in flight
 LEAST_WINDOW_SECS = 10.0
@@ -40,7 +40,7 @@ class NatsSink(PostingSink):
     """
 
     suffix = ".jsonl"
-    folder_option = text("user.nats.spool", "the folder that keeps batches until they are published", required=True)
+    folder_option = text("user.nats.spool", "folder of batches until they are published", required=True)
     options = (*OPTIONS, SUBJECT, ATTEMPTS)
 
     @classmethod
@@ -73,8 +73,8 @@ class NatsSink(PostingSink):
             stream = str(await js.find_stream_name_by_subject(self._subject))
         except self._server.js_errors.NotFoundError:
             raise ConnectError(
-                f"{self._server.name}: no stream takes subject {self._subject!r}, so nobody would keep what is "
-                f"published; make one, or name another in config {SUBJECT.key!r}"
+                f"{self._server.name}: no stream takes subject {self._subject!r}, so its messages would be "
+                f"lost; create one, or name another in config {SUBJECT.key!r}"
             ) from None
         window = float((await js.stream_info(stream)).config.duplicate_window or 0)
         if window < LEAST_WINDOW_SECS:

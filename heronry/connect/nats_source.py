@@ -21,11 +21,11 @@ from heronry.connect.polling import PollingSource, Range, Reader
 from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
-STREAMS = names("user.nats.streams", "the streams that are read, each by one task", required=True)
-ROWS = whole("user.nats.rows", "how many messages are asked for at a time", 500)
-POLL = seconds("user.nats.poll.secs", "how long the source waits before it asks for new messages again", 0.1)
+STREAMS = names("user.nats.streams", "streams to read, each by one task", required=True)
+ROWS = whole("user.nats.rows", "number of messages per request", 500)
+POLL = seconds("user.nats.poll.secs", "delay before the source asks for new messages again", 0.1)
 FAIL, SKIP = "fail", "skip"
-REMOVED = choice("user.nats.removed", "what follows when messages were removed before they were read", FAIL, SKIP)
+REMOVED = choice("user.nats.removed", "action when messages were removed before they were read", FAIL, SKIP)
 FETCH_SECS = 0.05
 FORGOTTEN_SECS = 60.0
 log = logging.getLogger(__name__)
@@ -123,8 +123,8 @@ class MessageReader(Reader):
                 break
             if time.monotonic() > until:
                 raise ConnectError(
-                    f"{self._server.name} has messages of stream {stream!r} behind {last} that have not come in "
-                    f"{self._server.timeout:g} s: see that the server is well, or give it longer by config "
+                    f"{self._server.name} has messages of stream {stream!r} after {last} that did not arrive in "
+                    f"{self._server.timeout:g} s: check the server, or raise the timeout by config "
                     "'user.nats.timeout.secs'"
                 )
         return found
@@ -176,26 +176,26 @@ class MessageReader(Reader):
                 bounded range cannot be completed.
         """
         about = self._about(stream)
-        anew = _made(about) != made or about.state.last_seq < last
+        recreated = _made(about) != made or about.state.last_seq < last
         next_one = came[0] if came else about.state.first_seq
-        if end is not None and not anew:
+        if end is not None and not recreated:
             next_one = min(came[0] if came else end[0] + 1, end[0] + 1)
-        if not anew and next_one <= last + 1:
+        if not recreated and next_one <= last + 1:
             return None
         what = (
-            f"stream {stream!r} was made anew after {last} of its messages were read"
-            if anew
-            else f"{next_one - last - 1} messages of stream {stream!r}, behind {last}, were removed before they were "
+            f"stream {stream!r} was recreated after {last} of its messages were read"
+            if recreated
+            else f"{next_one - last - 1} messages of stream {stream!r}, after {last}, were removed before they were "
             "read"
         )
-        if self._removed == FAIL or (anew and end is not None):
+        if self._removed == FAIL or (recreated and end is not None):
             raise ConnectError(
-                f"{what} ({self._server.name}): keep messages until they are read (max_age, max_msgs, purge), or go on "
-                f"without them by config {REMOVED.key!r}: {SKIP!r}"
+                f"{what} ({self._server.name}): keep messages until they are read (max_age, max_msgs, purge), or "
+                f"continue without them by config {REMOVED.key!r}: {SKIP!r}"
             )
-        log.warning("%s: going on without them", what)
+        log.warning("%s: continuing without them", what)
         self._consumers.pop(stream, None)
-        return _first(about) if anew else (next_one - 1, made)
+        return _first(about) if recreated else (next_one - 1, made)
 
     def _values(self, stream: str, message: Any) -> Row:
         about, headers = message.metadata, message.headers or {}

@@ -62,7 +62,7 @@ class ParquetSink(SpoolSink):
         elif tup.fields != self._fields:
             raise ConnectError(
                 f"ParquetSink: a tuple of {tup.component!r} has the fields {', '.join(tup.fields)}, and others have "
-                f"{', '.join(self._fields)}: give each kind of tuple a sink of its own"
+                f"{', '.join(self._fields)}: use a separate sink for each kind of tuple"
             )
         row = [self._fitting(name, value) for name, value in zip(tup.fields, tup.values, strict=True)]
         for column, value in zip(self._columns, row, strict=True):
@@ -104,7 +104,7 @@ class ParquetSink(SpoolSink):
         if kind == "int" and not -(2**63) <= value < 2**63:
             raise cannot_hold(self, name, value, "and integers have 64 bits")
         if kind == "str" and any("\ud800" <= sign <= "\udfff" for sign in value):
-            raise cannot_hold(self, name, value, "and it is no text that UTF-8 can hold")
+            raise cannot_hold(self, name, value, "which UTF-8 cannot encode")
         return value
 
     def _write_group(self, file: BinaryIO) -> None:

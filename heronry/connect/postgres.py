@@ -139,10 +139,10 @@ def _why_later(state: str, server: str, what: str, error: Exception) -> str:
     shown = one_line(str(error).strip(), 300)
     for code, happened, cure in _LATER:
         if state.startswith(code):
-            return f"{server}, {happened} while {what} ({shown}): {cure}; the topology goes on from its last checkpoint"
+            return f"{server}, {happened} while {what} ({shown}): {cure}; the topology resumes from its last checkpoint"
     return (
         f"the connection to {server}, was lost while {what} ({shown}): see that "
-        "the server runs; nothing is lost, the topology goes on from its last checkpoint"
+        "the server runs; nothing is lost, the topology resumes from its last checkpoint"
     )
 
 
@@ -168,7 +168,7 @@ def fitting(value: Any) -> Any:
         if "\0" in value:
             raise ValueError("PostgreSQL has no text with a zero byte")
         if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
-            raise ValueError("it is no text that UTF-8 can hold")
+            raise ValueError("UTF-8 cannot encode it")
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
@@ -186,4 +186,4 @@ def fitting(value: Any) -> Any:
         if not all(isinstance(key, str) for key in value):
             raise ValueError("an object has str keys only")
         return {fitting(key): fitting(part) for key, part in value.items()}
-    raise ValueError(f"there is no way to PostgreSQL for a {type(value).__name__}")
+    raise ValueError(f"PostgreSQL cannot represent a value of type {type(value).__name__}")

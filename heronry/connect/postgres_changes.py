@@ -25,8 +25,8 @@ from heronry.connect.postgres import OPTIONS, dsn_problems
 from heronry.connect.postgres_slot import PUBLICATION, SLOT, Slot
 from heronry.connect.settings import ConnectError, seconds, whole
 
-ROWS = whole("user.postgres.rows", "how many changes are handed over at a time", 1000)
-POLL = seconds("user.postgres.poll.secs", "how long the source waits before it asks for new changes again", 0.5)
+ROWS = whole("user.postgres.rows", "number of changes per batch", 1000)
+POLL = seconds("user.postgres.poll.secs", "delay before the source asks for new changes again", 0.5)
 WINDOW_BYTES = 64 * 1024 * 1024  # first window of log for an unbounded query; the server stores the result
 
 
@@ -183,7 +183,7 @@ class ChangeReader(Reader):
             try:
                 found = meaning.take(message)
             except Unknown as error:
-                raise ConnectError(f"{self._slot.told} has sent {error}") from None
+                raise ConnectError(f"{self._slot.label} has sent {error}") from None
             if isinstance(found, Committed):
                 if end and found.end > end:
                     break
@@ -203,8 +203,8 @@ class ChangeReader(Reader):
 
     def _other(self, position: Position) -> ConnectError:
         return ConnectError(
-            f"{self._slot.told} does not have the transaction behind {position.lsn}, of which {position.number} "
-            "changes were read: was the publication altered? Let it be as it was"
+            f"{self._slot.label} does not have the transaction after {position.lsn}, of which {position.number} "
+            "changes were read: restore the publication if it was altered"
         )
 
     def _values(self, change: Change) -> Row:

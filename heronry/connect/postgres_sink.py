@@ -33,8 +33,8 @@ from heronry.connect.settings import BadConfig, ConnectError, names, problems, r
 from heronry.connect.spool import cannot_hold
 
 TABLE = table_option("the table that rows go into")
-KEY = names("user.postgres.key", "columns of a unique key: a row whose key is there replaces what is there")
-ATTEMPTS = whole("user.postgres.attempts", "how often a commit is tried when the connection is lost", 6)
+KEY = names("user.postgres.key", "columns of a unique key: a row replaces the existing row with the same key")
+ATTEMPTS = whole("user.postgres.attempts", "attempts of a commit when the connection is lost", 6)
 ROWS_A_CHUNK = 500
 KEPT_CHECKPOINTS = 1000  # checkpoints whose committed tokens are kept, for each task
 MAKE_TABLES = (
@@ -251,7 +251,7 @@ class PostgresSink(SeatedSink):
                 return
             raise ConnectError(
                 f"batch {token} was prepared for checkpoint {checkpoint} and is not in heronry_checkpoints of "
-                f"{self._server.name}: let nobody else remove rows there, and keep the server a topology began with"
+                f"{self._server.name}: let no other client remove rows there, and keep the server of a running topology"
             )
         batch, task = marked
         connection.execute(self._move_sql, (batch,))
@@ -278,7 +278,7 @@ class PostgresSink(SeatedSink):
         unknown = [name for name in key if name not in self._fields]
         if unknown:
             raise BadConfig(
-                f"config {KEY.key!r} names {unknown[0]!r}, which is no field of the input ({', '.join(self._fields)})"
+                f"config {KEY.key!r}: {unknown[0]!r} is not a field of the input ({', '.join(self._fields)})"
             )
         others = [name for name in self._fields if name not in key]
         sets = [server.sql("{c} = EXCLUDED.{c}", c=server.columns([name])) for name in others]
@@ -315,6 +315,6 @@ def _fields_of(context: Any) -> tuple[str, ...]:
         if set(fields) != set(first):
             raise BadConfig(
                 f"PostgresSink reads {', '.join(first)} and, from stream {stream!r} of {component!r}, "
-                f"{', '.join(fields)}: give each kind of tuple a sink of its own"
+                f"{', '.join(fields)}: use a separate sink for each kind of tuple"
             )
     return tuple(first)

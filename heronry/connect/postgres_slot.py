@@ -22,7 +22,7 @@ from heronry.connect.postgres import CONNECT_SECS, Server
 from heronry.connect.settings import ConnectError, text
 
 SLOT = text("user.postgres.slot", "the logical replication slot that is read", required=True)
-PUBLICATION = text("user.postgres.publication", "the publication, which says which tables are read", required=True)
+PUBLICATION = text("user.postgres.publication", "publication that lists the tables to read", required=True)
 PLUGIN = "pgoutput"
 INTERVALS = (1186, 1187)  # OIDs of interval and interval[]; psycopg would convert a month to 30 days
 OLDEST_VERSION = 130000  # first version that reports lost slots
@@ -72,7 +72,7 @@ class Slot:
             raise
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """Return the slot's description for messages."""
         return f"slot {self.name!r} ({self._server.name})"
 
@@ -94,7 +94,7 @@ class Slot:
             ConnectError: The server is older than PostgreSQL 13, or is a standby.
         """
         if self._connection.info.server_version < OLDEST_VERSION:
-            raise ConnectError(f"{self._server.name}, is older than PostgreSQL 13, which {self.told} cannot be read of")
+            raise ConnectError(f"{self._server.name}, is older than PostgreSQL 13, which {self.label} requires")
         with self._server.saying("looking at the server"):
             ((standby,),) = self._connection.execute("SELECT pg_is_in_recovery()").fetchall()
             if standby:
@@ -126,12 +126,12 @@ class Slot:
         if kind != "logical" or plugin != PLUGIN or database != here:
             what = f"decodes by {plugin}, of database {database}" if kind == "logical" else f"is {kind}"
             raise ConnectError(
-                f"{self.told} {what}: name one that was made in database {here} by {self._making()}"
+                f"{self.label} {what}: name one that was created in database {here} by {self._making()}"
             )  # fmt: skip
         if status == "lost" or restart is None:
             raise ConnectError(
-                f"{self.told} is lost: the server has removed log that was not read yet (max_slot_wal_keep_size), so "
-                f"changes are missing. {self._anew()}"
+                f"{self.label} is lost: the server has removed log that was not read yet (max_slot_wal_keep_size), so "
+                f"changes are missing. {self._start_over()}"
             )
         return lsn_of(confirmed)
 
@@ -139,15 +139,15 @@ class Slot:
         level = self._connection.execute("SELECT current_setting('wal_level')").fetchone()[0]
         first = "" if level == "logical" else f"set wal_level, which is {level}, to logical and restart the server; "
         return (
-            f"there is no {self.told}: if it never was, {first}make it, after the publication, by {self._making()}. If "
-            f"it was dropped, or left behind by a failover, changes since then are missing. {self._anew()}"
+            f"missing {self.label}: if it never existed, {first}create it, after the publication, by {self._making()}. "
+            f"If it was dropped, or did not survive a failover, changes since then are missing. {self._start_over()}"
         )
 
     def _making(self) -> str:
         return f"SELECT pg_create_logical_replication_slot('{self.name}', '{PLUGIN}')"
 
-    def _anew(self) -> str:
-        return "Begin anew: make the slot again, copy the tables as they are, and submit the topology again"
+    def _start_over(self) -> str:
+        return "Start over: create the slot again, copy the tables, and submit the topology again"
 
     def verify_server(self, lsn: str, server: str) -> None:
         """Check that a position belongs to this server. Raises ConnectError if it does not."""
@@ -155,7 +155,7 @@ class Slot:
             raise ConnectError(
                 f"the position {lsn} is of server and timeline {server}, and {self._server.name}, is "
                 f"{self.server}: another one answers (failover, or restored from a copy), whose log may differ from "
-                f"what was read. {self._anew()}"
+                f"what was read. {self._start_over()}"
             )
 
     def verify(self, lsn: int, server: str) -> None:
@@ -164,9 +164,9 @@ class Slot:
         confirmed = self.confirmed()
         if confirmed > lsn:
             raise ConnectError(
-                f"{self.told} was confirmed up to {text_of(confirmed)}, and the position is {text_of(lsn)}: what lies "
-                "between is gone. Somebody else has read the slot, it was made anew, or the topology was restored to "
-                f"a checkpoint before its last one; let one topology read a slot. {self._anew()}"
+                f"{self.label} was confirmed up to {text_of(confirmed)}, and the position is {text_of(lsn)}: the "
+                "changes between are lost. Another client has read the slot, it was recreated, or the topology was "
+                f"restored to a checkpoint before its last one; let only one topology read a slot. {self._start_over()}"
             )
 
     def wal_end(self) -> WalEnd:
@@ -259,8 +259,8 @@ class Slot:
                 ).fetchone()
                 by = f"the server's process {found[0]}" if found and found[0] else "another process"
                 raise ConnectError(
-                    f"{self.told} is in use by {by} (pg_stat_activity says whose) and was not free in "
-                    f"{self._wait_secs} s: let this topology alone read it, from a slot of its own"
+                    f"{self.label} is in use by {by} (see pg_stat_activity) and was not released within "
+                    f"{self._wait_secs} s: use a separate slot for this topology"
                 )
             time.sleep(0.05)
 
@@ -284,9 +284,9 @@ class Slot:
         except errors.UndefinedObject as error:
             self.confirmed()  # raises if the slot is the cause
             raise ConnectError(
-                f"{self._server.name}, has refused {what}: {_said(error)}. There must have been publication "
-                f"{self._publication!r} before the slot was made: CREATE PUBLICATION {self._publication} FOR TABLE …; "
-                "then drop the slot and make it again"
+                f"{self._server.name}, has refused {what}: {_said(error)}. Publication "
+                f"{self._publication!r} must exist before the slot: CREATE PUBLICATION {self._publication} FOR TABLE "
+                "…; then drop the slot and create it again"
             ) from None
         except self._pg.Error as error:
             if not self._connection.closed:

@@ -23,8 +23,8 @@ from heronry.connect.settings import BadConfig, names, seconds, text, whole
 TABLE = table_option("the table that is read")
 COLUMN = text("user.postgres.column", "the column that increases", required=True)
 BOUNDS = names("user.postgres.bounds", "values of the column that divide it into splits, as PostgreSQL writes them")
-ROWS = whole("user.postgres.rows", "how many rows are asked for at a time", 1000)
-POLL = seconds("user.postgres.poll.secs", "how long the source waits before it asks for new rows again", 0.5)
+ROWS = whole("user.postgres.rows", "number of rows per request", 1000)
+POLL = seconds("user.postgres.poll.secs", "delay before the source asks for new rows again", 0.5)
 
 
 class SqlRows(PollingSource):

@@ -64,4 +64,4 @@ class PostingSink(SpoolSink):
 
 def safe_in(folder: Path) -> str:
     """Return the sentence of an error message that says where a batch that was not posted is kept."""
-    return f"The batch is safe in {folder} and is posted again once the topology goes on: see to the server"
+    return f"The batch is safe in {folder} and is posted again once the topology continues: check the server"

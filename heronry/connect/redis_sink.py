@@ -30,8 +30,8 @@ from heronry.connect.spool import cannot_hold
 from heronry.connect.text import fitting
 
 STREAM = text("user.redis.stream", "the stream that entries go to", required=True)
-LENGTH = whole("user.redis.maxlen", "about how many entries the stream keeps (MAXLEN ~); 0: all", 0, least=0)
-ATTEMPTS = whole("user.redis.attempts", "how often a commit is tried when the server does not answer", 6)
+LENGTH = whole("user.redis.maxlen", "approximate number of entries to keep (MAXLEN ~); 0: all", 0, least=0)
+ATTEMPTS = whole("user.redis.attempts", "attempts of a commit when the server does not answer", 6)
 ENTRIES_A_PART = 500
 KEPT_CHECKPOINTS = 1000  # checkpoints whose committed tokens are kept, for each task
 BATCH_SECS = 24 * 3600
@@ -159,9 +159,9 @@ class RedisStreamSink(SeatedSink):
         was = self._settle(lambda: self._commit_script(keys=keys, args=arguments)).decode()
         if was not in (PREPARED, COMMITTED):
             raise ConnectError(
-                f"batch {token} was prepared for checkpoint {checkpoint} and is not in {self._server.name}: let nobody "
-                "else remove keys that begin with heronry:, keep the server a topology began with, and have it write "
-                "to disk (appendonly yes)"
+                f"batch {token} was prepared for checkpoint {checkpoint} and is not in {self._server.name}: let no "
+                "other client remove keys that begin with heronry:, keep the server of a running topology, and have "
+                "it write to disk (appendonly yes)"
             )
 
     def abort(self, token: str) -> None:

@@ -20,11 +20,11 @@ from heronry.connect.redis import OPTIONS, Server, url_problems
 from heronry.connect.settings import ConnectError, choice, names, seconds, whole
 from heronry.connect.text import value_of
 
-STREAMS = names("user.redis.streams", "the streams that are read, each by one task", required=True)
-ROWS = whole("user.redis.rows", "how many entries are asked for at a time", 1000)
-POLL = seconds("user.redis.poll.secs", "how long the source waits before it asks for new entries again", 0.1)
+STREAMS = names("user.redis.streams", "streams to read, each by one task", required=True)
+ROWS = whole("user.redis.rows", "number of entries per request", 1000)
+POLL = seconds("user.redis.poll.secs", "delay before the source asks for new entries again", 0.1)
 FAIL, SKIP = "fail", "skip"
-REMOVED = choice("user.redis.removed", "what follows when entries were removed before they were read", FAIL, SKIP)
+REMOVED = choice("user.redis.removed", "action when entries were removed before they were read", FAIL, SKIP)
 ID, STREAM = "id", "stream"  # names of the fields for the entry's id and its stream
 START = "0-0"
 NO_STREAM = "no such key"  # error message of XINFO
@@ -85,8 +85,8 @@ class StreamReader(Reader):
                 if NO_STREAM not in str(about):
                     raise about
                 raise ConnectError(
-                    f"{self._server.name} has no stream {split!r}: see that config {STREAMS.key!r} names streams that "
-                    "are there, in the database of the address"
+                    f"{self._server.name} has no stream {split!r}: check that config {STREAMS.key!r} names "
+                    "existing streams in the database of the address"
                 ) from None
         added = about.get("entries-added")
         last, length = about["last-generated-id"], int(about["length"])
@@ -110,10 +110,10 @@ class StreamReader(Reader):
         if read is None:  # entries removed before the first read do not count as lost
             read = added - length if added is not None else 0
         if added is not None:
-            anew = end is not None and end[1] is not None and added < end[1]
-            missing = -1 if anew else missed(read, len(entries), added, at_end=at_end)
+            recreated = end is not None and end[1] is not None and added < end[1]
+            missing = -1 if recreated else missed(read, len(entries), added, at_end=at_end)
             if missing:
-                return [], self._lost(split, position, read, missing, may_go_on=not anew)
+                return [], self._lost(split, position, read, missing, may_go_on=not recreated)
         if not entries:
             return None
         return [self._values(split, *entry) for entry in entries], (entries[-1][0].decode(), read + len(entries))
@@ -148,19 +148,19 @@ class StreamReader(Reader):
         Raises:
             ConnectError: ``user.redis.removed`` is ``fail``, or a bounded range cannot be completed.
         """
-        anew = missing < 0
+        recreated = missing < 0
         what = (
-            f"stream {stream!r} was deleted after {read} of its entries were read, or made anew"
-            if anew
-            else f"{missing} entries of stream {stream!r} were removed before they were read, behind {position}"
+            f"stream {stream!r} was deleted or recreated after {read} of its entries were read"
+            if recreated
+            else f"{missing} entries of stream {stream!r} were removed before they were read, after {position}"
         )
         if self._removed == FAIL or not may_go_on:
             raise ConnectError(
-                f"{what} ({self._server.name}): keep entries until they are read (MAXLEN, XDEL, DEL), or go on without "
-                f"them by config {REMOVED.key!r}: {SKIP!r}"
+                f"{what} ({self._server.name}): keep entries until they are read (MAXLEN, XDEL, DEL), or continue "
+                f"without them by config {REMOVED.key!r}: {SKIP!r}"
             )
-        log.warning("%s: going on without them", what)
-        return (START, 0) if anew else (position, read + missing)
+        log.warning("%s: continuing without them", what)
+        return (START, 0) if recreated else (position, read + missing)
 
     def _values(self, stream: str, number: bytes, fields: Mapping[bytes, bytes]) -> Row:
         own = {ID: number.decode(), STREAM: stream}

@@ -161,7 +161,7 @@ def secret_of(path: str, key: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConnectError(
             f"the file of {key!r}, {path}, cannot be read ({reason}): it must be there on each host, readable by the "
             "user that the topology's code runs as"

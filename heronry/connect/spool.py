@@ -145,11 +145,11 @@ class SpoolSink(SeatedSink):
         except FileNotFoundError:
             if not whole.exists() and not self._marks.has(token):
                 raise ConnectError(
-                    f"{hidden} was prepared for checkpoint {checkpoint} and is gone, and was never committed: give all "
-                    f"hosts the same {self._folder}, and let nobody else remove hidden files there"
+                    f"{hidden} was prepared for checkpoint {checkpoint}, is missing, and was never committed: give all "
+                    f"hosts the same {self._folder}, and let no other program remove hidden files there"
                 ) from None
         except OSError as error:
-            raise ConnectError(f"{hidden} cannot be committed ({error.strerror}): see to its folder") from error
+            raise ConnectError(f"{hidden} cannot be committed ({error.strerror}): check its folder") from error
 
     def publish(self, hidden: Path, whole: Path) -> None:
         """Make a prepared file visible as ``whole``. Raises FileNotFoundError if ``hidden`` does not exist."""
@@ -209,7 +209,7 @@ class SpoolSink(SeatedSink):
     def _cannot_write(self, error: OSError) -> ConnectError:
         return ConnectError(
             f"{type(self).__name__} cannot write into {self._folder} ({error.strerror or error}): make room there; the "
-            "topology goes on from its last checkpoint, nothing is lost"
+            "topology continues from its last checkpoint, nothing is lost"
         )
 
     def _hidden(self, token: str) -> Path:

@@ -27,12 +27,12 @@ def fitting(value: Any) -> bytes:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise ValueError("has a surrogate, which is no text in UTF-8") from None
+            raise ValueError("has a surrogate, which UTF-8 cannot encode") from None
     if isinstance(value, bytes):
         return value
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("is no number that JSON has")
+        raise ValueError("is not a finite number, so JSON cannot represent it")
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError):
-        raise ValueError("is neither text, bytes nor anything that JSON has") from None
+        raise ValueError("is not text, bytes or a JSON value") from None

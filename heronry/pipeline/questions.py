@@ -178,7 +178,7 @@ def _total(view: View, found: Merged) -> Total:
 def _rank(total: tuple[bytes, Any]) -> tuple[bool, Any]:
     value = total[1]
     if isinstance(value, tuple | list | dict | set):
-        raise TypeError(f"a {type(value).__name__} is no single value")
+        raise TypeError(f"a {type(value).__name__} is not a single value")
     return (False, value) if value == value else (True, 0)
 
 
@@ -195,4 +195,4 @@ def _after(cursor: str) -> bytes:
             return just_after(key)
     except (ValueError, binascii.Error, TypeError, ArithmeticError, RecursionError):
         pass
-    raise UsageError("cursor: is none that a page of a view gave")
+    raise UsageError("cursor: not a cursor of a page of a view")

@@ -13,7 +13,7 @@ from heron_runtime.user_home import home_of_user
 from heronry.pipeline.views import NoSuchView, ViewError
 
 UNKNOWN = (
-    "FILE must be there, or VIEW be known (see `heron pipeline views`); `heron pipeline top`, `keys` and `series` "
+    "FILE must exist, or VIEW be registered (see `heron pipeline views`); `heron pipeline top`, `keys` and `series` "
     "also take the folder of a view."
 )
 
@@ -47,7 +47,7 @@ def registered(name: str, home: Path | None = None) -> Registered:
     """Return the registration of a view. Raises NoSuchView, ViewError."""
     file = views_folder(home) / f"{name}.json"
     if not is_safe_name(name):
-        raise NoSuchView(f"{name!r} is no name of a view", UNKNOWN)
+        raise NoSuchView(f"invalid view name {name!r}", UNKNOWN)
     try:
         found: dict[str, Any] = json.loads(file.read_bytes())
         lists = {name: tuple(found.get(name, ())) for name in ("arguments", "input_paths")}
@@ -55,7 +55,7 @@ def registered(name: str, home: Path | None = None) -> Registered:
     except FileNotFoundError:
         known = ", ".join(view.name for view in all_registered(home)) or "none yet"
         raise NoSuchView(
-            f"there is no view {name!r} (known: {known}); `heron pipeline run FILE PROGRAM` makes those of a program",
+            f"unknown view {name!r} (known: {known}); `heron pipeline run FILE PROGRAM` creates a program's views",
             UNKNOWN,
         ) from None
     except (ValueError, TypeError) as error:

@@ -122,7 +122,7 @@ def read_online(file: Path, text: str | None = None) -> OnlineFile:
             found["view"], found["monoid"], dict(found["parameters"]), length, int(found["written_ms"]), rows
         )
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is no file of a view: {error!r}") from error
+        raise ValueError(f"{file} is not a valid view file: {error!r}") from error
 
 
 def decode_key(data: bytes) -> Any:
@@ -144,7 +144,7 @@ def decode_key(data: bytes) -> Any:
     if tag in (b"(", b"{", b"c"):
         parts = [decode_key(part) for part in _parts(rest)]
         return complex(*parts) if tag == b"c" else tuple(parts) if tag == b"(" else frozenset(parts)
-    raise ValueError(f"{data!r} is no canonical key")
+    raise ValueError(f"{data!r} is not a canonical key")
 
 
 def _number(text: bytes) -> Any:

@@ -189,8 +189,8 @@ class View:
     def _monoid(self) -> Monoid[Any, Any]:
         if self.description.monoid is None:
             raise ViewError(
-                f"view {self.description.name} adds up by a monoid of the program's own, whose code is not here; "
-                "give it: read_view(name, monoid=…)"
+                f"view {self.description.name} uses a monoid of its program, whose code is not available here; "
+                "pass it: read_view(name, monoid=…)"
             )
         return _builtin(self.description.monoid, self.description.parameters)
 
@@ -314,7 +314,7 @@ def read_description(folder: Path) -> Description:
 def _from_online(folder: Path) -> Description:
     for found in online_files(folder):
         return Description(found.view, "", "", found.length_ms, found.monoid, tuple(found.parameters.items()))
-    raise NoSuchView(f"there is no view in {folder}: neither a batch nor the online topology has written there")
+    raise NoSuchView(f"no view in {folder}: neither a batch nor the online topology has written there")
 
 
 def describe_view(folder: Path, description: Description) -> None:

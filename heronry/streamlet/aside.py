@@ -34,7 +34,7 @@ MAX_FAILED_ON_CHARACTERS = 500
 class TooManyFailures(Failure):
     """Error for more failing records than the policy allows."""
 
-    cure = f"Mend the function or the data, or allow more: {MOST}."
+    cure = f"Fix the function or the data, or allow more: {MOST}."
 
 
 class FailurePolicy(NamedTuple):

@@ -52,7 +52,7 @@ def validate_program(program: Program) -> list[str]:
             own += [*_wiring(program, step)]
         problems += [f"step {step.name!r}: {problem}" for problem in own]
     if not any(isinstance(step, SourceStep) for step in program.steps):
-        problems.append("there is no source; begin with builder.source(files(…)) or builder.source(sequence(…))")
+        problems.append("the program has no source; add builder.source(files(…)) or builder.source(sequence(…))")
     return problems
 
 
@@ -96,11 +96,11 @@ def _order(program: Program, known: set[str]) -> Iterator[str]:
     for step in program.steps:
         for ref in step.inputs:
             if ref.step not in known:
-                yield f"step {step.name!r} reads {ref.step!r}, which is not there{did_you_mean(ref.step, known)}"
+                yield f"step {step.name!r} reads {ref.step!r}, which does not exist{did_you_mean(ref.step, known)}"
             elif ref.step not in seen:
                 yield (
-                    f"step {step.name!r} reads {ref.step!r}, which comes behind it; a program has no cycles, and its "
-                    "steps stand in the order in which records pass"
+                    f"step {step.name!r} reads {ref.step!r}, which comes after it; a program has no cycles, and its "
+                    "steps are in the order of the data flow"
                 )
         seen.add(step.name)
 
@@ -117,9 +117,9 @@ def _step(step: Step) -> Iterator[str]:
     if isinstance(step, LogStep) and step.level not in LEVELS:
         yield f"level is {step.level!r}; write one of {', '.join(LEVELS)}"
     if isinstance(step, SinkStep) and not all(hasattr(step.sink, name) for name in _of_a_sink(step.sink)):
-        yield f"{step.sink!r} is no sink; write to_files(…), to_table(…), archive(…), view(…), collect() or sink_of(…)"
+        yield f"{step.sink!r} is not a sink; use to_files(…), to_table(…), archive(…), view(…), collect(), sink_of(…)"
     if isinstance(step, SourceStep) and not isinstance(step.source, FileSource | SequenceSource | ServerSource):
-        yield f"{step.source!r} is no source; write files(…), sequence(…), redis_stream(…), sql_rows(…), …"
+        yield f"{step.source!r} is not a source; write files(…), sequence(…), redis_stream(…), sql_rows(…), …"
     if isinstance(step, SourceStep) and isinstance(step.source, ServerSource):
         yield from step.source.problems()
     if isinstance(step, SinkStep) and isinstance(step.sink, ServerSink):
@@ -133,7 +133,7 @@ def _step(step: Step) -> Iterator[str]:
 def _lookup(step: LookupStep) -> Iterator[str]:
     table = step.table
     if step.how not in ("inner", "left"):
-        yield f"how is {step.how!r}; write inner or left (rows that no record asks for are in nobody's hands)"
+        yield f"how is {step.how!r}; lookup supports inner and left joins only"
     if isinstance(table, SequenceSource):
         yield from _sequence(table)
     elif isinstance(table, ServerSource):
@@ -142,7 +142,7 @@ def _lookup(step: LookupStep) -> Iterator[str]:
         yield f"its table is {table!r}; write files(…), sequence(stop) or a list"
     if (isinstance(table, FileSource) and table.grows) or (isinstance(table, SequenceSource) and table.stop is None):
         yield (
-            "its table has no end, and it is read whole before the first record; leave grows out, write "
+            "its table is infinite, but must be read before the first record; omit grows, write "
             "sequence(stop), or join two streams within a window: a.key_by(…).window(…).join(b.key_by(…))"
         )
 
@@ -197,9 +197,9 @@ def _function(what: str, function: Any, many: bool) -> Iterator[str]:
         yield f"{what} is {function!r}; write a function of one record"
         return
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        yield f"{what} is a coroutine function, which nobody would await; write a plain function"
+        yield f"{what} is a coroutine function, which is never awaited; write a plain function"
     elif not many and inspect.isgeneratorfunction(function):
-        cure = "call context.emit(…)" if what.startswith("on_") else "use flat_map, which takes its elements"
+        cure = "call context.emit(…)" if what.startswith("on_") else "use flat_map, which emits its elements"
         yield f"{what} is a generator function; {cure}"
     for name, value in _held(function):
         if isinstance(value, _TIED) or type(value).__module__ in ("_thread", "sqlite3", "_ssl"):
@@ -265,7 +265,7 @@ def _sink(program: Program, step: SinkStep) -> Iterator[str]:
     sink = step.sink
     if isinstance(sink, ViewSink):
         if not isinstance(before, ReduceStep) or before.process is not None or step.input.output == LATE:
-            yield f"a view stands right behind a reducer, not behind {before.name!r}"
+            yield f"a view must directly follow a reducer, not {before.name!r}"
         elif sum(isinstance(getattr(r, "sink", None), ViewSink) for r in program.readers(before.name)) > 1:
             yield f"{before.name!r} has more than one view; keep one"
         elif find_name_problem("view", sink.name) is not None:
@@ -284,11 +284,11 @@ def _sink(program: Program, step: SinkStep) -> Iterator[str]:
     if isinstance(sink, ArchiveSink):
         reducers = [s.name for s in upstream(program, step) if isinstance(s, ReduceStep)]
         if reducers:
-            yield f"an archive keeps what came from sources; move it before the reducer {reducers[0]!r}"
+            yield f"an archive keeps records of sources; move it before the reducer {reducers[0]!r}"
         elif sink.event_time is None:
             for origin in timeless(program, step):
                 yield (
-                    f"the archive has no event time: {origin.name!r} gives its records none; write "
+                    f"the archive has no event time: {origin.name!r} does not set one; write "
                     "archive(…, event_time='field'), or give event_time= to the source"
                 )
 

@@ -64,9 +64,9 @@ class RecordConverter:
         try:
             return {name: convert(get(name, _ABSENT)) for name, convert in self._fields}
         except _Wrong:
-            raise SchemaError(self._told(given)) from None
+            raise SchemaError(self._list_problems(given)) from None
 
-    def _told(self, given: Mapping[Any, Any]) -> str:
+    def _list_problems(self, given: Mapping[Any, Any]) -> str:
         """Return a message with all problems of a record."""
         wrong = []
         for field, convert in self._fields:
@@ -122,12 +122,12 @@ def _refused(value: Any, why: str) -> _Wrong:
 def _str(_: FieldType) -> Callable[[Any], str]:
     def make(value: Any) -> str:
         if not isinstance(value, str):
-            raise _refused(value, "which is no str")
+            raise _refused(value, "which is not a str")
         if not value.isascii():
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise _refused(value, "which is no text: it has half a surrogate pair") from None
+                raise _refused(value, "which is not valid text: it has half a surrogate pair") from None
         return value if value.__class__ is str else str.__str__(value)
 
     return make
@@ -144,7 +144,7 @@ def _int(field: FieldType) -> Callable[[Any], int]:
             ):
                 value = int(value)
             else:
-                raise _refused(value, "which is no int")
+                raise _refused(value, "which is not an int")
         if low <= value < high:
             return int(value)
         raise _refused(value, f"which does not fit {field.bits} bits")
@@ -162,7 +162,7 @@ def _float(_: FieldType) -> Callable[[Any], float]:
             if _NUMBER.fullmatch(value):
                 found = float(value)
                 if math.isinf(found) or (found == 0 and any(c in "123456789" for c in re.split("[eE]", value)[0])):
-                    raise _refused(value, "which is beyond what a float holds")
+                    raise _refused(value, "which is beyond the range of a float")
                 return found
         elif isinstance(value, float):
             return float(value)
@@ -172,9 +172,9 @@ def _float(_: FieldType) -> Callable[[Any], float]:
             except OverflowError:
                 found = math.inf
             if found != value:
-                raise _refused(value, "an int that no float equals")
+                raise _refused(value, "an int that a float cannot represent exactly")
             return found
-        raise _refused(value, "which is no float")
+        raise _refused(value, "which is not a float")
 
     return make
 
@@ -185,7 +185,7 @@ def _bool(_: FieldType) -> Callable[[Any], bool]:
             return bool(value)
         if isinstance(value, str) and value.lower() in _TRUTH:
             return _TRUTH[value.lower()]
-        raise _refused(value, "which is no bool")
+        raise _refused(value, "which is not a bool")
 
     return make
 
@@ -198,8 +198,8 @@ def _bytes(_: FieldType) -> Callable[[Any], bytes]:
             try:
                 return binascii.a2b_base64(value, strict_mode=True)
             except ValueError:  # binascii.Error is a ValueError, as is the error for non-ASCII text
-                raise _refused(value, "which is no base64, as text of bytes is") from None
-        raise _refused(value, "which is no bytes")
+                raise _refused(value, "which is not base64, the text form of bytes") from None
+        raise _refused(value, "which is not bytes")
 
     return make
 
@@ -210,10 +210,10 @@ def _datetime(_: FieldType) -> Callable[[Any], dt.datetime]:
         try:
             if isinstance(value, str):
                 if not _TIME.fullmatch(value):
-                    raise _refused(value, "which is no time in ISO 8601, to the microsecond")
+                    raise _refused(value, "which is not an ISO 8601 time with at most microseconds")
                 found = dt.datetime.fromisoformat(value)
             elif value.__class__ is not dt.datetime:
-                raise _refused(value, "which is no datetime")
+                raise _refused(value, "which is not a datetime")
             if found.tzinfo is dt.UTC:
                 return found.replace(fold=0) if found.fold else found
             if found.utcoffset() is None:
@@ -222,7 +222,7 @@ def _datetime(_: FieldType) -> Callable[[Any], dt.datetime]:
         except OverflowError:
             raise _refused(value, "which is outside the years 1 to 9999 in UTC") from None
         except ValueError as error:
-            raise error if isinstance(error, _Wrong) else _refused(value, f"which is no time ({error})") from None
+            raise error if isinstance(error, _Wrong) else _refused(value, f"an invalid time ({error})") from None
 
     return make
 
@@ -235,8 +235,8 @@ def _date(_: FieldType) -> Callable[[Any], dt.date]:
             try:
                 return dt.date.fromisoformat(value)
             except ValueError as error:
-                raise _refused(value, f"which is no date ({error})") from None
-        raise _refused(value, "which is no date")
+                raise _refused(value, f"an invalid date ({error})") from None
+        raise _refused(value, "which is not a date")
 
     return make
 
@@ -250,10 +250,10 @@ def _decimal(field: FieldType) -> Callable[[Any], Decimal]:
 
     def make(value: Any) -> Decimal:
         if isinstance(value, float):
-            raise _refused(value, "a float, whose digits are not those that were written: write text or an int")
+            raise _refused(value, "a float, which does not keep decimal digits exactly: write text or an int")
         is_text = isinstance(value, str) and _NUMBER.fullmatch(value)
         if not is_text and not isinstance(value, Decimal) and not _is_whole(value):
-            raise _refused(value, "which is no Decimal")
+            raise _refused(value, "which is not a Decimal")
         try:
             return _fitted(Decimal(value), bound, unit)
         except decimal.DecimalException:

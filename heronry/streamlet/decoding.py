@@ -68,14 +68,14 @@ class Decoder:
         """Return the error for the first record of a piece that cannot be decoded."""
         parts = singly(self._source, piece)
         if len(parts) == 1:
-            said = f"{type(error).__name__}: {error}: {shown(told_of(self._source, piece))}"
+            said = f"{type(error).__name__}: {error}: {shown(decode_content(self._source, piece))}"
             return ReadError(f"{place_of(self._source, name, piece.first)}: {said}", said)
         for part in parts:
             try:
                 self.decode(name, part)
             except ReadError as found:
                 return found
-        said = f"{type(error).__name__}: {error} (each of its records can be read by itself)"
+        said = f"{type(error).__name__}: {error} (each of its records can be read separately)"
         return ReadError(f"{place_of(self._source, name, piece.first)} and those behind it: {said}", said)
 
     def _placed(self, found: Records, folders: Folders, path: str) -> Records:
@@ -201,7 +201,7 @@ def singly(source: FileSource[Any] | ServerSource, piece: FilePiece) -> list[Fil
     return [FilePiece(piece.first + n, piece.header, line + b"\n", 0, 0) for n, line in enumerate(lines)]
 
 
-def told_of(source: FileSource[Any] | ServerSource, piece: FilePiece) -> Any:
+def decode_content(source: FileSource[Any] | ServerSource, piece: FilePiece) -> Any:
     """Return the readable content of a piece of one record: its line, or the cells of its row."""
     if isinstance(source, ServerSource) or source.format in LINES:
         return piece.data.decode("utf-8", "replace")
@@ -253,7 +253,7 @@ def read_singly(
             try:
                 found = decoder.decode(name, one)
             except UNREADABLE as error:
-                aside(place_of(source, name, one.first), told_of(source, one), error)
+                aside(place_of(source, name, one.first), decode_content(source, one), error)
                 continue
             times: list[Any] = found.times_ms or [None] * len(found.records)
             for record, time_ms, number in zip(found.records, times, found.numbers, strict=True):
@@ -319,7 +319,7 @@ def _shape(schema: Schema, is_csv: bool) -> Callable[[Any], dict[str, Any]]:
 
 def _as_str(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no str")
+        raise TypeError(f"{value!r} is not a str")
     return value
 
 
@@ -328,13 +328,13 @@ def _as_int(value: Any) -> int:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise TypeError(f"{value!r} is no int")
+    raise TypeError(f"{value!r} is not an int")
 
 
 def _as_float(value: Any) -> float:
     if isinstance(value, str | float) or (isinstance(value, int) and not isinstance(value, bool)):
         return float(value)
-    raise TypeError(f"{value!r} is no float")
+    raise TypeError(f"{value!r} is not a float")
 
 
 def _as_bool(value: Any) -> bool:
@@ -343,7 +343,7 @@ def _as_bool(value: Any) -> bool:
     known = {"true": True, "1": True, "false": False, "0": False}
     if isinstance(value, str) and value.lower() in known:
         return known[value.lower()]
-    raise TypeError(f"{value!r} is no bool")
+    raise TypeError(f"{value!r} is not a bool")
 
 
 _CONVERT: dict[str, Callable[[Any], Any]] = {"str": _as_str, "int": _as_int, "float": _as_float, "bool": _as_bool}

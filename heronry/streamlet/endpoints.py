@@ -234,7 +234,7 @@ def files(
     """
     _one_of("the format of files()", format, SOURCE_FORMATS)
     if schema and format not in ("json", "csv"):
-        raise TopologyError(f"files(format={format!r}) takes no schema: only json and csv need one")
+        raise TopologyError(f"files(format={format!r}) does not accept a schema: only json and csv use one")
     for name, kind in (schema or {}).items():
         _one_of(f"the type of field {name!r}", kind, TYPES)
     if len(delimiter) != 1:
@@ -245,12 +245,12 @@ def files(
     place, given = _absolute(path), str(options)
     if given and not (is_url(place) and Path(given).is_absolute()):
         raise TopologyError(
-            f"options of files() is {given!r}; write a JSON file's whole path, for tasks run in folders of their own"
+            f"options of files() is {given!r}; write a JSON file's whole path, because tasks run in their own folders"
             if is_url(place)
-            else f"options of files() are for URLs, and {place} is none: leave them out"
+            else f"options of files() are for URLs, and {place} is not one: omit them"
         )
     if is_url(place) and scheme_of(place) in SINGLE and (grows or place.endswith("/")):
-        raise TopologyError(f"{place} cannot be a folder, nor grow: over http a URL is one file, which is read once")
+        raise TopologyError(f"{place} cannot be a folder or grow: over http a URL is one file, which is read once")
     return FileSource(place, format, fields, delimiter, bool(grows), by_hour, partitions=folders, options=given)
 
 
@@ -270,9 +270,9 @@ def _folders(given: Sequence[str] | Mapping[str, str], format: str, schema: Sche
         _one_of(f"the type of partition {name!r}", kind, PARTITION_TYPES)
     both = [name for name, _ in schema if name in names]
     if both:
-        raise TopologyError(f"files() has {both[0]!r} in its schema and in its partitions: it stands in one of the two")
+        raise TopologyError(f"files() has {both[0]!r} in its schema and in its partitions: name it in one of them only")
     if found and format not in ("json", "csv", *COLUMNAR):
-        raise TopologyError(f"files(format={format!r}) takes no partitions: its records have no fields to add to")
+        raise TopologyError(f"files(format={format!r}) does not accept partitions: its records have no fields")
     return found
 
 
@@ -309,7 +309,7 @@ def sequence(
     if make is not None and not callable(make):
         raise TopologyError(f"sequence(make={make!r}): write a function of the number")
     if rate is not None and not rate > 0:
-        raise TopologyError(f"sequence(rate={rate!r}): write records a second, more than 0, or leave it out")
+        raise TopologyError(f"sequence(rate={rate!r}): write a positive number of records per second, or omit it")
     return SequenceSource(stop, start, make, rate)
 
 
@@ -340,9 +340,9 @@ def to_files(
         )
     if (format == "csv") != bool(fields):
         raise TopologyError(
-            "to_files(…, 'csv') needs fields=['a', 'b'], its columns: files must have the same ones whatever came first"
+            "to_files(…, 'csv') needs fields=['a', 'b'], its columns: all files must have the same columns"
             if format == "csv"
-            else f"to_files(…, {format!r}) takes no fields: it writes all that a record has"
+            else f"to_files(…, {format!r}) does not accept fields: it writes whole records"
         )
     return FileSink(_absolute(path), format, fields=tuple(fields), partition_by=by)
 

@@ -105,7 +105,7 @@ def as_extractor(given: Any) -> Extractor:
         return Field(given)
     if callable(given):
         return Function(given)
-    raise TypeError(f"{given!r} is neither a field's name, a place nor a function of the record")
+    raise TypeError(f"{given!r} is not a field name, a position or a function of the record")
 
 
 def column(extractor: Extractor, records: list[Any]) -> list[Any]:

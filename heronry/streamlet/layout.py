@@ -34,13 +34,13 @@ def cell(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         if "\n" in value or "\r" in value:
-            raise ValueError("a record of csv is a line, and this value has a line break: take it out in a map")
+            raise ValueError("a record of csv is a line, and this value has a line break: remove it in a map")
         return value
     if isinstance(value, int | float | Decimal):
         return str(value)
     if isinstance(value, dt.date | dt.time):  # includes datetime, a subclass of date
         return value.isoformat()
-    raise TypeError(f"a {type(value).__name__} does not go into a cell of csv: make it text or a number in a map")
+    raise TypeError(f"a {type(value).__name__} cannot be a csv cell: convert it to text or a number in a map")
 
 
 def cells(record: Any, fields: Sequence[str]) -> list[str | None]:

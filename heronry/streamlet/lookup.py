@@ -26,7 +26,7 @@ from heronry.streamlet.program import FlatMapStep, LookupStep, Matched, Program
 class LookupTableError(Failure):
     """Error for a table that cannot be used."""
 
-    cure = "Mend the table, or the key= of the step."
+    cure = "Fix the table, or the key= of the step."
 
 
 class LookupTable:

@@ -6,7 +6,7 @@ they meet, so ``add`` must be associative and commutative and ``zero`` neutral; 
 ``add`` may change and return its first argument (``zero`` is then a function that makes a new one), never its second.
 
 The built-in ones carry ``builtin``, a name by which an engine may compute them its own way (SQL), and accumulators that
-``pack`` to plain data, so that whoever holds no user code can add them too (``by_name``). None values are left out by
+``pack`` to plain data, so that a process without user code can also add them (``by_name``). None values are left out by
 ``sum_ min_ max_ mean top_k distinct``, as SQL does, and a key with no other values has the result None (0 for
 ``distinct``, () for ``top_k``); ``count`` counts records, None or not.
 """
@@ -401,20 +401,20 @@ def check_laws(tried: Monoid[V, Any], values: Iterable[V]) -> None:
     def lifted(value: Any) -> Any:
         return tried.lift(value)
 
-    def told(acc: Any) -> Any:
+    def finish(acc: Any) -> Any:
         return tried.finish(acc)
 
     for value in samples:
-        assert _equal(told(tried.add(tried.zero(), lifted(value))), told(lifted(value))), "zero + a differs from a"
-        assert _equal(told(tried.add(lifted(value), tried.zero())), told(lifted(value))), "a + zero differs from a"
-    whole = told(tried.folded(samples))
+        assert _equal(finish(tried.add(tried.zero(), lifted(value))), finish(lifted(value))), "zero + a differs from a"
+        assert _equal(finish(tried.add(lifted(value), tried.zero())), finish(lifted(value))), "a + zero differs from a"
+    whole = finish(tried.folded(samples))
     for order in permutations(samples):
-        assert _equal(told(tried.folded(order)), whole), f"add is not commutative over {order!r}"
+        assert _equal(finish(tried.folded(order)), whole), f"add is not commutative over {order!r}"
         for cut in range(len(order) + 1):
             parts = tried.add(tried.folded(order[:cut]), tried.folded(order[cut:]))
-            assert _equal(told(parts), whole), f"add is not associative over {order!r} cut at {cut}"
+            assert _equal(finish(parts), whole), f"add is not associative over {order!r} cut at {cut}"
             packed = tried.unpack(tried.pack(tried.folded(order)))
-            assert _equal(told(packed), whole), f"pack and unpack change the accumulator of {order!r}"
+            assert _equal(finish(packed), whole), f"pack and unpack change the accumulator of {order!r}"
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -84,7 +84,7 @@ class Folders:
         missing = [name for name, _ in self._declared if name not in there]
         if missing:
             raise ReadError(
-                f"{path} lies in no folder {'/'.join(f'{name}=…' for name in missing)}, as partitions= says; take it "
+                f"{path} is not in a folder {'/'.join(f'{name}=…' for name in missing)}, as partitions= says; take it "
                 "away, or name its folder so"
             )
         return {name: _typed(path, name, kind, there[name]) for name, kind in self._declared}
@@ -99,5 +99,5 @@ def _typed(path: str, name: str, kind: str, value: str | None) -> Any:
     if kind == "str" or value is None:
         return value
     if not _INT.fullmatch(value):
-        raise ReadError(f"{path} lies in a folder {name}={value}, which is no int, as partitions= says")
+        raise ReadError(f"{path}: {value!r} in {name}={value} is not an int, the type that partitions= gives")
     return int(value)

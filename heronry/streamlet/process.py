@@ -102,7 +102,7 @@ class Process(Generic[K, T, U]):
 
 def no_timer(context: Context[Any, Any], name: str) -> None:
     """Raise TypeError. Used for handlers without ``on_timer``."""
-    raise TypeError(f"the timer {name!r} has gone off and there is no on_timer(context, name); write a class with both")
+    raise TypeError(f"timer {name!r} fired without a handler: write a class that also has on_timer(context, name)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +258,6 @@ class KeyTimeline:
 def refuse_endless_timers(context: Context[Any, Any], name: str) -> None:
     """Raise RuntimeError. Called instead of ``on_timer`` when it has been called too often."""
     raise RuntimeError(
-        f"timers of this key have gone off {MOST_ALONE} times since its last record, which would have no end when the "
-        "input has one; let on_timer set no other timer after a while"
+        f"timers of this key have fired {MOST_ALONE} times since its last record, so they would never end after the "
+        "input ends; let on_timer stop setting timers after a while"
     )

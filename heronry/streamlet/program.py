@@ -96,7 +96,7 @@ class _Step:
     parallelism: int | None = field(default=None, kw_only=True)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Description of the step, for plans."""
         return self.kind
 
@@ -152,7 +152,7 @@ class SchemaStep(MapStep):
         return self.function.schema
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Description of the step, with the fields."""
         return f"schema {self.schema}"
 
@@ -294,7 +294,7 @@ class SinkStep(_OneInput):
     sink: Sink
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Description of the sink, with the address of a server."""
         return f"{self.kind}: {self.sink}" if isinstance(self.sink, ServerSink) else self.kind
 
@@ -379,5 +379,5 @@ class Program:
         lines = []
         for step in self.steps:
             inputs = ", ".join(ref.step + (f"[{ref.output}]" if ref.output else "") for ref in step.inputs)
-            lines.append(f"{step.name}: {step.told}" + (f" <- {inputs}" if inputs else ""))
+            lines.append(f"{step.name}: {step.description}" + (f" <- {inputs}" if inputs else ""))
         return "\n".join(lines)

@@ -108,7 +108,7 @@ def listing_of(source: FileSource[Any], tree: FileTree) -> Listing:
     if found is None:
         if source.grows:
             return {}
-        raise FileNotFoundError(2, "there is no such file or folder to read", source.path)
+        raise FileNotFoundError(2, "no such file or directory", source.path)
     if source.format == "archive" and "" not in found:
         hours: dict[str, list[Seen]] = {}
         for name in sorted(found):
@@ -139,7 +139,7 @@ def local_files(source: FileSource[Any]) -> list[Path]:
     """
     found = LocalFileTree(source).listed()
     if found is None:
-        raise FileNotFoundError(2, "there is no such file or folder to read", source.path)
+        raise FileNotFoundError(2, "no such file or directory", source.path)
     _refuse(source, found)
     return [Path(whole_name(source, name)) for name in sorted(found)]
 

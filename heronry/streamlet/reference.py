@@ -112,7 +112,7 @@ def evaluate(
             if trial is not None and isinstance(step, ReduceStep):
                 streams[Ref(step.name)] = [r for r in streams[Ref(step.name)] if trial.passes(step.name, r, "")]
     if given:
-        raise TopologyError(f"there is no source step {', '.join(map(repr, given))}")
+        raise TopologyError(f"unknown source step {', '.join(map(repr, given))}")
     return streams
 
 

@@ -26,8 +26,7 @@ KINDS: dict[type, str] = {
 MAX_DIGITS = 38  # limit of Arrow and Spark for a Decimal
 LONGEST = 64  # bits of an int
 _CURE = (
-    f"write one of {', '.join(KINDS.values())}, or Optional[…] of one; make something else of it in a map, behind "
-    "with_schema or before it"
+    f"write one of {', '.join(KINDS.values())}, or Optional[…] of one; convert it in a map, before or after with_schema"
 )
 
 
@@ -88,7 +87,7 @@ def schema_of(given: Any, step: str) -> RecordSchema:
         found = RecordSchema("schema", _of_arrow(given, problems))
     else:
         raise TopologyError(
-            f"step {step!r}: {given!r} is no schema; write a dataclass (the class, not one of its instances) or a "
+            f"step {step!r}: {given!r} is not a schema; write a dataclass (the class, not one of its instances) or a "
             "pyarrow.Schema"
         )
     twice = sorted({field.name for field in found.fields if [f.name for f in found.fields].count(field.name) > 1})

@@ -66,7 +66,7 @@ class ServerSink(ServerSettings):
         keys = dict(self.settings).get(f"user.{self.system}.key") or ()
         for key in (keys,) if isinstance(keys, str) else keys:
             if key not in self.fields:
-                yield f"key names {key!r}, which is none of the fields ({', '.join(map(str, self.fields))})"
+                yield f"key names {key!r}, which is not one of the fields ({', '.join(map(str, self.fields))})"
         spool = dict(self.settings).get(f"user.{self.system}.spool")
         if isinstance(spool, str) and spool and not Path(spool).is_absolute():
             yield f"spool is {spool!r}; write its whole path, the same folder for all hosts"
@@ -96,7 +96,7 @@ class ServerSink(ServerSettings):
         return made
 
     def __str__(self) -> str:
-        return self.told(dict(self.settings).get(f"user.{self.system}.{INTO.get(self.system)}", ""))
+        return self.describe_address(dict(self.settings).get(f"user.{self.system}.{INTO.get(self.system)}", ""))
 
 
 @lru_cache
@@ -174,7 +174,7 @@ def to_nats(
 ) -> ServerSink:
     """Return a sink of messages to a subject of a JetStream stream, which are JSON objects.
 
-    ``spool`` is the folder that keeps batches until they are published, the same for all hosts. ``more`` are further
+    ``spool`` is folder of batches until they are published, the same for all hosts. ``more`` are further
     settings of ``NatsSink``.
     """
     return _sink("nats", fields, password_file, more, url=url, subject=subject, spool=str(spool))

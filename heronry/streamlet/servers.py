@@ -64,7 +64,7 @@ class ServerSettings:
             if key.endswith(".password.file") and isinstance(value, str) and not Path(value).is_absolute():
                 yield f"password_file is {value!r}; write its whole path, for tasks run in folders of their own"
 
-    def told(self, what: Any) -> str:
+    def describe_address(self, what: Any) -> str:
         """Return a description: the system, the object in it (``what``), and its address."""
         known = dict(self.settings)
         where = next((known[key] for key in (prefix_of(self.system) + name for name in WHERE) if key in known), "")
@@ -128,7 +128,7 @@ class ServerSource(ServerSettings):
 
     def __str__(self) -> str:
         known = dict(self.settings)
-        return self.told(
+        return self.describe_address(
             next((known[key] for key in (prefix_of(self.system) + name for name in WHAT) if key in known), "")
         )
 
@@ -312,7 +312,7 @@ def given_settings(
     unknown = sorted(set(settings) - known)
     if unknown:
         raise TopologyError(
-            f"{system}: there is no setting {', '.join(unknown)}; {component} has {', '.join(sorted(known))}"
+            f"{system}: unknown setting {', '.join(unknown)}; {component} has {', '.join(sorted(known))}"
         )
     return tuple(sorted(settings.items()))
 

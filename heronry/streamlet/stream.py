@@ -718,7 +718,7 @@ def _times_of_sides(
     left = mine.windowing
     right = theirs.windowing if theirs is not None else replace(left, event_time=None)
     if (right.window, right.allowed_lateness_ms) not in ((left.window, left.allowed_lateness_ms), (left.window, 0)):
-        raise TopologyError(f"step {where!r}: its sides have different windows; give both the same, or one none")
+        raise TopologyError(f"step {where!r}: its sides have different windows; use the same for both")
     if (left.event_time is None) != (right.event_time is None):
         raise TopologyError(
             f"step {where!r}: one side has event_time= in its window, the other uses the time of its source; give it "

@@ -139,7 +139,7 @@ class LocalFileTree:
                 elif entry.is_symlink():
                     self.skipped[entry.path] = "a link to a folder" if entry.is_dir() else "a link to nothing"
                 else:
-                    self.skipped[entry.path] = "neither a file nor a folder"
+                    self.skipped[entry.path] = "not a file or folder"
 
     def size(self, name: str) -> int:
         """Return the current size of a file. See FileTree."""

@@ -70,8 +70,8 @@ class UrlFileTree:
                 self._files, self._root = self._store.files, self._store.root
         except FileNotFoundError as error:
             raise ConnectError(
-                f"{self._url} cannot be opened, for a file is not there that its options name, or that says whom to "
-                f"believe ({error}): for sftp, {HOST_KEYS}"
+                f"{self._url} cannot be opened: a file that its options name, or the file of known hosts, is "
+                f"missing ({error}): for sftp, {HOST_KEYS}"
             ) from None
 
     def listed(self) -> Listing | None:
@@ -156,8 +156,8 @@ class UrlFileTree:
             info = self._look(name, version)
             if info["size"] is None or info.get("partial") is False:
                 raise ReadError(
-                    f"{whole_name(self._source, name)} cannot be read: its server does not say how long it is, or "
-                    "gives no ranges of files; take one that does, or copy the file"
+                    f"{whole_name(self._source, name)} cannot be read: its server does not report its size, or does "
+                    "not support ranges; use another server, or copy the file"
                 )
             handle = self._files.open(self._path(name), "rb", cache_type="none")
         return cast(BinaryIO, io.BufferedReader(Ranges(self, name, handle, int(info["size"])), RANGE_BYTES))
@@ -181,9 +181,9 @@ class UrlFileTree:
     def changed(self, name: str) -> ReadError:
         """Return the error for a file that has changed."""
         return ReadError(
-            f"{whole_name(self._source, name)} has changed since it was listed (another size, time or etag), so what "
-            "was read and what would follow are not of one file: give new contents a new name, and put the old one "
-            "back; or kill the topology and submit it again, which reads everything anew"
+            f"{whole_name(self._source, name)} has changed since it was listed (another size, time or etag), so the "
+            "rest does not continue what was read: give new contents a new name, and restore the old file; or kill "
+            "the topology and submit it again, which reads everything again"
         )
 
     @contextmanager
@@ -192,7 +192,7 @@ class UrlFileTree:
             yield
         except FileNotFoundError:
             raise FileNotFoundError(
-                2, "it was listed and is not there any more: put it back, for files must stay until they are read",
+                2, "it was listed and no longer exists: restore it, because files must exist until they are read",
                 whole_name(self._source, name),
             ) from None  # fmt: skip
 
@@ -212,7 +212,7 @@ class UrlFileTree:
     def failed(self, name: str, error: BaseException) -> ConnectError:
         """Return the error for the user."""
         said = one_line(redacted(f"{type(error).__name__}: {error}", "", self._options), 300)
-        what, cure = _told(self._scheme, error)
+        what, cure = _explain(self._scheme, error)
         return ConnectError(f"{whole_name(self._source, name)} {what} ({said}): {cure}")
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ def _status(error: BaseException) -> Any:
     return getattr(error, "status", 0)
 
 
-def _told(scheme: str, error: BaseException) -> tuple[str, str]:
+def _explain(scheme: str, error: BaseException) -> tuple[str, str]:
     """Return what is wrong, as the end of a sentence, and the remedy.
 
     Libraries are distinguished by the names of their errors, because none of them need be installed.
@@ -238,16 +238,16 @@ def _told(scheme: str, error: BaseException) -> tuple[str, str]:
                 "cannot be read here",
                 f"name {needed} in the topology's requirements, or on each host: pip install {needed}",
             )
-        return "is in no store that is known", "look at the URL's beginning, or install what implements it for fsspec"
+        return "has an unknown scheme", "check the scheme of the URL, or install its fsspec implementation"
     if "HostKeyNotVerifiable" in names:
-        return "is at a host whose key is not known", HOST_KEYS
+        return "is at a host with an unknown key", HOST_KEYS
     refused = names & {"PermissionError", "NoCredentialsError", "PermissionDenied", "SFTPPermissionDenied"}
     if refused or _status(error) in (401, 403):
-        return "may not be read", (
+        return "is not readable", (
             "give the user the right to read it, or write the store's credentials into the JSON file of options= on "
             "each host (for sftp client_keys, for s3 key and secret)"
         )
-    return "cannot be read", "look whether the store answers from this host, and at its options"
+    return "cannot be read", "check that the store answers from this host, and its options"
 
 
 def _version(info: Mapping[str, Any]) -> str:
@@ -324,6 +324,6 @@ def unreadable_here(source: FileSource[Any]) -> str:
     try:
         store_class(scheme_of(source.path))
     except LibraryMissing as error:
-        what, cure = _told(scheme_of(source.path), error)
+        what, cure = _explain(scheme_of(source.path), error)
         return f"{source.path} {what} ({error}): {cure}"
     return ""

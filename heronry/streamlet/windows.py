@@ -74,8 +74,8 @@ def sliding(length: float | dt.timedelta, every: float | dt.timedelta) -> Window
     every_ms = whole_ms(every, "the step of a sliding window", least=1)
     if every_ms > length_ms:
         raise TopologyError(
-            f"a sliding window of {length_ms} ms that moves by {every_ms} ms would leave records out; "
-            "make `every` at most the length"
+            f"a sliding window of {length_ms} ms that moves by {every_ms} ms would skip records; "
+            "`every` must be at most the length"
         )
     return Window(length_ms, every_ms)
 
@@ -133,7 +133,7 @@ def to_ms(value: Any, unit: str = "s") -> int:
         return (aware - _EPOCH) // _MILLISECOND
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return round(value * MS_PER_UNIT[unit])
-    raise EventTimeError(f"event time {value!r} is no number, datetime or ISO 8601 text")
+    raise EventTimeError(f"event time {value!r} is not a number, datetime or ISO 8601 text")
 
 
 def hour_folder(time_ms: int) -> str:

@@ -3,7 +3,7 @@
 Reports are totals since a process began. ``Growing`` remembers the last report of each incarnation that it has taken
 and keeps, for each series and bucket of ten seconds, what came since. ``take_rows`` hands all of it over to be written;
 what could not be written is put back. The reports as they were at that moment (``baseline``) are saved beside the
-files, so that a metrics manager that starts again goes on where the files end: whatever dies, the sum of all rows of a
+files, so that a metrics manager that starts again continues at their end: whatever dies, the sum of all rows of a
 counter is its total.
 
 **Bounds.** There are as many series as the container's processes report (``metrics_manager.collection`` bounds

@@ -68,7 +68,7 @@ class TopologyMasterSink:
         version = self._context.metrics.version
         reply = await self._send(self._sent)
         if reply.epoch < self._epoch:  # a deposed master does not know it yet
-            raise StoreError(f"the topology master that answers has epoch {reply.epoch}, and {self._epoch} was heard")
+            raise StoreError(f"the topology master that answers has epoch {reply.epoch}, and {self._epoch} is known")
         if reply.epoch != self._epoch and self._sent:
             reply = await self._send(0)
         self._epoch, self._sent = reply.epoch, version

@@ -70,7 +70,7 @@ class FrameForwarder:
                 self._clear_task(task)
                 for frame, weight, grant in link.withdraw(task):
                     self.drop(frame, weight, grant)
-            self._observe_link(link)
+            self._update_link_cause(link)
 
     def drop(self, frame: Frame, weight: int, grant: CreditGrant | None) -> None:
         """Drop a frame of a closed generation. The restore repeats it."""
@@ -92,7 +92,7 @@ class FrameForwarder:
         """
         neighbour = self._through.get(frame.destination_task)
         if neighbour is None or (grant is not None and neighbour.link.container):
-            self._end(frame, weight, grant)
+            self._reject_moved(frame, weight, grant)
             return
         link = neighbour.link
         queue = link.push(frame, weight, grant)
@@ -100,9 +100,9 @@ class FrameForwarder:
         if weight > self.largest_frame:
             self.largest_frame = weight
         if queue.weight >= self.high:
-            self._observe(link, queue)
+            self._update_queue_cause(link, queue)
         if link.weight >= self.high:
-            self._observe_link(link)
+            self._update_link_cause(link)
 
     def ack(self, message: Ack) -> None:
         """Pass an ack to the tracker of its spout task, here or at a peer.
@@ -142,21 +142,21 @@ class FrameForwarder:
         for grant in grants:
             self._renewals[grant] = None
         for queue in list(link.marked):
-            self._observe(link, queue)
+            self._update_queue_cause(link, queue)
         if link.pressed:
-            self._observe_link(link)
+            self._update_link_cause(link)
         return packet
 
     def open(self, neighbour: Neighbour) -> None:
         """Open the link of a neighbour."""
         neighbour.link.open()
         self._connections.dirty[neighbour] = None
-        self._observe_all(neighbour.link)
+        self._update_causes(neighbour.link)
 
     def close(self, neighbour: Neighbour) -> None:
         """Close the link of a neighbour. The restore repeats the frames lost with a connection of a generation."""
         neighbour.link.close(self.stale if neighbour.generation else None)
-        self._observe_all(neighbour.link)
+        self._update_causes(neighbour.link)
 
     def credit(self, neighbour: Neighbour, limits: Iterable[TaskCredit]) -> None:
         """Apply credit from the other end."""
@@ -165,7 +165,7 @@ class FrameForwarder:
             link.grant(limit.task, limit.limit_bytes, limit.taken_bytes)
         self._connections.dirty[neighbour] = None
         if link.weight >= self.high:
-            self._observe_link(link)
+            self._update_link_cause(link)
 
     def mark_used(self, grant: CreditGrant) -> None:
         """Check at the end of the event whether this credit is to be renewed."""
@@ -202,15 +202,15 @@ class FrameForwarder:
                 assert (queue in link.marked) == (queue.pressed or over), "marked queues are known"
                 assert (bool(own) and self._cause(task) in own) == queue.pressed, "a slow queue is a cause"
 
-    def _observe_all(self, link: Link) -> None:
+    def _update_causes(self, link: Link) -> None:
         """Compare all queues of a link with their marks, after it was opened or closed."""
         for queue in link.destinations.values():
             neighbour = self._through.get(queue.task)
             if neighbour is not None and neighbour.link is link:
-                self._observe(link, queue)
-        self._observe_link(link)
+                self._update_queue_cause(link, queue)
+        self._update_link_cause(link)
 
-    def _observe_link(self, link: Link) -> None:
+    def _update_link_cause(self, link: Link) -> None:
         """Compare the weight queued for the link of a peer with its marks."""
         if not link.container:
             return
@@ -219,7 +219,7 @@ class FrameForwarder:
             link.pressed = slow
             self._causes.set_slow(self._link_cause(link), slow)
 
-    def _observe(self, link: Link, queue: DestinationQueue) -> None:
+    def _update_queue_cause(self, link: Link, queue: DestinationQueue) -> None:
         # A closed link is itself the cause: the state of the tasks behind it is unknown.
         slow = is_slow(queue.weight, queue.pressed, self.high, self.low) and (link.is_open or not link.container)
         if slow != queue.pressed:
@@ -252,7 +252,7 @@ class FrameForwarder:
     def _link_cause(self, link: Link) -> Cause:
         return Cause(CauseKind.LINK, "", 0, self._container, link.container)
 
-    def _end(self, frame: Frame, weight: int, grant: CreditGrant | None) -> None:
+    def _reject_moved(self, frame: Frame, weight: int, grant: CreditGrant | None) -> None:
         self.moved_frames += 1
         self.moved_tuples += frame.count - tracked_count(frame)
         if grant is not None:

@@ -86,7 +86,7 @@ def test_a_range_of_kafka_is_read_whole_and_no_further(brokers: KafkaMock, topic
     brokers.add(topic, b"later", partition=1, headers=headers(100))
     assert numbers(source, ranges) == list(range(60))
     assert behind(source, ranges) == 1
-    with pytest.raises(ConnectError, match="the topic was made anew"):
+    with pytest.raises(ConnectError, match="the topic was recreated"):
         list(pieces_of(source, [ranges[0]._replace(begin=50, end=60)], "test"))
 
 
@@ -98,13 +98,13 @@ def test_a_range_of_nats_is_read_whole_and_no_further(server: NatsServer, stream
     assert behind(source, [wanted]) == 1
     for number in (30, 31):
         server.ask(lambda js, number=number: js.delete_msg(stream, number))
-    with pytest.raises(ConnectError, match=rf"1 messages of stream '{stream}', behind 29, were removed before"):
+    with pytest.raises(ConnectError, match=rf"1 messages of stream '{stream}', after 29, were removed before"):
         numbers(source, [wanted])
     assert numbers(of_nats(server, stream, removed="skip"), [wanted]) == list(range(29))
     server.ask(lambda js: js.delete_stream(stream))
     server.make(stream)
     server.add(stream, b"1", headers={"word": "x", "n": "1"})
-    with pytest.raises(ConnectError, match=rf"stream '{stream}' was made anew"):
+    with pytest.raises(ConnectError, match=rf"stream '{stream}' was recreated"):
         numbers(of_nats(server, stream, removed="skip"), [wanted])
 
 

@@ -128,14 +128,14 @@ def test_messages_removed_before_they_were_read_are_named(
         said = r"messages of .*/0, from offset 1 on, were removed before they were read"
     else:
         keyed[f"{topic}/0"] = 7
-        said = r"/0 ends at offset 1, and 7 were read: the topic was made anew"
+        said = r"/0 ends at offset 1, and 7 were read: the topic was recreated"
     for _ in range(2):
         with pytest.raises(ConnectError, match=said):
             read(brokers, topic, keyed)
     caplog.set_level(logging.WARNING)
     found = read(brokers, topic, keyed, removed="skip")
     assert len(found) == (1 if how == "made anew" else len(brokers.messages(topic)))
-    assert "going on without them" in caplog.text
+    assert "continuing without them" in caplog.text
     assert read(brokers, topic, keyed) == [], "and then nothing is missing"
 
 
@@ -259,7 +259,7 @@ def test_what_is_wrong_is_said(brokers: KafkaMock, topic: str, tmp_path: Path) -
     assert "fail or skip" in said(KafkaTopics, servers="h:1", topics=["a"], removed="x")
     assert "oldest or newest" in said(KafkaTopics, servers="h:1", topics=["a"], **{"from": "x"})
     assert said(KafkaSink, servers="h:1", topic="a", spool="/s", client={"security.protocol": "SSL"}) == ""
-    with pytest.raises(ConnectError, match="takes no such settings"):
+    with pytest.raises(ConnectError, match="does not accept these settings"):
         sink_to(brokers, topic, tmp_path, client={"no.such.setting": "1"})
     with pytest.raises(BadConfig, match="KafkaTopics has no fields"):
         made(Read({}), brokers.config(topics=[topic]), TaskPlace(component="source"))

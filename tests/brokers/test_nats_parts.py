@@ -154,7 +154,7 @@ def test_messages_removed_before_they_were_read_are_named(
         server.ask(lambda js: js.delete_stream(stream))
         server.make(stream)
         server.add(stream, *(b"w%d" % n for n in range(4)))
-    said = "was made anew" if how == "made anew" else "messages of stream"
+    said = "was recreated" if how == "made anew" else "messages of stream"
     for _ in range(2):
         with pytest.raises(ConnectError, match=said):
             read(server, stream, keyed, rows=2)

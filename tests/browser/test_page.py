@@ -370,7 +370,7 @@ def test_what_is_kept_of_state_is_shown_where_it_is_kept(
     for part in ("12", "120 ms", "14.0 ms", "4.0 KiB", "the last after task 2", "Checkpoint 13 is under way for 1.5 s"):
         assert part in text
     kept.tasks_state = CheckpointStatus(9, GenerationPhase.FAILED, "task 2: ValueError: 5", 12, last=last)
-    shows(browser, "#trouble", "generation 9 has failed: task 2: ValueError: 5; mend the cause")
+    shows(browser, "#trouble", "generation 9 has failed: task 2: ValueError: 5; fix the cause")
     shows(browser, "h1", "failing")
 
 

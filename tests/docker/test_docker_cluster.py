@@ -383,10 +383,10 @@ def test_a_streamlet_program_runs_its_logs_are_kept_and_its_name_is_free_again(
 def test_an_engine_that_cannot_do_it_is_named_with_a_cure(tmp_path: Path) -> None:
     with (
         contextlib.closing(DockerEngine("x")) as engine,
-        pytest.raises(EngineError, match=r"heronry:none .*make it with `make image`"),
+        pytest.raises(EngineError, match=r"heronry:none .*build it with `make image`"),
     ):
         engine.require_image("heronry:none")
-    with pytest.raises(EngineError, match="its socket is not there; start the engine"):
+    with pytest.raises(EngineError, match="its socket is missing; start the engine"):
         DockerEngine("x", f"unix://{tmp_path}/docker.sock").containers()
 
 

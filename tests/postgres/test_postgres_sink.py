@@ -125,7 +125,7 @@ def test_what_cannot_go_into_the_table_is_said_before_a_checkpoint_holds_it(
         sink_to(server, "none")
     with pytest.raises(ConnectError, match=r"no unique or exclusion constraint matching the ON CONFLICT"):
         sink_to(server, table, key=["count"])
-    with pytest.raises(BadConfig, match=r"names 'id', which is no field of the input .word, count."):
+    with pytest.raises(BadConfig, match=r"'id' is not a field of the input .word, count."):
         sink_to(server, table, key=["id"])
 
 

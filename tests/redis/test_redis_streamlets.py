@@ -113,7 +113,7 @@ def test_what_is_removed_before_it_is_read_is_an_error(server: RedisServer, stre
     assert whole == 59
     server.client.delete(streams[1])
     for _ in range(2):  # gone, and made anew
-        with pytest.raises(ConnectError, match=rf"'{streams[1]}' was deleted after 0 of its entries|made anew"):
+        with pytest.raises(ConnectError, match=rf"'{streams[1]}' was deleted or recreated after 0 of its entries"):
             list(pieces_of(source(server, streams, removed="skip"), [two], "test"))
         add(server, streams[1], 1)
     server.client.xdel(streams[0], first)  # before any range began: nobody's loss
@@ -128,7 +128,7 @@ def test_what_is_removed_before_it_is_read_is_an_error(server: RedisServer, stre
         ({"fields": []}, "name those of a record"),
         ({"fields": ["id", "id"]}, "names one twice"),
         ({"streams": []}, "needs config 'user.redis.streams'"),
-        ({"removd": "skip"}, "there is no setting user.redis.removd"),
+        ({"removd": "skip"}, "unknown setting user.redis.removd"),
     ],
 )
 def test_what_is_declared_wrongly_is_said_when_the_program_is_built(given: dict[str, Any], said: str) -> None:

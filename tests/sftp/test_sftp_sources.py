@@ -81,11 +81,11 @@ def test_whom_it_believes_and_who_believes_it(server: SftpServer, tmp_path: Path
 
     good = json.loads(server.options.read_text())
     stranger = json.loads(server.options_with("stranger").read_text())
-    assert "is at a host whose key is not known" in told(stranger)
+    assert "is at a host with an unknown key" in told(stranger)
     assert "known_hosts" in told(stranger)
-    assert "cannot be opened, for a file is not there" in told({**good, "known_hosts": str(tmp_path / "none")})
+    assert "cannot be opened: a file that its options name" in told({**good, "known_hosts": str(tmp_path / "none")})
     refused = told({**good, "client_keys": [str(server.folder / "stranger")], "agent_path": None})
-    assert "may not be read" in refused
+    assert "is not readable" in refused
     assert "client_keys" in refused
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from data_pipeline.shell.asked import asked
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.resolved_request import resolve_request
 from heron_runtime.failures import UsageError
 from heronry.pipeline.views import open_view
 from heronry.streamlet import Builder, files, mean, top_k, tumbling, view
@@ -60,8 +60,8 @@ class World:
             Path("p.py"), views=True, from_ms=from_ * SECOND if isinstance(from_, int) else None,
             to_ms=to * SECOND, since_last=last,
         )  # fmt: skip
-        found = asked(request, Loaded(program or self.program(place), ()))
-        return answer(self.spark, found, io.StringIO())
+        found = resolve_request(request, Loaded(program or self.program(place), ()))
+        return compute_result(self.spark, found, io.StringIO())
 
     def rows(self, place: str) -> dict[str, Any]:
         """Every bucket of both views, and their T."""
@@ -104,7 +104,10 @@ def test_what_came_since_and_days_that_were_mended_are_as_in_a_whole_batch(world
     world.batch("parts", 100)
     world.arrive(100, 200)
     said = world.batch("parts", 195, from_="last")
-    assert "version 000002, the batch owns buckets up to 1970-01-01T00:03:15Z; anew from 1970-01-01T00:01:40Z" in said
+    assert (
+        "version 000002, the batch owns buckets up to 1970-01-01T00:03:15Z; recomputed from 1970-01-01T00:01:40Z"
+        in said
+    )
     assert world.rows("parts") == world.truth(195)
     world.arrive(40, 60)  # what was missing
     world.batch("parts", 60, from_=40)
@@ -124,16 +127,16 @@ def windowed(stream: Streamlet) -> Streamlet:
 REFUSED: list[tuple[int, int, dict[str, Any], str]] = [
     (100, 100, {}, "is not before T"),
     (190, 120, {}, "owns its buckets up to 1970-01-01T00:01:40Z; a part that begins at 1970-01-01T00:02:00Z"),
-    (100, 45, {}, "lies within a bucket of view means"),
-    (100, 50, {}, "lies within a bucket of view tops"),
+    (100, 45, {}, "is inside a bucket of view means"),
+    (100, 50, {}, "is inside a bucket of view tops"),
     (100, 40, {"bucket": 20}, "buckets of 10000 ms by 'mean'.*some of 20000 ms"),
-    (100, 40, {"before": windowed}, "step 'first', of which the view is made, keeps what came before"),
+    (100, 40, {"before": windowed}, "step 'first', upstream of the view, depends on earlier input"),
 ]
 
 
 def test_what_would_not_be_as_a_whole_batch_is_refused(world: World) -> None:
     world.arrive(0, 100)
-    with pytest.raises(UsageError, match="there is no batch yet"):
+    with pytest.raises(UsageError, match="has no earlier batch"):
         world.batch("parts", 100, from_=40)
     world.batch("parts", 100)
     for to, from_, change, said in REFUSED:

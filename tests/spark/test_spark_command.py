@@ -154,12 +154,12 @@ def refusals(tmp_path: Path) -> dict[str, tuple[tuple[str, ...], int, str]]:
         "a file at the output": (
             (words, "words", "--output-path", words),
             4,
-            "word_program.py holds something already",
+            "word_program.py is not empty",
         ),
         "a folder of others": (
             (words, "words", "--output-path", str(tmp_path), "--replace"),
             4,
-            "no result of a program",
+            "not a result of a program",
         ),
         "a path or a step": ((words, "words", *out, "--input-path", "date=1"), 2, "begin with ./"),
         "no such program": ((refused, "nothing", *out), 3, "nothing"),

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from data_pipeline.shell.asked import asked
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.resolved_request import resolve_request
 from heronry.streamlet import collect
 from heronry.streamlet.program import Program, SinkStep
 from heronry.streamlet.reference import run
@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_put_aside_and_all_else_counts(
     aside: list[dict[str, Any]] = []
     expected = run(built, failed=aside)
     out, said = tmp_path / "out", io.StringIO()
-    answer(spark, asked(Request(Path("p.py"), output_path=str(out)), Loaded(built, ())), said)
+    compute_result(spark, resolve_request(Request(Path("p.py"), output_path=str(out)), Loaded(built, ())), said)
     letters = [json.loads(line) for line in (out / "_failed.jsonl").read_text().splitlines()]
     assert sorted(letter["error"] for letter in letters) == sorted(letter["error"] for letter in aside)
     assert len(letters) == 3

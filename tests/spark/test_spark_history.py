@@ -204,7 +204,7 @@ def test_the_command_rolls_up_what_is_there(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
     assert b"rolled up 6 days of levels" in done.stdout, "10m is not kept so long"
     assert b"4 files of days that are over became 2" in done.stdout
-    assert b"1 lines are new" in done.stderr
+    assert b"1 new lines" in done.stderr
     assert same(read(root, PLACES[0], "1d"), roll_up(copies(rows), "1d"))
     assert read(root, PLACES[0], RAW) == sorted(rows, key=lambda row: row.key)
     again = run_heron(tmp_path / "home", "pipeline", "roll-up", "--keep", "10s=9999", "--keep", "1m=9999")

@@ -24,9 +24,9 @@ from pyspark.sql import functions as sql
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
-from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.fields import as_json
+from data_pipeline.shell.resolved_request import with_columns
 from data_pipeline.shell.scan import Tables
 from heronry.streamlet import Builder, collect, files, sliding, tumbling
 from heronry.streamlet.joins import KINDS
@@ -162,9 +162,9 @@ class Click:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"k": "a", "t": None}, "EventTimeError: the field 't' is no event time"),
+        ({"k": "a", "t": None}, "EventTimeError: the field 't' is not an event time"),
         ({"k": None, "t": 1}, "SchemaError: the record does not fit Click: field 'k' is None, and not optional"),
-        ({"k": b"\xed\xa0\x80", "t": 1}, "ValueError: the record cannot be read: field 'k' is no UTF-8"),
+        ({"k": b"\xed\xa0\x80", "t": 1}, "ValueError: the record cannot be read: field 'k' is not valid UTF-8"),
     ],
 )
 @pytest.mark.parametrize("side", [0, 1])

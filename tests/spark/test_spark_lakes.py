@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from data_pipeline.shell.asked import asked
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.resolved_request import resolve_request
 from heronry.connect.delta import DeltaTable
 from heronry.connect.iceberg import IcebergTable
 from heronry.connect.lake import STAGED
@@ -64,7 +64,7 @@ def into(source: Path, sink: ServerSink) -> Builder:
 
 def run(spark: SparkSession, builder: Builder, folder: Path, **more: Any) -> str:
     request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
-    return answer(spark, asked(request, Loaded(builder.build(), ())), io.StringIO())
+    return compute_result(spark, resolve_request(request, Loaded(builder.build(), ())), io.StringIO())
 
 
 class Died(BaseException):
@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_put_aside_and_a_missing_table_is_said_before_spark
     assert "1 record" in run(spark, builder, tmp_path)
     assert sorted(row["n"] for row in rows_of(path)) == list(range(1, COUNT))
     assert "the column holds int" in (tmp_path / "out" / "_failed.jsonl").read_text()
-    with pytest.raises(ConnectError, match="there is no Delta table at"):
+    with pytest.raises(ConnectError, match="no Delta table at"):
         run(spark, into(table, to_delta(tmp_path / "none", ["word", "n"])), tmp_path, replace=True)
     assert not (tmp_path / "none").exists()
 

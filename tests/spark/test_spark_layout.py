@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
 from data_pipeline.shell import sinks
-from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.resolved_request import with_columns
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.staged import Staging
 from heronry.streamlet import Builder, files, to_files

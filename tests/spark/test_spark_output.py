@@ -18,9 +18,9 @@ from data_pipeline.core.planner import Choice, plan
 from data_pipeline.core.render import to_json
 from data_pipeline.shell import output as outputs
 from data_pipeline.shell import sinks
-from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
 from data_pipeline.shell.output import OutputExists, OutputFolder
+from data_pipeline.shell.resolved_request import with_columns
 from data_pipeline.shell.scan import Tables
 from heron_runtime.failures import Failure
 from heronry.streamlet import Builder, files, max_, min_, session, sliding, to_files, tumbling

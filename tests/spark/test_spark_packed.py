@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.planner import Choice, plan
-from data_pipeline.shell.asked import check_readable
 from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.resolved_request import check_readable
 from heronry.streamlet import Builder, collect, files
 from heronry.streamlet.packed import BYTE_ORDER_MARK
 from heronry.streamlet.program import Program

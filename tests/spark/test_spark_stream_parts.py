@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from data_pipeline.shell import catalyst, parts, portions, tasks
-from data_pipeline.shell.asked import asked
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.resolved_request import resolve_request
 from heronry.streamlet import Builder, count, files, max_, mean, min_, session, sliding, sum_, to_files, tumbling
 from heronry.streamlet.aside import ON_ERROR
 from heronry.streamlet.program import Program
@@ -67,7 +67,7 @@ def streamed(spark: SparkSession, folder: Path, of: Program, files_a_batch: int 
     said = io.StringIO()
     streaming = Streaming(str(folder / "checkpoint"), None, files_a_batch)
     request = Request(Path("p.py"), output_path=str(folder / "out"), streaming=streaming, config=config)
-    answer(spark, asked(request, Loaded(of, ())), said)
+    compute_result(spark, resolve_request(request, Loaded(of, ())), said)
     return said.getvalue()
 
 

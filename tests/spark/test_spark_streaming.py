@@ -18,10 +18,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from data_pipeline.shell import portions
-from data_pipeline.shell.asked import asked
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming, check
+from data_pipeline.shell.resolved_request import resolve_request
 from data_pipeline.shell.scan import InputNotFound
 from heron_control.inspection.stream_runs import StreamRun, living
 from heron_runtime.failures import UsageError
@@ -114,7 +114,7 @@ class World:
         said = io.StringIO()
         streaming = Streaming(str(self.folder / "checkpoint"), None, files_a_batch)
         request = Request(Path("p.py"), output_path=str(self.folder / "out"), streaming=streaming)
-        answer(self.spark, asked(request, Loaded(self.program, ())), said)
+        compute_result(self.spark, resolve_request(request, Loaded(self.program, ())), said)
         return said.getvalue()
 
     def check(self) -> None:
@@ -257,7 +257,7 @@ def test_a_run_that_lasts_says_how_it_is_and_ends_when_it_is_killed(tmp_path: Pa
 )
 def test_a_result_and_its_checkpoint_lie_beside_each_other(output: str, checkpoint: str) -> None:
     """Or a result that is replaced would take the checkpoint with it."""
-    with pytest.raises(UsageError, match="lies within the other"):
+    with pytest.raises(UsageError, match="is inside the other"):
         check(Request(Path("p.py"), output_path=output, streaming=Streaming(checkpoint), master="local[2]"))
 
 

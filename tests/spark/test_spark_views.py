@@ -178,7 +178,7 @@ def corrected_by_the_next_batch(home: Path, out: Path) -> None:
     assert sum(read_view("sums", home=home).totals().values()) == sum(truth().values()) + 1_000
     end = dt.datetime.fromtimestamp(RECORDS + BUCKET, dt.UTC).isoformat()
     said = heron(home, "pipeline", "backfill", "sums", "--from", "last", "--to", end)
-    assert "anew from" in said
+    assert "recomputed from" in said
     view = read_view("sums", home=home)
     assert Counter(view.totals()) == truth()
     assert {bucket.owner for bucket in view.buckets()} == {"batch"}

@@ -134,7 +134,7 @@ class FakeEngine:
         """Of those that are there."""
         self.machine.enter("require_image")
         if image not in self.machine.images:
-            raise EngineError(f"the image {image} is not on the Docker engine; make it with `make image`")
+            raise EngineError(f"the image {image} is not on the Docker engine; build it with `make image`")
 
     def containers(self) -> list[Seen]:
         """Those with a number."""

@@ -200,7 +200,7 @@ def titles(name: str) -> list[psutil.Process]:
 
 @contextlib.contextmanager
 def heron_command(folder: Path, home: Path | None = None) -> Iterator[HeronCommand]:
-    """A FrontDoor that is closed at the end."""
+    """Yield a ``HeronCommand`` and close it at the end."""
     heron = HeronCommand(folder, home)
     try:
         yield heron

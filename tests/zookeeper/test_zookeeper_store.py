@@ -125,7 +125,7 @@ def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperStoreClients, a
     store.commit([Create("/a/x", b"")])
     admin.delete(world.root, recursive=True)
     assert store.get("/a/x") is None
-    with pytest.raises(StoreError, match="root is gone"):
+    with pytest.raises(StoreError, match="root is missing"):
         store.commit([Create("/a/x", b"")])
 
 

@@ -139,7 +139,7 @@ class CheckpointCoordinator:
         )
 
     @property
-    def all_quiet(self) -> bool:
+    def is_aligned(self) -> bool:
         """True if all tasks have aligned and the checkpoint is still under way."""
         return self._under is not None and self._under.resumed
 
@@ -178,7 +178,7 @@ class CheckpointCoordinator:
         if self._under is None and not self.quiet:
             self._over = max(self._over, record.begun)
 
-    def running(self, participants: GenerationMembers, now_ms: float) -> None:
+    def start_generation(self, participants: GenerationMembers, now_ms: float) -> None:
         """Start with these members; their generation runs."""
         self._participants = participants
         self._confirmed = dict.fromkeys(participants.incarnations, self.record.complete)  # to restore is to commit
@@ -219,7 +219,7 @@ class CheckpointCoordinator:
         if report.declined == under.number and not isinstance(self._write, StoreRecord):
             self._decline(f"task {task} declines: {report.declined_why}")
 
-    def wrote(self, result: WriteResult, now_ms: float, why: str = "") -> None:
+    def finish_write(self, result: WriteResult, now_ms: float, why: str = "") -> None:
         """Handle the end of the write that ``run`` returned.
 
         ``why`` is the error, if it is known. After UNKNOWN the store is read, and ``read`` tells the outcome.
@@ -350,7 +350,7 @@ class CheckpointCoordinator:
         assert not self.quiet or self._over < self.quiet
 
 
-FAILED_HINT = "its processes stay, and do nothing; mend the cause, then `heron restore`"
+FAILED_HINT = "its processes are idle; fix the cause, then `heron restore`"
 
 
 def generation_events(generation: Generation, before: Generation | None) -> list[LogNote | EmitEvent]:

@@ -266,14 +266,14 @@ class TopologyMaster:
     def _record_ended(self, written: e.CommitTransaction | None, result: e.WriteResult) -> None:
         """Tell the state controller the result of a write for a checkpoint."""
         if written is not None and written.plan is None and written.record is not None and self._recovery is not None:
-            self._recovery.wrote(result, self._now_ms)
+            self._recovery.finish_write(result, self._now_ms)
 
     def _manifest_written(self, now_ms: int, checkpoint: int, why: str) -> list[e.Effect]:
         writing = self._writing
         if isinstance(writing, e.WriteManifest) and writing.manifest.checkpoint == checkpoint:
             assert self._recovery is not None
             self._writing = None
-            self._recovery.wrote(e.WriteResult.REFUSED if why else e.WriteResult.DONE, now_ms, why)
+            self._recovery.finish_write(e.WriteResult.REFUSED if why else e.WriteResult.DONE, now_ms, why)
         return []
 
     def _store_ended(self, now_ms: int, ended: e.TransactionFinished) -> list[e.Effect]:

@@ -74,7 +74,7 @@ class Mastership:
             return []
         if self.acting:
             if not self._is_mine(stored):
-                return self._step_down("another master leads" if stored.master else "the master node is gone")
+                return self._step_down("another master leads" if stored.master else "the master node was removed")
             self.role = MasterRole.LEADING
             return []
         if stored.master is None:

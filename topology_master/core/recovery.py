@@ -174,10 +174,10 @@ class StateController:
         assert coordinator is not None
         if self._unanswered:
             self._unanswered = False
-            coordinator.wrote(WriteResult.UNKNOWN, now_ms)
+            coordinator.finish_write(WriteResult.UNKNOWN, now_ms)
         if isinstance(held, StoreRecord) and held.expected != coordinator.record:
             self._held = None
-            coordinator.wrote(WriteResult.REFUSED, now_ms)
+            coordinator.finish_write(WriteResult.REFUSED, now_ms)
 
     def _take_plan(self, plan: PhysicalPlan, now_ms: int) -> None:
         generation = plan.generation
@@ -199,7 +199,7 @@ class StateController:
             }
             tables = {table.component: table.tasks for table in plan.key_groups}
             shapes = {spec.name: shape_of(spec) for spec in plan.topology.components}
-            self._coordinator.running(
+            self._coordinator.start_generation(
                 GenerationMembers(plan.version, members, tables, self._code_digest, shapes), now_ms
             )
             self._remove_old()
@@ -243,15 +243,15 @@ class StateController:
             self._quiet_since_ms = now_ms
         elif now_ms - self._quiet_since_ms > HOLD_MS:
             coordinator.release()
-            self._effects.append(LogNote(f"no other plan has come for {HOLD_MS / 1000:g} s: the tasks go on"))
+            self._effects.append(LogNote(f"no new plan was received for {HOLD_MS / 1000:g} s: the tasks continue"))
 
-    def wrote(self, result: WriteResult, now_ms: int, why: str = "") -> None:
+    def finish_write(self, result: WriteResult, now_ms: int, why: str = "") -> None:
         """Handle the end of a write of ``next_write``. After UNKNOWN the next read tells the outcome."""
         self._out_ms = None
         if result is WriteResult.UNKNOWN:
             self._unanswered = True
         elif self._coordinator is not None:
-            self._coordinator.wrote(result, now_ms, why)
+            self._coordinator.finish_write(result, now_ms, why)
             self._look_completed(now_ms)
 
     def ask(self, *, hold: bool = False) -> int:
@@ -279,11 +279,11 @@ class StateController:
         there = sorted(select_kept(asked.manifests, complete, self._keep))
         manifest = asked.manifests.get(number)
         if number not in there or manifest is None:
-            return f"checkpoint {number} is not there: complete and kept are {', '.join(map(str, there)) or 'none'}"
+            return f"checkpoint {number} does not exist: the complete ones are {', '.join(map(str, there)) or 'none'}"
         if not asked.repeat_output:
             return (
-                f"what was written behind checkpoint {number}, up to {complete}, would be written again; say "
-                "--repeat-output if that is well so"
+                f"output written after checkpoint {number}, up to {complete}, would be written again; say "
+                "--repeat-output to accept that"
             )
         self._back = manifest
         return ""
@@ -301,7 +301,7 @@ class StateController:
             self._held = self._coordinator.run(now_ms)
 
     def next_write(self, now_ms: int) -> CheckpointWrite | None:
-        """Return the next write for checkpoints, if any; ``wrote`` tells its result."""
+        """Return the next write for checkpoints, if any; ``finish_write`` reports its result."""
         held, self._held = self._held, None
         self._out_ms = now_ms if held is not None else None
         return held
@@ -325,7 +325,7 @@ class StateController:
         now = self._generations.generation
         complete = record.complete
         if self._back is not None and self._back.checkpoint < complete:
-            complete, asked = self._back.checkpoint, f"{asked}, and checkpoints behind it are struck off"
+            complete, asked = self._back.checkpoint, f"{asked}, and later checkpoints are discarded"
         wanted = self._generations.wanted(complete, asked=asked)
         if wanted is None or wanted.number == now.number or wanted.phase is GenerationPhase.FAILED or asked:
             return wanted
@@ -393,7 +393,7 @@ class StateController:
         under, under_ms = coordinator.under_way(now_ms)
         return CheckpointStatus(
             now.number, now.phase, now.cause, now.restore_from, generations.missing,
-            under, under_ms, coordinator.all_quiet, coordinator.waits_for,
+            under, under_ms, coordinator.is_aligned, coordinator.waits_for,
             self._shown_last(coordinator.base), self._completed, coordinator.cancelled, coordinator.cancelled_why,
             self._restores, self.fault, self._silence.clock_ms - self._phase_since_ms, coordinator.cancelled_last,
             coordinator.unconfirmed,
@@ -565,14 +565,14 @@ class UnreadableCheckpoint:
             return f"{what} cannot be gone back to: {self.fault}; {known}"
         if not asked.repeat_output:
             return (
-                f"the last checkpoint is damaged ({self.fault}); what was written behind checkpoint "
-                f"{asked.checkpoint}, up to {complete}, would be written again; say --repeat-output if that is well so"
+                f"the last checkpoint is damaged ({self.fault}); output written after checkpoint "
+                f"{asked.checkpoint}, up to {complete}, would be written again; say --repeat-output to accept that"
             )
         return readable[asked.checkpoint]
 
     def wanted(self, back: Manifest, asked: str) -> Generation | None:
         """Return the generation that begins at the older checkpoint."""
-        text = f"{asked}, and checkpoints behind it are struck off: {self.fault}"
+        text = f"{asked}, and later checkpoints are discarded: {self.fault}"
         found = GenerationController(self.generation).wanted(back.checkpoint, asked=text)
         return found if found is None or found.phase is GenerationPhase.RESTORING else None
 

@@ -72,7 +72,7 @@ class PendingRequests:
             The answer, if there is one at once.
         """
         if len(self._changes) + len(self._checkpoints) + len(self._restores) >= MAX_REQUESTS:
-            return [AnswerRequest(asked.number, None, "too many requests at once; try again")]
+            return [AnswerRequest(asked.number, None, "too many concurrent requests; try again")]
         if isinstance(asked, StateRequested):
             if asked.state is TopologyState.KILLED:
                 return [AnswerRequest(asked.number, None, NOT_KILLED_HERE)]
@@ -153,6 +153,6 @@ def _failed(number: int, cause: str) -> AnswerRequest:
 
 def _cannot_be_read(fault: str) -> str:
     return (
-        f"nothing is decided while checkpoints cannot be read: {fault}; mend that, or go back to an older one, as "
+        f"nothing is decided while checkpoints cannot be read: {fault}; fix the cause, or restore an older one, as "
         "`heron checkpoint list` shows them: `heron restore … NUMBER --repeat-output`"
     )

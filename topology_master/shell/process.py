@@ -50,7 +50,7 @@ from topology_master.shell.store import MasterStore
 TICKS_PER_LEASE = 10
 MAX_TICK_SECONDS = 1.0
 SET_STATE_SECONDS = 10.0
-LATE_CHECKPOINT = "no checkpoint is complete after {:g} s; it goes on, and `heron status` shows who is waited for"
+LATE_CHECKPOINT = "no checkpoint is complete after {:g} s; it continues, and `heron status` shows what delays it"
 MOST_WAIT_SECONDS = 1_800.0  # for a checkpoint, which may be waited for for twice the longest timeout
 LEAVE_GRACE_SECONDS = 0.5
 FIRST_EPOCH = 1
@@ -141,7 +141,7 @@ class TopologyMasterProcess:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         self._files.close()
-        with contextlib.suppress(Exception):  # a store that is gone already releases the node by itself
+        with contextlib.suppress(Exception):  # an unavailable store releases the node automatically
             await self._store.close()
         self._links.close_all()
         self.telemetry.settle(time.time())

@@ -24,7 +24,7 @@ when it happens.
        └─────────────── a plan that settles (a process that begins in it) ──▶ quiet
 
 While the old plan is marked as *draining*, spouts are not asked for tuples. A spout without open roots and undelivered
-acks sends a barrier down each of its channels, numbered with the plan, and is silent. A bolt goes on, ticks included,
+acks sends a barrier down each of its channels, numbered with the plan, and is silent. A bolt continues, ticks included,
 until it has the barrier of each upstream task; then it sends its own barriers and is silent. When all tasks have
 reported this, no channel holds a frame, and the master stores the new plan, *settling* until every process has left the
 old one. A plan that flows ends the drain at any time. A lost barrier, a tuple kept by a bolt, or a call that does not

@@ -11,7 +11,7 @@ from typing import Any
 
 from heronry.api.tuples import Tuple
 from heronry.streamlet.columns import each, refuse_future, times_of
-from heronry.streamlet.decoding import UNREADABLE, place_of, singly, told_of
+from heronry.streamlet.decoding import UNREADABLE, decode_content, place_of, singly
 from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
@@ -190,7 +190,7 @@ class SourceReader:
             try:
                 read = self._decoder.decode(file, piece)
             except UNREADABLE as error:
-                text = told_of(source, piece)
+                text = decode_content(source, piece)
                 failed = StepFailed(self._step.name, text)
                 failed.__cause__ = error
                 letters.put(text, failed, place_of(source, file, piece.first))

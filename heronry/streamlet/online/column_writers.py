@@ -61,8 +61,8 @@ class ArchiveWriter(StagedWriter):
             data = self._encode(record)
             if self._decode(data) != record:
                 raise TypeError(
-                    "JSON does not give it back as it is (tuples, NaN, keys that are no str, dates): map it to lists, "
-                    "dicts, str and numbers before the archive"
+                    "JSON does not round-trip it (tuples, NaN, keys other than str, dates): map it to lists, dicts, "
+                    "str and numbers before the archive"
                 )
         except Exception as error:
             raise StepFailed(self._name, record) from error

@@ -109,16 +109,14 @@ def add_stages(builder: TopologyBuilder, stages: StageGraph, config: dict[str, A
     """
     program = stages.program
     for stage in stages.stages:
-        own = {**config, STAGE: stage.name, STEPS: _told(program, stage)}
+        own = {**config, STAGE: stage.name, STEPS: _describe_stage(program, stage)}
         outputs = _outputs(program, stage)
         if stage.kind is StageKind.SOURCE:
             step = program.by_name[stage.name]
             assert isinstance(step, SourceStep)
             source = step.source
             if isinstance(source, FileSource) and source.format == "archive" and source.grows:
-                raise TopologyError(
-                    f"step {stage.name!r}: an archive that grows cannot be read online; leave grows out"
-                )
+                raise TopologyError(f"step {stage.name!r}: an archive that grows cannot be read online; omit grows")
             builder.add_spout(stage.name, SPOUTS[source.kind], stage.parallelism, own, outputs)
             continue
         bolt = ChainBolt if stage.kind is StageKind.CHAIN else ReduceBolt
@@ -128,9 +126,9 @@ def add_stages(builder: TopologyBuilder, stages: StageGraph, config: dict[str, A
         builder.add_bolt(stage.name, bolt, stage.parallelism, _inputs(stages, stage), own, outputs)
 
 
-def _told(program: Program, stage: ProgramStage) -> list[str]:
+def _describe_stage(program: Program, stage: ProgramStage) -> list[str]:
     """Return a readable list of what runs in the stage."""
-    steps = [f"{name} ({program.by_name[name].told})" for name in stage.steps]
+    steps = [f"{name} ({program.by_name[name].description})" for name in stage.steps]
     return steps + [f"{name} (map side)" for name in stage.combines]
 
 

@@ -115,7 +115,7 @@ class FileSpout(SourceSpout):
                 else "In containers, mount it at the same path in all of them, or copy it there"
             )
             raise FileNotFoundError(
-                2, f"step {self.step.name!r}: there is no such file or folder where this task runs. {cure}", path
+                2, f"step {self.step.name!r}: no such file or directory on this task's host. {cure}", path
             ) from None
 
     def _scan(self) -> None:
@@ -136,8 +136,8 @@ class FileSpout(SourceSpout):
                 if size < place.offset and name not in self._refused:
                     self._refused.add(name)
                     self.log.error(
-                        "%s is shorter than what was read of it: nothing more is read until it is longer again. Give "
-                        "what is written anew a new name",
+                        "%s is shorter than the part already read: nothing more is read until it is longer again. "
+                        "Write new contents under a new name",
                         whole_name(source, name),
                     )
                 if size <= place.offset:

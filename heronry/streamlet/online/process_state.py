@@ -189,7 +189,7 @@ class ProcessReducerState:
         """Assert that every moment and timer is scheduled to be examined."""
         expected = {(due_ms, name) for due_ms, _, name in self._heap}
         for name, one in self._keys.items():
-            assert one.moments or one.memory, "a key that nobody knows of"
+            assert one.moments or one.memory, "an unknown key"
             assert one.changed <= one.moments.keys(), "what was lived has changed"
             times = [*one.moments, *one.memory.timers.values()]
             assert not times or (one.due_ms is not None and one.due_ms <= min(times)), "a moment comes unseen"

@@ -52,7 +52,7 @@ class ViewPublisher:
             self.files.write(start, entries)
         except (TypeError, OverflowError):
             self._log.exception(
-                "the view of step %r wants keys and accumulators that are plain data (None, bool, int, float, str, "
+                "the view of step %r needs keys and accumulators that are plain data (None, bool, int, float, str, "
                 "bytes, list, dict): map keys to plain data, or leave the view out",
                 self._step.name,
             )

@@ -26,8 +26,7 @@ GONE = {
     ),
     "user.streamlet.durable": f"set {Config.TOPOLOGY_RELIABILITY_MODE} to {Config.ATMOST_ONCE} for state in memory",
     "user.streamlet.retries": (
-        "a record that fails is put aside at once: let the function itself try again what a service may refuse for a "
-        "moment"
+        "a record that fails is put aside immediately: let the function itself retry calls that may fail temporarily"
     ),
 }
 
@@ -58,7 +57,7 @@ def problems(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"config {FUTURE!r} is {ahead!r}; it is how many seconds ahead of the clock an event time may be"
     for key, cure in GONE.items():
         if key in config:
-            yield f"is given {key}, which is no setting any more: {cure}"
+            yield f"is given {key}, which was removed: {cure}"
     mode = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE)
     if mode not in MODES:
         yield (

@@ -47,7 +47,7 @@ class SourceSpout(Spout):
         self.task = context.get_task_id()
         self.of = len(context.get_component_tasks(step.name))
         self._idle_seconds = float(config.get(IDLE, IDLE_SECONDS))
-        self._quiet_at: float | None = None  # time since which there are no records to read
+        self._quiet_at: float | None = None  # time since which the source has had no records to read
         self._said_final = False
         self._said_held: bool | None = None
         self.open()

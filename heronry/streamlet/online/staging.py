@@ -119,7 +119,7 @@ class StagingFolder:
             raise OutputIsGone(
                 f"step {self._step!r}: what task {task} has written for checkpoint {number} is not in {self.root}, "
                 f"neither waiting ({self._hidden(token).name}) nor marked as committed: give all hosts of the topology "
-                f"the same {self.root}, and let nobody else remove hidden files there; where it lies on another host, "
+                f"the same {self.root}, and let no other program remove hidden files there; if it is on another host, "
                 "move it here, then heron restore; if it is lost, heron restore to an older checkpoint with "
                 "--repeat-output writes it again"
             )

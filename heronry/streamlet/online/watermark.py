@@ -124,5 +124,5 @@ class Watermark:
 
     def check(self) -> None:
         """Assert that final channels are known, and that the value is ``FOREVER`` only if all channels are final."""
-        assert self._final <= self._times.keys(), "a final channel nobody knows"
-        assert self.value != FOREVER or self.is_final, "the end of time came too soon"
+        assert self._final <= self._times.keys(), "a final channel is unknown"
+        assert self.value != FOREVER or self.is_final, "the value is FOREVER before all channels are final"

@@ -168,7 +168,7 @@ def test_without_the_setting_all_is_as_before_and_the_status_says_so(heron: Hero
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [
-        ("nobody-of-that-name", 2, "there is no user 'nobody-of-that-name' on this host"),
+        ("nobody-of-that-name", 2, "unknown user 'nobody-of-that-name' on this host"),
         ("root", 2, "root is root"),
     ],
 )

@@ -61,7 +61,7 @@ def test_what_cannot_be_drained_is_not_killed(tmp_path: Path) -> None:
         parts.write_text("no folder")
         done = heron.run("kill", "local", name, "--drain", "--drain-timeout", "20", code=1)
         assert f"{name} is not drained, and not killed" in done.stderr
-        assert "it goes on" in done.stderr
+        assert "it resumes" in done.stderr
         parts.unlink()
         parts.with_name("away").rename(parts)
         heron.reaches(name, "running")

@@ -71,7 +71,7 @@ def test_everything_plugs_in_where_the_command_is_installed(tmp_path: Path, whee
             totals = place / "metrics" / "totals-1.json"
             wait_until(lambda: totals.exists() and "__emit-count/default" in totals.read_text(), "the sink writes")
             log = (place / "log-files" / "metrics_manager-1.log").read_text()
-            assert "there is no metrics sink 'nonsense'" in log
+            assert "unknown metrics sink 'nonsense'" in log
         finally:
             heron.run("kill", "local", name)  # the door looks for what is left in a store of the default kind only
             shutil.rmtree(Path("/dev/shm", f"heronry-{os.geteuid()}-{store}"), ignore_errors=True)
@@ -84,7 +84,7 @@ def test_requirements_bring_serializer_and_grouping_to_the_instances(tmp_path: P
     (package / "requirements.txt").write_text(f"{wheel}\n")
     with door_with(tmp_path, None) as heron:
         refused = heron.run("submit", "local", "--name", name, str(package), code=7)
-        assert "there is no packing algorithm 'by_component'" in refused.stderr
+        assert "unknown packing algorithm 'by_component'" in refused.stderr
         assert "must be installed where `heron submit` runs" in " ".join(refused.stderr.split())
         text = LETTERS.read_text().replace('"by_component"', '"round_robin"')
         (package / "letters.py").write_text(text)
@@ -104,7 +104,7 @@ def test_an_api_server_takes_the_scheduler(tmp_path: Path, wheel: Path) -> None:
             env=heron.environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert unknown.returncode != 0
-        assert "there is no scheduler 'frugl'; there are 'docker', 'frugal', " in unknown.stderr
+        assert "unknown scheduler 'frugl'; known: 'docker', 'frugal', " in unknown.stderr
         api = subprocess.Popen(
             [*server, "--home", str(tmp_path / "api"), "--scheduler", "frugal"],
             env=heron.environment, cwd=ROOT, stdout=subprocess.PIPE, text=True,

@@ -72,7 +72,7 @@ def test_what_has_no_place_is_refused_by_name(past: Past) -> None:
     name, reference = unique("Other"), f"file://{past.kept}"
     said = past.submit(name, "OtherKeys", "--from-checkpoint", reference, code=7).stderr
     assert "count: it was a bolt with keys of 1 field and is a bolt with keys of 2 fields" in said
-    assert "hoards: there is no component of this name" in said
+    assert "hoards: unknown component" in said
     assert "out: " not in said, "what is committed needs no place"
     past.submit(name, "OtherKeys", "--from-checkpoint", reference, "--allow-dropped-state")
     past.heron.kill(name)
@@ -81,7 +81,7 @@ def test_what_has_no_place_is_refused_by_name(past: Past) -> None:
 @pytest.mark.parametrize(
     ("reference", "code", "said"),
     [
-        ("file:///nowhere", 3, "there is no checkpoint in /nowhere"),
+        ("file:///nowhere", 3, "no checkpoint in /nowhere"),
         ("words", 2, "names no checkpoint"),
         ("prod/ads/x/words", 2, "is of cluster 'prod'"),
         ("local/ads/x/words", 3, "words"),

@@ -116,8 +116,8 @@ def test_a_restore_to_an_older_one_strikes_off_the_later_ones(run: Run) -> None:
         run.command("checkpoint", "create", more=("--wait",))
     older, last = [row["checkpoint"] for row in run.list() if row["complete"]][-2:]
     done = run.command("restore", more=(str(older),), code=1)
-    assert f"what was written behind checkpoint {older}, up to {last}, would be written again" in done.stderr
-    assert "checkpoint 99999 is not there" in run.command("restore", more=("99999",), code=1).stderr
+    assert f"output written after checkpoint {older}, up to {last}, would be written again" in done.stderr
+    assert "checkpoint 99999 does not exist" in run.command("restore", more=("99999",), code=1).stderr
     done = run.command("restore", more=(str(older), "--repeat-output"))
     assert f"runs again from checkpoint {older}" in done.stderr
     assert run.status()["tasks_state"]["last"]["number"] == older
@@ -137,7 +137,7 @@ def test_where_the_last_manifest_is_damaged_one_can_go_back_to_an_older_one(run:
     assert f"checkpoint {last}: its manifest below" in fault
     done = run.command("restore", code=1)
     assert fault in done.stderr
-    assert "go back to an older one" in done.stderr
+    assert "restore an older one" in done.stderr
     said = run.command("restore", more=(str(last), "--repeat-output"), code=1).stderr
     assert said.rstrip().endswith(f", {older}"), "which are whole, and kept"
     done = run.command("restore", more=(str(older), "--repeat-output"))

@@ -250,6 +250,6 @@ def test_kill_and_kill_again(three: Three) -> None:
     assert [row["topology"] for row in heron.json("list", "local")] == [three.names[2]]
     for name in three.names[:2]:
         heron.nothing_is_left(name)
-        assert "there is no topology" in heron.run("kill", "local", name, code=3).stderr
+        assert "unknown topology" in heron.run("kill", "local", name, code=3).stderr
     heron.kill(three.names[2])
     assert heron.json("list", "local") == []

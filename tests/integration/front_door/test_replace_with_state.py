@@ -88,9 +88,9 @@ def test_what_cannot_take_its_place_is_refused_and_the_old_one_goes_on(running: 
     before = running.topology_id
     said = running.replace("OtherKeys", code=7).stderr
     assert "count: it was a bolt with keys of 1 field and is a bolt with keys of 2 fields" in said
-    assert f"nothing was done, {running.name} goes on" in said
+    assert f"nothing was changed, {running.name} continues" in said
     said = running.replace("WithAcks", code=7).stderr
-    assert "what is submitted in its place keeps none: nothing was done" in said
+    assert "its replacement keeps none: nothing was changed" in said
     assert "--without-state" in said
     assert running.topology_id == before
     running.goes_on()
@@ -101,7 +101,7 @@ def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: 
     stopped = next(pid for name, pid in running.heron.pids(running.name).items() if "_count_" in name)
     for number, code, word in ((signal.SIGINT, 130, "running"), (signal.SIGKILL, -9, "paused")):
         os.kill(stopped, signal.SIGSTOP)  # so that the drain does not end
-        process = running.begin("Later", "is drained; should this command be killed meanwhile, `heron activate")
+        process = running.begin("Later", "is drained; if this command is killed now, `heron activate")
         running.heron.reaches(running.name, "paused")
         process.send_signal(number)
         said = process.communicate(timeout=120)[1]
@@ -123,12 +123,12 @@ def test_interrupted_or_killed_while_it_is_drained_the_old_one_goes_on(running: 
 @pytest.mark.core
 def test_behind_the_point_of_no_return_the_new_one_goes_on_where_the_old_one_ended(running: Replaced) -> None:
     before, generation = running.topology_id, running.heron.status(running.name)["tasks_state"]["generation"]
-    process = running.begin("Later", "should the new one not start")
+    process = running.begin("Later", "if the new one does not start")
     wait_until(lambda: running.has_ended(before), "the old one is killed", poll=0.01)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 130, said
-    assert "is replaced, and goes on starting" in said
+    assert "is replaced, and continues to start" in said
     running.heron.remember(running.name)
     assert running.topology_id != before
     running.heron.reaches(running.name, "running")

@@ -58,7 +58,7 @@ def test_a_new_version_and_another_topology_go_on_where_it_was(api: ApiProcess, 
         served.goes_on()
         (label,) = [row["name"] for row in heron.data("checkpoint", "list", WHERE, "Kept") if row["name"]]
         assert label.startswith("upgrade-")
-        assert "is drained; should this command be killed meanwhile" in api.log.read_text()
+        assert "is drained; if this command is killed now" in api.log.read_text()
 
         heron.run("deactivate", WHERE, "Kept")
         heron.run("checkpoint", "create", WHERE, "Kept", "--name", "here")

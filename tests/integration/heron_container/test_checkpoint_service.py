@@ -113,7 +113,7 @@ def test_what_is_damaged_or_gone_is_named(served: Served, tmp_path: Path) -> Non
     manifest = served.local.folder / "manifests" / "3.json"
     manifest.write_bytes(manifest.read_bytes()[:-3])
     assert rows(served.remote(), 3) == rows(served.local, 3)
-    with pytest.raises(Unavailable, match="none of them answers"):
+    with pytest.raises(Unavailable, match="none of which answers"):
         served.remote(served.dead).manifests()
 
 

@@ -212,7 +212,7 @@ async def test_a_stranger_may_send_little_and_only_what_is_due(served: Served) -
         (b"GET / HTTP/1.1\r\n\r\n", "bytes, where 4096 are the most"),
         (HEADER.pack(5000, Tag.OPENING), "a message of 5000 bytes, where 4096 are the most"),
         (header(Tag.OPENING, b"\xff\xff") + b"\xff\xff", "not the opening of a link"),
-        (header(Tag.DATA, b"") + b"", "a frame of kind 1?2?, where 16 was due"),
+        (header(Tag.DATA, b"") + b"", "a frame of kind 1?2?, where 16 was expected"),
     ]
     for data, complaint in sent:
         stranger = await served.raw()
@@ -275,7 +275,7 @@ def test_a_server_that_stays_silent_is_given_up(tmp_path: Path) -> None:
 async def test_what_cannot_be_read_is_malformed_after_all_that_came_before(served: Served) -> None:
     for data, complaint in (
         (header(Tag.DATA, b"\xff") + b"\xff", "not a packet"),
-        (header(Tag.CONTROL, b"") + b"", "a frame of kind 1, where 2 was due"),
+        (header(Tag.CONTROL, b"") + b"", "a frame of kind 1, where 2 was expected"),
         (HEADER.pack(MAX_MESSAGE_BYTES + 1, Tag.DATA), f"where {MAX_MESSAGE_BYTES} are the most"),
     ):
         ours, theirs = await served.pair()

@@ -136,7 +136,7 @@ async def test_what_is_asked_for_is_answered_over_the_wire(world: MasterProcesse
     assert done.tasks_state.last.number > begun
     played[1].works = False
     assert isinstance(await world.call(leader, "TakeCheckpoint", TakeCheckpoint()), MasterStatus), "at once"
-    with pytest.raises(grpc.aio.AioRpcError, match="it goes on, and `heron status` shows who is waited for") as late:
+    with pytest.raises(grpc.aio.AioRpcError, match="it continues, and `heron status` shows what delays it") as late:
         await world.call(leader, "TakeCheckpoint", TakeCheckpoint(0.3, leader.epoch))
     assert late.value.code() is grpc.StatusCode.FAILED_PRECONDITION, "nobody asks it again by himself"
     restored = await world.call(leader, "RestoreState", RestoreState(leader.epoch))

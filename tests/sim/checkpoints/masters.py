@@ -56,7 +56,7 @@ class Master:
             self._runs = generation.number
             incarnations = {member.place.number: member.incarnation for member in generation.members}
             tables = {COUNT: self.plan.table}
-            self.coordinator.running(GenerationMembers(NO_PLAN, incarnations, tables), self.world.now)
+            self.coordinator.start_generation(GenerationMembers(NO_PLAN, incarnations, tables), self.world.now)
 
     def heard(self, task: Task, number: int, incarnation: int, epoch: int, report: TaskReport) -> None:
         if epoch > self.epoch:
@@ -110,9 +110,9 @@ class Master:
         self.world.submit(self, self._planning)
 
     def _write(self) -> None:
-        quiet_before = self.coordinator.all_quiet
+        quiet_before = self.coordinator.is_aligned
         wanted = self.coordinator.run(self.world.now)
-        if self.coordinator.all_quiet and not quiet_before:
+        if self.coordinator.is_aligned and not quiet_before:
             self.world.check_empty(self)
         if wanted is None:
             return
@@ -126,7 +126,7 @@ class Master:
         self.world.store_manifest(wanted.manifest, self)
 
     def manifest_written(self, ok: bool) -> None:
-        self.coordinator.wrote(WriteResult.DONE if ok else WriteResult.REFUSED, self.world.now)
+        self.coordinator.finish_write(WriteResult.DONE if ok else WriteResult.REFUSED, self.world.now)
 
     def ended(self, transaction: Transaction, result: str) -> None:
         """``done``, ``refused``, ``not owner`` or ``unknown``."""
@@ -137,7 +137,7 @@ class Master:
             self._planning = None
         elif self._writing is not None and transaction is self._writing[1]:
             self._writing = None
-            self.coordinator.wrote(WriteResult(result), self.world.now)
+            self.coordinator.finish_write(WriteResult(result), self.world.now)
         if result != "done" or transaction.plan:
             self.read()
 

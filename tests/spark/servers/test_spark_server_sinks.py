@@ -21,11 +21,11 @@ from pyspark.sql import SparkSession
 
 from data_pipeline.core.planner import plan
 from data_pipeline.core.render import ToServer
-from data_pipeline.shell.asked import asked
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.output import OutputExists
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.resolved_request import resolve_request
 from data_pipeline.shell.staged import StageTask, Staging
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, sequence, to_files, to_kafka, to_nats, to_table
@@ -74,7 +74,7 @@ def spark_runs(spark: SparkSession, program: Program, folder: Path, **more: Any)
     """What the command prints, and says."""
     said = io.StringIO()
     request = Request(Path("p.py"), output_path=str(folder / "out"), **more)
-    return answer(spark, asked(request, Loaded(program, ())), said), said.getvalue()
+    return compute_result(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
 
 
 def test_each_record_once_though_a_worker_and_the_driver_are_killed(
@@ -140,7 +140,7 @@ def test_every_system_and_what_a_dead_run_has_left(
     dead = dead_run(program, tmp_path)
     assert postgres.left()[0][1] >= 1
     printed, said = spark_runs(spark, program, tmp_path)
-    assert "running again with care" in said
+    assert "running again to put such records aside" in said
     assert f"wrote lines to {tmp_path / 'out'}; table, 49 records, to postgres plain at " in printed
     assert "1 records that fail are put aside" in printed
     expected = sorted((n, f"wörd {n}") for n in range(50) if n != 5)

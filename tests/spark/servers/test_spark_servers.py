@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from data_pipeline.core.planner import plan
-from data_pipeline.shell.asked import Asked, asked
 from data_pipeline.shell.execute import Execution
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.resolved_request import ResolvedRequest, resolve_request
 from data_pipeline.shell.scan import Tables
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, files, kafka, nats, postgres_changes, redis_stream, sql_rows, to_files
@@ -102,10 +102,10 @@ def changes(postgres: PostgresServer, **more: Any) -> ServerSource:
     )
 
 
-def job(source: ServerSource, folder: Path) -> Asked:
+def job(source: ServerSource, folder: Path) -> ResolvedRequest:
     """A batch as the command asks for it."""
     request = Request(Path("p.py"), output_path=str(folder / "out"))
-    return asked(request, Loaded(program(source, folder / "unused").build(), ()))
+    return resolve_request(request, Loaded(program(source, folder / "unused").build(), ()))
 
 
 def test_spark_reads_what_the_reference_reads(
@@ -130,8 +130,8 @@ def test_a_job_reads_what_was_there_when_it_began_and_puts_aside_what_fails(
     for number in range(40, 60):
         redis.client.xadd("a", {"word": "late", "n": number})
     said = io.StringIO()
-    answer(spark, found, said)
-    assert "running again with care" in said.getvalue()
+    compute_result(spark, found, said)
+    assert "running again to put such records aside" in said.getvalue()
     records = read(tmp_path / "out" / "records")
     assert sorted(int(record["n"]) for record in records) == list(range(40))
     (letter,) = map(json.loads, (tmp_path / "out" / "_failed.jsonl").read_text().splitlines())
@@ -151,7 +151,7 @@ def test_no_part_of_a_source_is_a_result_and_no_plan_says_a_password(
     assert not any(word in said for word in (redis.password, redis.url))
     redis.client.xtrim("a", 3, approximate=False)
     with pytest.raises(ConnectError, match="step 'source': 27 entries of stream 'a' were removed before") as raised:
-        answer(spark, found, io.StringIO())
+        compute_result(spark, found, io.StringIO())
     assert redis.password not in str(raised.value)
     assert not (tmp_path / "out").exists()
     fill(redis)
@@ -181,7 +181,7 @@ def test_micro_batches_of_ranges_give_what_a_batch_gives(
         streaming = Streaming(str(tmp_path / "checkpoint"), None, 100)
         request = Request(Path("p.py"), output_path=str(tmp_path / "out"), streaming=streaming)
         out = io.StringIO()
-        answer(spark, asked(request, Loaded(made, ())), out)
+        compute_result(spark, resolve_request(request, Loaded(made, ())), out)
         assert difference(run(made)["sums"], read(tmp_path / "out" / "sums")) == ""
         return out.getvalue()
 
@@ -211,7 +211,7 @@ def test_micro_batches_of_changes_confirm_what_came_before(
     def run_on() -> dict[str, int]:
         streaming = Streaming(str(tmp_path / "checkpoint"), None, 100)
         request = Request(Path("p.py"), output_path=str(tmp_path / "out"), streaming=streaming)
-        answer(spark, asked(request, Loaded(made, ())), io.StringIO())
+        compute_result(spark, resolve_request(request, Loaded(made, ())), io.StringIO())
         return dict(map(tuple, read(tmp_path / "out" / "counts")))
 
     def confirmed() -> str:
@@ -225,5 +225,5 @@ def test_micro_batches_of_changes_confirm_what_came_before(
     assert confirmed() != begun
     postgres.ask("SELECT pg_drop_replication_slot('words')")
     postgres.ask("UPDATE words SET word = 'lost' WHERE id < 5")
-    with pytest.raises(ConnectError, match=r"there is no slot 'words'.*changes since then are missing"):
+    with pytest.raises(ConnectError, match=r"missing slot 'words'.*changes since then are missing"):
         run_on()

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from data_pipeline.shell.asked import asked
-from data_pipeline.shell.job import answer
+from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
+from data_pipeline.shell.resolved_request import resolve_request
 from heronry.connect.settings import ConnectError
 from heronry.streamlet import Builder, files, to_files, to_iceberg, to_kafka, to_nats, to_table
 from heronry.streamlet.program import Program
@@ -72,7 +72,7 @@ def streams(spark: SparkSession, program: Program, folder: Path, most: int = 2, 
     said = io.StringIO()
     streaming = Streaming(str(folder / "checkpoint"), None, most)
     request = Request(Path("p.py"), output_path=str(folder / "out"), streaming=streaming, **more)
-    return answer(spark, asked(request, Loaded(program, ())), said), said.getvalue()
+    return compute_result(spark, resolve_request(request, Loaded(program, ())), said), said.getvalue()
 
 
 def test_each_record_once_though_input_arrives_between_drivers_that_are_killed(
@@ -141,7 +141,7 @@ def test_every_system_and_a_record_that_one_has_no_place_for(
         arrive(tmp_path / "in", range(20 * number, 20 * number + 20), 10)
         (tmp_path / "in" / f"bad{number}.json").write_text(json.dumps({"id": -1, "word": "zero \0 byte"}))
         printed, said = streams(spark, program, tmp_path, 100)
-        assert "again with care, to put such records aside" in said
+        assert "running again to put such records aside" in said
         assert "appended table, 20 records, to postgres plain at " in printed
         assert f"{number + 1} records that fail are put aside" in printed
     planned, _ = streams(spark, program, tmp_path, dry_run=True)

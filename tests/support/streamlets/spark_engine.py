@@ -12,8 +12,8 @@ from pyspark.sql import functions as sql
 
 from data_pipeline.core.combine import Limits
 from data_pipeline.core.planner import Choice, plan
-from data_pipeline.shell.asked import with_columns
 from data_pipeline.shell.execute import Execution
+from data_pipeline.shell.resolved_request import with_columns
 from data_pipeline.shell.scan import Tables
 from data_pipeline.shell.servers import ranges_there
 from heronry.streamlet.program import Program

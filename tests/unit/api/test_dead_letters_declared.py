@@ -85,7 +85,7 @@ def test_what_cannot_have_letters_is_refused() -> None:
     class Source(Numbers):
         dead_letters = "bad"
 
-    assert "which of them it raised on cannot be told; define process instead" in problem_of(Batches)
+    assert "so the record that failed is unknown; define process instead" in problem_of(Batches)
     with pytest.raises(TopologyError, match=r"makes that stream with the fields of heronry\.DeadLetter"):
         topology(Own)
     assert "write the name of a stream" in problem_of(Odd, read=False)

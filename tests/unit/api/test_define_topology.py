@@ -79,7 +79,7 @@ def test_by_name_with_arguments_and_a_name_of_its_own(write: Any) -> None:
 def test_two_topologies_have_to_be_told_apart(write: Any) -> None:
     with pytest.raises(TopologyNotFound) as caught:
         define_topology(write(TWO))
-    assert str(caught.value) == "my_topology.py holds 2 topologies; say which: 'WordCount', 'builder'"
+    assert str(caught.value) == "my_topology.py holds 2 topologies; name one: 'WordCount', 'builder'"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_classes_given_by_path_must_be_there(write: Any) -> None:
 
 
 def test_an_unsafe_name_is_refused(write: Any) -> None:
-    with pytest.raises(TopologyError, match="'a b' cannot stand in file names"):
+    with pytest.raises(TopologyError, match="'a b' is not valid in file names"):
         define_topology(write(ONE), name="a b")
 
 
@@ -332,11 +332,11 @@ def test_a_folder_of_modules(write: Any, tmp_path: Path) -> None:
     assert define_topology(tmp_path, "flows.WordCount").name == "WordCount"
     assert define_topology(tmp_path, "WordCount").name == "WordCount"
     for topology, words in [
-        (None, "holds the modules 'flows', 'lib', 'other'; say MODULE:CLASS"),
+        (None, "holds the modules 'flows', 'lib', 'other'; name one as MODULE:CLASS"),
         ("flow:WordCount", "has no module 'flow'; did you mean 'flows'?"),
         ("flows:WordCont", "flows has no topology 'WordCont'; did you mean 'WordCount'?"),
         ("WordCont", "has neither a module nor a class 'WordCont'; did you mean 'WordCount'?"),
-        ("Words", "has 'Words' in several modules; say 'flows:Words', 'other:Words'"),
+        ("Words", "has 'Words' in several modules; name one: 'flows:Words', 'other:Words'"),
         ("other", "other holds no topology"),
     ]:
         with pytest.raises(TopologyNotFound) as caught:

@@ -68,7 +68,7 @@ def test_a_name_given_at_submit_wins() -> None:
     assert Named.definition().name == "from-the-class"
     other = Named.definition("other")
     assert (other.name, other.config["topology.name"], other.id[:6]) == ("other", "other", "other-")
-    with pytest.raises(TopologyError, match="'a/b' cannot stand in file names"):
+    with pytest.raises(TopologyError, match="'a/b' is not valid in file names"):
         Named.definition("a/b")
 
 
@@ -172,7 +172,7 @@ def test_a_grouping_that_is_plugged_in_goes_by_its_name(tmp_path: Path, monkeypa
     )
     assert edge.grouping.python_class == "tests.unit.api.dsl_parts:EvenOdd", "instances import it like any other class"
     for wrong, text in (
-        (Grouping.custom("even-od"), "there is no grouping 'even-od'; there are 'even-odd', 'half'; did you mean"),
+        (Grouping.custom("even-od"), "unknown grouping 'even-od'; known: 'even-odd', 'half'; did you mean"),
         (Grouping.custom("even-odd", wrong=1), "cannot be made with these"),
         (Grouping.custom("half"), "Words has no prepare and no choose_tasks"),
     ):
@@ -189,7 +189,7 @@ def test_every_fault_is_told_at_once() -> None:
         lazy=Lazy.spec(),
     )
     assert found == [
-        "there is no config key 'topology.max.spot.pending'; the nearest is 'topology.max.spout.pending' "
+        "unknown config key 'topology.max.spot.pending'; the nearest is 'topology.max.spout.pending' "
         "(keys of your own begin with 'user.')",
         "component 'idle': Idle defines neither process nor process_batch; a bolt needs one of them",
         "component 'lazy': Lazy does not define next_tuple, which every spout needs",
@@ -198,8 +198,8 @@ def test_every_fault_is_told_at_once() -> None:
         "did you mean 'errors'?",
         "bolt 'count': groups stream 'default' of 'words' by 'wrod'; its fields are 'word', 'line'; "
         "did you mean 'word'?",
-        "bolt 'idle': reads 'counts', which is no component of this topology; did you mean 'count'?",
-        "config key 'topology.component.rammap' names 'word', which is no component of this topology; "
+        "bolt 'idle': reads 'counts', which is not a component of this topology; did you mean 'count'?",
+        "config key 'topology.component.rammap' names 'word', which is not a component of this topology; "
         "did you mean 'words'?",
     ]
 
@@ -245,10 +245,10 @@ W = Words.spec()
         ({"w": W, "c": Count.spec(inputs={W: Grouping.custom("nonsense")})}, "nor a path such as 'module:Class'"),
         ({"w": Words.spec(par="2")}, "par is '2'; write the number of tasks"),
         ({"w": Words.spec(par=True)}, "par is True"),
-        ({"w": Words.spec(par=65_536)}, "has 65536 tasks in all; 65535 is the most"),
+        ({"w": Words.spec(par=65_536)}, "has 65536 tasks in all; the limit is 65535"),
         ({"w": W, "c": Count.spec(par=1025, inputs={W: Grouping.fields("word")})}, "par=1024"),
-        ({"a b": W}, "the component name 'a b' cannot stand in file names"),
-        ({"a/../b": W}, "cannot stand in file names"),
+        ({"a b": W}, "the component name 'a b' is not valid in file names"),
+        ({"a/../b": W}, "is not valid in file names"),
         ({"__stmgr__": W}, "begins with '__'"),
         ({"w": ComponentDeclaration(int)}, "<class 'int'> is not a Spout or Bolt class"),
         ({"w": Words.spec(optional_outputs=["word"])}, "has 2 fields named 'word'"),
@@ -273,7 +273,7 @@ def test_two_names_for_one_component_and_reserved_names() -> None:
             words = Words.spec()
             again = words
 
-    with pytest.raises(TopologyError, match="may not be called 'config'"):
+    with pytest.raises(TopologyError, match="cannot be named 'config'"):
 
         class Reserved(Topology):
             config = Words.spec()  # type: ignore[assignment]  # the fault under test
@@ -300,7 +300,7 @@ def test_classes_no_other_process_could_import_are_refused() -> None:
     class Hidden(Topology):
         words = elsewhere.spec()  # type: ignore[attr-defined]  # made at run time
 
-    with pytest.raises(TopologyError, match="each needs a name of its own"):
+    with pytest.raises(TopologyError, match="each needs a unique name"):
         Hidden.definition()
 
     main = type("Main", (Words,), {"__module__": "__main__"})

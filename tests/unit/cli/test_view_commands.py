@@ -80,10 +80,10 @@ def test_a_key_over_time() -> None:
     ("arguments", "code", "why"),
     [
         (("keys", "words", "--limit", "0"), 2, "--limit"),
-        (("keys", "words", "--cursor", "x"), 2, "cursor: is none that a page of a view gave"),
+        (("keys", "words", "--cursor", "x"), 2, "cursor: not a cursor of a page of a view"),
         (("keys", "words", "--first", "b", "--last", "a"), 2, "last: is before first"),
         (("keys", "words", "--from", "yesterday"), 2, "invalid time"),
-        (("keys", "nothing"), 3, "there is no view 'nothing' (known: words)"),
+        (("keys", "nothing"), 3, "unknown view 'nothing' (known: words)"),
         (("top", "words", "-n", "10001"), 2, "-n"),
         (("series", "words", '{"a": 1}'), 2, "must be a scalar or a list"),
     ],

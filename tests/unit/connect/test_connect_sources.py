@@ -55,7 +55,7 @@ def test_a_sequence_goes_on_from_any_checkpoint_and_ends(count: int, splits: int
 
 
 def test_a_folder_that_is_not_there_and_files_that_are_packed_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match=r"reads .*/none, which is no folder here: make it on every host"):
+    with pytest.raises(ConnectError, match=r"reads .*/none, which is not a directory here: create it on every host"):
         reading(FileLines(), {"user.files.folder": str(tmp_path / "none")})
     (tmp_path / "a.txt.GZ").touch()
     with pytest.raises(ConnectError, match=r"a.txt.GZ is compressed, .* leave it out by config 'user.files.pattern'"):
@@ -99,7 +99,7 @@ def test_what_a_configuration_lacks_is_said_at_submit_for_all_components_at_once
         builder.definition()
     said = str(raised.value)
     for part in (
-        "'lines': FileLines needs config 'user.files.folder': the folder whose files it reads",
+        "'lines': FileLines needs config 'user.files.folder': folder of the files to read",
         "'table': PostgresSink needs config 'user.postgres.table': the table that rows go into, with or without its",
         "'table': PostgresSink config 'user.postgres.key' is 'id'; it is columns of a unique key",
         "'table': PostgresSink config 'user.postgres.dsn' holds a password, which a topology's definition shows",
@@ -146,7 +146,12 @@ def test_a_password_in_an_address_is_refused_and_what_only_looks_like_one_is_not
 
 def test_values_that_postgresql_cannot_hold_are_told_why() -> None:
     assert fitting({"a": [1, None, 2.5, float("inf"), b"\x00\xff"]}) == {"a": [1, None, 2.5, "Infinity", "\\x00ff"]}
-    for value, why in (("a\0", "zero byte"), ("\ud800", "UTF-8"), ({1: 2}, "str keys"), (object(), "no way to Post")):
+    for value, why in (
+        ("a\0", "zero byte"),
+        ("\ud800", "UTF-8"),
+        ({1: 2}, "str keys"),
+        (object(), "of type object"),
+    ):
         with pytest.raises(ValueError, match=why):
             fitting(value)
 

@@ -72,7 +72,7 @@ def test_files_of_others_in_the_same_folder_are_not_touched(tmp_path: Path) -> N
 
 def test_what_was_prepared_and_is_gone_is_said(tmp_path: Path) -> None:
     sink = made(CsvSink(), {"user.sink.folder": str(tmp_path)})
-    with pytest.raises(ConnectError, match=r"1-7-1-abc.csv was prepared for checkpoint 7 and is gone"):
+    with pytest.raises(ConnectError, match=r"1-7-1-abc.csv was prepared for checkpoint 7, is missing"):
         sink.commit(7, "1-7-1-abc")
 
 
@@ -161,7 +161,7 @@ def test_csv_tells_none_from_the_empty_string_and_each_file_has_a_header(tmp_pat
         sink.commit(number, sink.prepare(checkpoint(number)))
     assert [f.read_bytes() for f in tmp_path.glob("*.csv")] == [b'a,b\r\n,""\r\n'] * 2
     sink.process(row(a=1, b=2))
-    with pytest.raises(ConnectError, match="has the fields a, c, and the file's header has a, b: give each kind"):
+    with pytest.raises(ConnectError, match="has the fields a, c, and the file's header has a, b: use a separate sink"):
         sink.process(row(a=1, c=2))
     sink.close()
 
@@ -170,11 +170,11 @@ def test_csv_tells_none_from_the_empty_string_and_each_file_has_a_header(tmp_pat
     ("kind", "value", "why"),
     [
         (CsvSink, [1], "CSV holds str, int, float, bool and None"),
-        (CsvSink, "\ud800", "no text that UTF-8"),
+        (CsvSink, "\ud800", "UTF-8 cannot encode"),
         (JsonLinesSink, math.nan, "JSON has finite numbers only"),
         (JsonLinesSink, {"a": [b"x"]}, "JSON has no bytes"),
         (JsonLinesSink, {1: 2}, "str keys only"),
-        (JsonLinesSink, 2**64, "no more than 64 bits"),
+        (JsonLinesSink, 2**64, "at most 64 bits"),
     ],
 )
 def test_what_a_format_cannot_hold_is_named_when_it_is_processed(
@@ -203,7 +203,7 @@ def test_on_a_full_disk_nothing_is_prepared_and_nothing_forgotten(tmp_path: Path
     sink.process(row(text="x" * 100_000))
     with (
         room_of(1000),
-        pytest.raises(ConnectError, match=r"cannot write into .* make room there; the topology goes on"),
+        pytest.raises(ConnectError, match=r"cannot write into .* make room there; the topology continues"),
     ):
         sink.prepare(checkpoint(1))
     with pytest.raises(ConnectError, match="cannot write"):

@@ -73,10 +73,10 @@ def test_after_a_fault_another_posts_the_same_bytes_with_the_same_key(server: Ke
 @pytest.mark.parametrize(
     ("status", "tries", "said"),
     [
-        (404, 1, "has refused batch .*: said 404 Not Found, there is nothing at this address: as planned.nand so on"),
+        (404, 1, "has refused batch .*: said 404 Not Found, nothing exists at this address: as planned.nand so on"),
         (422, 1, "the key was used for another"),
-        (301, 1, "lies at /elsewhere: give that address"),
-        (500, 3, "has not taken batch .* in 3 tries; at last it said 500 .*The batch is safe in"),
+        (301, 1, "redirects to /elsewhere: use that address"),
+        (500, 3, "did not accept batch .* in 3 attempts; the last time it said 500 .*The batch is safe in"),
     ],
 )
 def test_a_refusal_is_named_and_the_batch_stays(
@@ -97,7 +97,7 @@ def test_a_refusal_is_named_and_the_batch_stays(
 def test_nobody_there(server: KeepingServer, tmp_path: Path) -> None:
     sink = sink_to("http://127.0.0.1:9", tmp_path)
     sink.process(row(n=1))
-    with pytest.raises(ConnectError, match=r"at last it gave no answer .ConnectError"):
+    with pytest.raises(ConnectError, match=r"the last time it gave no answer .ConnectError"):
         sink.commit(1, sink.prepare(checkpoint(1)))
     sink.close()
 

@@ -78,7 +78,7 @@ def test_of_two_that_commit_the_same_at_once_one_does_and_a_batch_is_one_commit(
         assert sorted(found["n"] for found in rows_of(tmp_path)) == [0, 1]
     (snapshot,) = opened(tmp_path).load_table("lake.t").snapshots()
     file = next(iter(stale.root.glob("heronry-*.parquet")))
-    with pytest.raises(Busy, match="others change it at the same time"):
+    with pytest.raises(Busy, match="other writers change it concurrently"):
         stale.add([Added(file, 1, "heronry p.s@ab ab 0", 1)])
     table = opened(tmp_path).load_table("lake.t")
     assert [one.snapshot_id for one in table.snapshots()] == [snapshot.snapshot_id]
@@ -108,7 +108,7 @@ def test_columns_are_matched_by_field_ids_and_a_snapshot_stays(tmp_path: Path) -
 
 def test_what_would_go_wrong_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path)
-    with pytest.raises(ConnectError, match=r"IcebergSink: there is no Iceberg table lake.none in the catalog: make it"):
+    with pytest.raises(ConnectError, match=r"IcebergSink: no Iceberg table lake.none in the catalog: create it"):
         sink_of(tmp_path, "n", name="lake.none")
     with pytest.raises(BadConfig, match=r"fields n, m, and the Iceberg table lake.t the columns word str\?, n int\?"):
         sink_of(tmp_path, "n", "m")

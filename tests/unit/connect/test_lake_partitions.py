@@ -85,7 +85,7 @@ def test_a_moment_is_written_with_its_zone_for_readers_have_zones_of_their_own(t
     sink.commit(1, put(sink, [{"at": MOMENT, "n": 1}, {"at": east, "n": 2}]))
     assert logged(path) == [("at=2020-01-01T05%3A06%3A07.000008Z", {"at": "2020-01-01T05:06:07.000008Z"})]
     assert sorted(found["n"] for found in rows_of(path) if found["at"] == MOMENT) == [1, 2]
-    with pytest.raises(ConnectError, match=r"field 'at' is .*in UTC it is before the year 1, or behind 9999"):
+    with pytest.raises(ConnectError, match=r"field 'at' is .*in UTC it is before the year 1, or after 9999"):
         sink.process(row(at=dt.datetime(1, 1, 1, tzinfo=east.tzinfo), n=3))
 
 
@@ -141,7 +141,7 @@ def test_a_partition_that_somebody_removed_is_said_and_nothing_is_committed(tmp_
     token = put(sink, [{"word": word, "n": 1} for word in "ab"])
     (second,) = (tmp_path / "t" / lake.STAGED).glob(f".*-{token}.1.parquet")
     second.rename(tmp_path / "kept")
-    with pytest.raises(ConnectError, match=r"-abc.1.parquet was staged for .* and is gone, and was never committed"):
+    with pytest.raises(ConnectError, match=r"-abc.1.parquet was staged for .* and is missing, and was never committed"):
         sink.commit(1, token)
     assert (rows_of(path), sink.prepared()) == ([], [token])
     (tmp_path / "kept").rename(second)

@@ -49,7 +49,7 @@ def test_names_and_types_are_kept_over_row_groups_and_checkpoints(
         (1, "x", "the field holds int .config 'user.sink.types'"),
         (1, True, "the field holds int"),
         (1, 2**63, "integers have 64 bits"),
-        ("a", "\ud800", "no text that UTF-8"),
+        ("a", "\ud800", "UTF-8 cannot encode"),
         (None, [1], "this sink holds str, int, float, bool, bytes and None"),
     ],
 )

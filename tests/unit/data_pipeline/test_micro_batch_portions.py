@@ -81,7 +81,7 @@ def test_the_identity_of_a_plan_stays_what_it_was_in_checkpoints_that_are_there(
 
 
 @pytest.mark.parametrize(
-    ("form", "says"), [("archive", "holds records twice"), ("", "reads neither files nor servers")]
+    ("form", "says"), [("archive", "may hold duplicates"), ("", "reads neither files nor servers")]
 )
 def test_what_cannot_be_streamed_is_refused(form: str, says: str) -> None:
     builder = Builder("p")

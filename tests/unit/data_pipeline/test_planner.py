@@ -202,7 +202,7 @@ def test_what_spark_cannot_run_is_refused_by_name() -> None:
         plan(endless(sequence()))
     with pytest.raises(CannotPlan, match=r"'numbers'.*no"):
         plan(endless(sequence(5)), Choice(to_ms=5))
-    with pytest.raises(CannotPlan, match="no source step 'nothing'"):
+    with pytest.raises(CannotPlan, match="unknown source step 'nothing'"):
         plan(endless(sequence(5)), Choice(inputs={"nothing": FileSource("/in", "json")}))
 
     class Join:

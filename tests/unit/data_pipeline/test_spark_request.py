@@ -13,10 +13,10 @@ from heronry.streamlet import Builder, files, to_files
 
 pytest.importorskip("pyspark")
 
-from data_pipeline.shell.asked import asked
 from data_pipeline.shell.output import OutputFolder, local_path
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request
+from data_pipeline.shell.resolved_request import resolve_request
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_second_input_path_for_one_source_is_refused(paths: tuple[str, ...], f
     builder.source(files("/in", format="text"), name="lines").sink(to_files("out"))
     request = Request(Path("p.py"), input_paths=paths, input_format=form, dry_run=True)
     with pytest.raises(UsageError, match=said):
-        asked(request, Loaded(builder.build(), ()))
+        resolve_request(request, Loaded(builder.build(), ()))
 
 
 def test_a_malformed_url_is_refused() -> None:

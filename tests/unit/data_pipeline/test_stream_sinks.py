@@ -9,7 +9,7 @@ import pytest
 
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.planner import Choice, plan
-from data_pipeline.core.stream_sinks import appended, check, told
+from data_pipeline.core.stream_sinks import appended, check, describe_sinks
 from heronry.streamlet import (
     Builder,
     Context,
@@ -64,7 +64,7 @@ def test_what_no_reducer_stands_before_is_appended_and_what_has_a_row_for_each_k
     found = planned(of_all)
     check(found)
     assert [output.step for output in appended(found)] == ["table", "entries", "topic", "subject", "lake", "last"]
-    lines = list(told(found))
+    lines = list(describe_sinks(found))
     assert [line.split()[2] for line in lines if "appends its records, once" in line] == [
         "table:", "entries:", "topic:", "subject:", "lake:", "last:",
     ]  # fmt: skip
@@ -108,5 +108,5 @@ def test_what_is_read_anew_each_time_is_not_appended() -> None:
     builder = Builder("p")
     builder.source(files("/in", "text"), name="in").sink(to_files("/out"))
     builder.source(sequence(3), name="few").sink(to_table(DSN, "t", ["n"]), name="out")
-    with pytest.raises(CannotPlan, match=r"step 'out'.*records of few are read anew for each result"):
+    with pytest.raises(CannotPlan, match=r"step 'out'.*records of few are read again for each result"):
         check(plan(builder.build()))

@@ -60,9 +60,7 @@ def test_a_name_of_nobody_is_told_with_the_nearest_and_the_place(
     monkeypatch.syspath_prepend(offer(tmp_path, "one", {"circle": "nowhere:Circle"}))
     with pytest.raises(ExtensionError) as caught:
         POINT.load("cirle")
-    assert caught.value.message == (
-        "there is no shape 'cirle'; there are 'circle', 'line', 'square'; did you mean 'circle'?"
-    )
+    assert caught.value.message == ("unknown shape 'cirle'; known: 'circle', 'line', 'square'; did you mean 'circle'?")
     assert "installed on this table, with the entry point group test.shapes" in caught.value.cure
 
 

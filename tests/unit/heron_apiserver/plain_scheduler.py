@@ -66,7 +66,7 @@ class PlainScheduler:
         self.at("prepare")
         return replace(launch, host="inside")
 
-    def bring(self, launch: Launch, folder: Path) -> None:
+    def place_checkpoint(self, launch: Launch, folder: Path) -> None:
         """It sees the same folder."""
 
     def start(self, launch: Launch, launch_file: Path) -> int:

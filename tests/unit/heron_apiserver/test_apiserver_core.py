@@ -24,7 +24,7 @@ from heron_apiserver.request_log import (
 )
 from heron_apiserver.submit_request import MAX_COMPONENTS, SubmitRejected, SubmitRequest, check_definition, parse_fields
 from heron_control.web.throttle import ALLOWED, MAX_ADDRESSES, REFILL_SECONDS, Throttle
-from heron_control.web.tokens import Token, digest_of, known
+from heron_control.web.tokens import Token, digest_of, find_token
 from heron_runtime.model.topology import (
     GroupingKind,
     GroupingSpec,
@@ -56,9 +56,9 @@ def test_every_right_of_every_role_is_stated_and_the_rest_is_denied() -> None:
 
 @given(st.text(max_size=60))
 def test_only_the_very_token_is_known(text: str) -> None:
-    assert known(text, TOKENS) is None
+    assert find_token(text, TOKENS) is None
     assert not secrets_equal(text, "")
-    assert [known(letter * 43, TOKENS) for letter in "ar"] == TOKENS
+    assert [find_token(letter * 43, TOKENS) for letter in "ar"] == TOKENS
     assert [TOKENS[1].expired(now) for now in (8.9, 9.0)] == [False, True]
     assert not TOKENS[0].expired(1e12)
 

@@ -228,7 +228,7 @@ def test_a_refusal_of_the_fence_is_one_that_may_be_sent_again_and_no_conflict() 
         fenced(other, NODE).commit([Create("/a/x", b"1")])
     assert not isinstance(caught.value, TransactionFailed)
     assert caught.value.http_status == Unavailable.http_status == 503
-    assert "Send it again" in caught.value.cure
+    assert "Send the request again" in caught.value.cure
 
 
 def test_an_answer_from_before_the_connection_broke_resumes_nothing() -> None:

@@ -102,7 +102,7 @@ def test_a_missing_library_is_named_with_the_line_to_type() -> None:
             load_package_location(url)
         assert caught.value.cure == f"Type: pip install 'heronry[uploaders]' {line}"
         assert "hidden" not in str(caught.value)
-    with pytest.raises(PackageStoreError, match="knows no nonsense://"):
+    with pytest.raises(PackageStoreError, match="does not support nonsense://"):
         load_package_location("nonsense://b/x")
 
 
@@ -112,7 +112,7 @@ def test_options_come_from_a_file(tmp_path: Path) -> None:
     assert load_package_location(f"file://{tmp_path}/kept", str(file)).options == {"auto_mkdir": True}
     for content in ("hidden", "[1]"):
         file.write_text(content)
-        with pytest.raises(UsageError, match="no JSON object") as caught:
+        with pytest.raises(UsageError, match="is not a JSON object") as caught:
             load_package_location(f"file://{tmp_path}/kept", str(file))
         assert "hidden" not in str(caught.value)
     with pytest.raises(UsageError):

@@ -100,7 +100,7 @@ def test_the_record_of_the_api_server_is_among_them(tmp_path: Path) -> None:
     second = History(tmp_path / PLACE.replace("-1", "-2")).events(Events(frozenset({"audit"})))
     assert [event.text.split()[0] for event in second] == ["submit"], "of this submission, not of the one before"
     assert audit.take(tmp_path, record) == (0, 1)
-    with pytest.raises(NotFound, match="there is no"):
+    with pytest.raises(NotFound, match="no such file"):
         audit.take(tmp_path, tmp_path / "nothing.jsonl")
     day = next((tmp_path / ".audit").rglob("*.parquet"))
     assert day.stat().st_mode & 0o077 == 0, "for its owner alone"

@@ -77,7 +77,7 @@ def test_a_row_for_each_manifest_damaged_ones_too(folder: CheckpointFolder, tmp_
         (1, True, 0), (2, False, None), (3, True, 1), (4, False, 2),
     ]  # fmt: skip
     assert found[0]["bytes"] == sum(part.size for part in first.parts)
-    assert "its manifest is not whole" in found[1]["damaged"]
+    assert "its manifest is incomplete" in found[1]["damaged"]
     assert found[2]["written_at"].endswith("+00:00")
     with pytest.raises(Failure, match=r"checkpoint 2 below .* is not whole"):
         read_manifest(folder, 2)
@@ -148,13 +148,15 @@ def test_what_lies_in_a_volume_is_read_through_containers(tmp_path: Path, storag
     assert here.folder == (tmp_path / "checkpoints" if storage is None else Path("/shared"))
     replace(launch, home="/heronry/topology").save(tmp_path / "launch.json")
     if storage is not None:
-        with pytest.raises(Failure, match=r"lie in /shared of its containers, which show their own folder alone"):
+        with pytest.raises(
+            Failure, match=r"are in /shared of its containers, which give access to their own folder only"
+        ):
             reachable_storage(record)
         return
     there = reachable_storage(record)
     assert isinstance(there, RemoteCheckpoints)
     assert there.folder == Path("/heronry/topology/checkpoints")
-    with pytest.raises(Unavailable, match="no container is there"):
+    with pytest.raises(Unavailable, match="no container is available"):
         there.manifests()
 
 

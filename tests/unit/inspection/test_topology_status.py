@@ -117,7 +117,7 @@ def test_after_submit_everything_is_starting_and_not_for_ever() -> None:
     assert topology_status(young, Answers(), 1000.0 + START_GRACE_SECS - 1).state == "starting"
     old = topology_status(young, Answers(), 1000.0 + START_GRACE_SECS + 1)
     assert (old.state, old.cause()) == (
-        "failing", f"nothing of it runs, as after the end of its machine; `heron restart {old.execution.cluster} "
+        "failing", f"none of its processes run, as after a reboot; `heron restart {old.execution.cluster} "
         f"{old.execution.topology}` starts it",
     )  # fmt: skip
 

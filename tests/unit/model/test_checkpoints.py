@@ -85,7 +85,7 @@ def test_a_manifest_of_parts_that_do_not_belong_together_is_refused() -> None:
     one, two = (part(task, 3, 0, groups_of(table, task)) for task in (1, 2))
     assert next_manifest(base, [two, one], NO_PLAN, tables).parts == (one, two)
     for parts, said in (
-        ([one], "written nothing"),
+        ([one], "no task has written"),
         ([one, replace(two, checkpoint=4)], "no one checkpoint"),
         ([one, replace(two, generation=2)], "no one checkpoint"),
         ([one, one, two], "no one checkpoint"),

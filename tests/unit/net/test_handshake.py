@@ -83,7 +83,7 @@ def test_an_opening_says_version_stream_and_a_whole_nonce() -> None:
     assert decode_opening(opening()).task == 7
     with pytest.raises(LinkRefused, match="version 1 here, not 9"):
         decode_opening(opening(version=9))
-    with pytest.raises(MalformedMessage, match="no stream 18"):
+    with pytest.raises(MalformedMessage, match="unknown stream 18"):
         decode_opening(opening(stream=Tag.PROOF))
     with pytest.raises(MalformedMessage, match="length"):
         decode_opening(opening(nonce=os.urandom(31)))

@@ -171,7 +171,7 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         (lambda: page(view, 1, Range(from_ms=5, to_ms=1)), "to: is before from"),
         (lambda: series(view, "a", 1, 5, 1), "to: is before from"),
         (lambda: top(view, 1, most_rows=0), "1 rows would have to be read, more than 0"),
-        *((lambda text=text: page(view, 1, cursor=text), "cursor: is none") for text in ("x", "!", "", "c2g=x")),  # type: ignore[misc]
+        *((lambda text=text: page(view, 1, cursor=text), "cursor: not a cursor") for text in ("x", "!", "", "c2g=x")),  # type: ignore[misc]
     ):
         with pytest.raises(UsageError, match=why):
             ask()

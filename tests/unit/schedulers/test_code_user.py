@@ -67,7 +67,7 @@ def test_a_runtime_folder_that_was_opened_is_still_taken_for_ours_and_a_readable
     assert (mode(folder.parent), mode(folder)) in ((0o711, 0o710), (0o700, 0o710))
     make_runtime_dir(folder)
     folder.chmod(0o750)
-    with pytest.raises(NotAllowed, match="is not a folder that belongs"):
+    with pytest.raises(NotAllowed, match="is not a private folder"):
         make_runtime_dir(folder)
     remove_runtime_dir(launch)
     assert folder.exists(), "left alone"

@@ -73,7 +73,7 @@ def test_nothing_but_files_of_the_folder_is_taken(tmp_path: Path, caplog: pytest
     assert not (target / "linked.log").is_symlink()
     assert outside.read_bytes() == b"mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "outside"]
-    assert sum("is no log file" in message for message in caplog.messages) == len(refused)
+    assert sum("is not a log file" in message for message in caplog.messages) == len(refused)
 
 
 def test_all_of_it_has_a_bound_and_what_is_cut_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -372,7 +372,7 @@ def test_restart_touches_exactly_the_one_it_names(world: World) -> None:
 def test_a_signal_that_fails_keeps_no_start_from_happening(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = world.running()
     world.machine.deaf = True
-    with pytest.raises(SchedulerError, match="not all containers came back"):
+    with pytest.raises(SchedulerError, match="not all containers restarted"):
         world.scheduler.restart(launch, 0, 0.0)
     world.machine.fails["signal"] = "the Docker engine does not answer"
     world.machine.end(host(launch, 1), 1)

@@ -48,7 +48,7 @@ def test_user_code_is_the_pods_one_user(tmp_path: Path) -> None:
 
 
 def test_state_wants_storage_that_all_nodes_see(tmp_path: Path) -> None:
-    with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE wants storage that all nodes see"):
+    with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE needs storage that all nodes share"):
         prepared(tmp_path, STATE)
     prepared(tmp_path, STATE, tmp_path)
 
@@ -74,8 +74,8 @@ def test_options_come_from_the_environment(tmp_path: Path) -> None:
     assert found.placing.reach == ("10.0.0.0/8", "192.0.2.1/32")
     assert KubernetesOptions.of_environment({"HERONRY_K8S_NODES": ""}).placing.selector == ()
     for wrong, words in (
-        ({"HERONRY_K8S_NODES": "ssd"}, "no label with a value"),
-        ({"HERONRY_K8S_STORAGE": "/nowhere/at/all", "HERONRY_K8S_CLAIM": "c"}, "is no folder"),
+        ({"HERONRY_K8S_NODES": "ssd"}, "'ssd' is not of the form label=value"),
+        ({"HERONRY_K8S_STORAGE": "/nowhere/at/all", "HERONRY_K8S_CLAIM": "c"}, "is not a directory"),
         ({"HERONRY_K8S_CLAIM": "c"}, "give both, or none"),
     ):
         with pytest.raises(SchedulerError, match=words):

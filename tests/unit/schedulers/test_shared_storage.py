@@ -39,7 +39,7 @@ def test_a_checkpoint_is_put_where_containers_look_for_it(tmp_path: Path) -> Non
         (source / name).write_bytes(name.encode())
         (source / name).chmod(0o600)
     path = f"{plan.HOME}/checkpoints"
-    with pytest.raises(EngineError, match="takes no checkpoint"):
+    with pytest.raises(EngineError, match="cannot store a checkpoint"):
         storage.put("t", source, path)
     storage.make("t", LABELS)
     before = os.umask(0o077)
@@ -53,7 +53,7 @@ def test_a_checkpoint_is_put_where_containers_look_for_it(tmp_path: Path) -> Non
     assert {name: file.read_bytes().decode() for name, file in found.items()} == {name: name for name in found}
     assert set(found) == {"manifests/9.json", "parts/a.part"}
     assert {file.stat().st_mode & 0o777 for file in found.values()} == {0o644}
-    with pytest.raises(EngineError, match="nothing can be put there"):
+    with pytest.raises(EngineError, match="no file can be copied there"):
         storage.put("t", source, f"{plan.HOME}/elsewhere")
 
 
@@ -74,7 +74,7 @@ def test_a_note_that_cannot_be_read_is_an_error_with_its_cure(tmp_path: Path) ->
 
 
 def test_storage_that_is_not_there_takes_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="takes no folder"):
+    with pytest.raises(EngineError, match="cannot store a folder"):
         SharedStorage(tmp_path / "nothing", "heronry").make("t", LABELS)
 
 

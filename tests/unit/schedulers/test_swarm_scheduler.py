@@ -43,7 +43,7 @@ def prepared(folder: Path, config: Mapping[str, Any], storage: Path | None = Non
 
 def test_state_wants_storage_that_all_nodes_see(tmp_path: Path) -> None:
     assert prepared(tmp_path, {}).settings["heron.scheduler"] == "swarm"
-    with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE wants storage that all nodes see"):
+    with pytest.raises(NotAllowed, match="EFFECTIVELY_ONCE needs storage that all nodes share"):
         prepared(tmp_path, STATE)
     prepared(tmp_path, STATE, tmp_path)
 
@@ -72,7 +72,7 @@ def test_options_come_from_the_environment(tmp_path: Path) -> None:
     )  # fmt: skip
     assert SwarmOptions.of_environment({}).storage is None
     for path in ("/nowhere/at/all", "relative"):
-        with pytest.raises(SchedulerError, match="is no folder"):
+        with pytest.raises(SchedulerError, match="is not a directory"):
             SwarmOptions.of_environment({"HERONRY_SWARM_STORAGE": path})
 
 

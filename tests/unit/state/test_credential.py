@@ -65,7 +65,10 @@ def test_what_tls_needs_is_beside_it_and_stands_itself_in_a_topology_s_file(tmp_
 
 
 def test_files_for_tls_that_are_none(tmp_path: Path) -> None:
-    for contents, said in ((b"x" * (MAX_PEM_BYTES + 1), "leave in it what is needed"), (b"\xff", "is no PEM")):
+    for contents, said in (
+        (b"x" * (MAX_PEM_BYTES + 1), "leave in it what is needed"),
+        (b"\xff", "not in PEM format"),
+    ):
         (tmp_path / "x.pem").write_bytes(contents)
         with pytest.raises(StoreError, match=said):
             read_credential(write(tmp_path, f"cluster: a:{SECRET}\nca-file: x.pem"))
@@ -89,7 +92,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         read_credential(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     os.chmod(tmp_path / "binary", 0o400)
-    with pytest.raises(StoreError, match="is no text"):
+    with pytest.raises(StoreError, match="is not UTF-8 text"):
         read_credential(tmp_path / "binary")
 
 
@@ -102,7 +105,7 @@ def test_its_repr_shows_users_only() -> None:
 def test_stores_that_need_none_say_so(tmp_path: Path) -> None:
     file = write(tmp_path, f"cluster: a:{SECRET}")
     for url in (f"files://{tmp_path}/state", "memory://"):
-        with pytest.raises(StoreError, match="takes no credential"):
+        with pytest.raises(StoreError, match="does not use a credential"):
             open_store(url, credential_file=file)
 
 
@@ -126,10 +129,10 @@ def test_the_launch_file_names_it_and_holds_nothing_of_it(tmp_path: Path) -> Non
         ("zookeeper:///heronry", "names no ZooKeeper servers"),
         ("zookeeper+tls:///heronry", "names no ZooKeeper servers"),
         ("zookeeper://host:port/heronry", "names no ZooKeeper servers"),
-        ("zookeeper://a:b@host:2181/heronry", "no password"),
-        ("zookeeper://host:2181/a//b", "no root"),
-        ("zookeeper://host:2181/zookeeper/x", "no root"),
-        ("zookeeper://host:2181/a/../b", "no root"),
+        ("zookeeper://a:b@host:2181/heronry", "must not contain a user or password"),
+        ("zookeeper://host:2181/a//b", "invalid root"),
+        ("zookeeper://host:2181/zookeeper/x", "invalid root"),
+        ("zookeeper://host:2181/a/../b", "invalid root"),
     ],
 )
 def test_urls_of_zookeeper_that_are_refused(url: str, cure: str) -> None:

@@ -90,7 +90,7 @@ def test_a_scheme_that_is_plugged_in(tmp_path: Path, monkeypatch: pytest.MonkeyP
     store = open_store("cloud://north:80/x", session_timeout_secs=3)
     assert isinstance(store, MemoryStore)
     assert store.told == ("north:80", 3)  # type: ignore[attr-defined]
-    with pytest.raises(StoreError, match="takes no credential"):
+    with pytest.raises(StoreError, match="does not use a credential"):
         open_store("cloud://north", credential_file="/x")
     with pytest.raises(StoreError, match=r"'clod://x' names no store: .* did you mean 'cloud'\? \(A plug-in must be"):
         open_store("clod://x")

@@ -89,7 +89,7 @@ def test_formats(tmp_path: Path) -> None:
         ("csv", ["a", "1", '"x'], None, "line 3: a quoted field goes over the end of its line"),
         ("csv", ["a", "1", "x\ry"], None, "line 3: new-line character"),
         ("json", ['{"a": 1}', '{"a": "x"}'], {"a": "int"}, "line 2: .* does not fit the schema: .*'x'"),
-        ("json", ['{"a": true}'], {"a": "int"}, "True is no int"),
+        ("json", ['{"a": true}'], {"a": "int"}, "True is not an int"),
     ],
 )
 def test_what_cannot_be_read_is_named(

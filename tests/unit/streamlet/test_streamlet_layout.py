@@ -71,7 +71,7 @@ def test_a_folder_is_one_name_that_says_the_value(value: Any, name: str) -> None
 
 
 def test_what_has_no_place_or_no_text_fails_by_itself() -> None:
-    for value, error in (([1], "a list does not go into a cell"), ("a\nb", "has a line break")):
+    for value, error in (([1], "a list cannot be a csv cell"), ("a\nb", "has a line break")):
         with pytest.raises((TypeError, ValueError), match=error):
             cells({"a": value}, ["a"])
     with pytest.raises(ValueError, match="longer than 255 bytes"):
@@ -87,7 +87,7 @@ def test_what_has_no_place_or_no_text_fails_by_itself() -> None:
         (lambda: to_files("x", "csv"), "needs fields="),
         (lambda: to_files("x", "csv", fields="ab"), "fields of to_files"),
         (lambda: to_files("x", "csv", fields=["a", "A"]), "names a field twice"),
-        (lambda: to_files("x", fields=["a"]), "takes no fields"),
+        (lambda: to_files("x", fields=["a"]), "does not accept fields"),
         (lambda: to_files("x", partition_by=["a", "a"]), "names a field twice"),
         (lambda: to_files("x", partition_by=[1]), "partition_by of to_files"),
         (lambda: to_files("x", partition_by="_a"), "would hide its folders"),

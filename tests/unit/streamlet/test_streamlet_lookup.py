@@ -73,8 +73,8 @@ def test_a_record_without_the_key_is_the_records_fault() -> None:
 
 def test_what_is_no_table_is_refused() -> None:
     for table, message in {
-        files("x", grows=True): "its table has no end",
-        sequence(): "its table has no end",
+        files("x", grows=True): "its table is infinite",
+        sequence(): "its table is infinite",
         3: "its table is 3; write files",
     }.items():
         builder = Builder("p")
@@ -83,7 +83,7 @@ def test_what_is_no_table_is_refused() -> None:
             builder.build()
     builder = Builder("p")
     builder.source(range(3)).lookup([1], on=None, how="outer").log()
-    with pytest.raises(TopologyError, match="how is 'outer'; write inner or left"):
+    with pytest.raises(TopologyError, match="how is 'outer'; lookup supports inner and left joins only"):
         builder.build()
 
 

@@ -178,7 +178,7 @@ def test_a_source_at_its_end_stays_there_after_a_restore(tmp_path: Path) -> None
 def test_an_input_that_a_task_does_not_see_is_named_with_the_cure(tmp_path: Path) -> None:
     builder = builder_in(tmp_path)
     builder.source(files(tmp_path / "absent", "text"), name="lines").sink(to_files(tmp_path / "out"))
-    with importable(builder), pytest.raises(FileNotFoundError, match="step 'lines': there is no such file") as raised:
+    with importable(builder), pytest.raises(FileNotFoundError, match="step 'lines': no such file") as raised:
         OnlineEngine(definition_of(builder), tmp_path, 1)
     assert raised.value.filename == str(tmp_path / "absent")
     assert "mount it at the same path" in str(raised.value)

@@ -338,7 +338,7 @@ def test_state_in_memory_only_is_lost_with_its_task_and_nothing_else() -> None:
     ("setting", "value", "cure"),
     [
         ("user.streamlet.durable", False, "ATMOST_ONCE"),
-        ("user.streamlet.retries", 3, "let the function itself try again"),
+        ("user.streamlet.retries", 3, "let the function itself retry"),
         ("user.streamlet.state", "/shared", "user.streamlet.folder"),
         ("topology.reliability.mode", "ATLEAST_ONCE", "leave it out"),
     ],

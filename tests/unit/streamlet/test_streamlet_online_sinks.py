@@ -130,7 +130,7 @@ def test_a_sink_that_is_plugged_in_writes_online_and_is_refused_by_name_on_spark
     assert {step for step, _ in found} == {"table"}
     with pytest.raises(CannotPlan, match="step 'table': the sink 'sqlite' serves the online engine only"):
         plan(builder.build())
-    with pytest.raises(TopologyError, match=r"there is no streamlet sink 'sqlit'; there are .*did you mean 'sqlite'"):
+    with pytest.raises(TopologyError, match=r"unknown streamlet sink 'sqlit'; known: .*did you mean 'sqlite'"):
         sink_of("sqlit")
 
 

@@ -89,12 +89,12 @@ def test_with_a_schema_they_stand_beside_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "declared", "told"),
     [
-        ("day=1/a", ["day", "hour"], "day=1/a lies in no folder hour=…"),
-        ("a", ["day", "hour"], "a lies in no folder day=…/hour=…"),
-        ("Day=1/a", ["day"], "lies in no folder day=…"),
-        ("day=1x/a", {"day": "int"}, "lies in a folder day=1x, which is no int"),
-        ("day=/a", {"day": "int"}, "lies in a folder day=, which is no int"),
-        ("day=²/a", {"day": "int"}, "which is no int"),
+        ("day=1/a", ["day", "hour"], "day=1/a is not in a folder hour=…"),
+        ("a", ["day", "hour"], "a is not in a folder day=…/hour=…"),
+        ("Day=1/a", ["day"], "is not in a folder day=…"),
+        ("day=1x/a", {"day": "int"}, "'1x' in day=1x is not an int"),
+        ("day=/a", {"day": "int"}, "'' in day= is not an int"),
+        ("day=²/a", {"day": "int"}, "is not an int"),
     ],
 )
 def test_a_file_outside_is_refused_by_name(name: str, declared: Any, told: str, tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_a_record_without_fields_is_named(tmp_path: Path) -> None:
         ({"partitions": ["a", "a"]}, "write each name of a field once"),
         ({"partitions": [""]}, "write each name of a field once"),
         ({"partitions": {"a": "float"}}, "the type of partition 'a' is 'float'; write one of str, int"),
-        ({"partitions": ["a"], "format": "text"}, "takes no partitions"),
-        ({"partitions": ["a"], "format": "archive"}, "takes no partitions"),
+        ({"partitions": ["a"], "format": "text"}, "does not accept partitions"),
+        ({"partitions": ["a"], "format": "archive"}, "does not accept partitions"),
         ({"partitions": ["a"], "schema": {"a": "str"}}, "in its schema and in its partitions"),
     ],
 )

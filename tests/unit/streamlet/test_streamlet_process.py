@@ -195,7 +195,7 @@ def test_what_is_emitted_has_the_time_it_was_emitted_at() -> None:
 def test_a_timer_without_a_handler_is_named() -> None:
     with pytest.raises(StepFailed) as failed:
         told(lambda context, record: context.set_timer(5, "t"), [("k", 1, 0)])
-    assert "write a class with both" in str(failed.value)
+    assert "write a class that also has on_timer" in str(failed.value)
     letters: list[Any] = []
     told(lambda context, record: context.set_timer(0.5), [("k", 1, 0)], letters)
     assert "whole milliseconds" in letters[0]["error"]
@@ -218,7 +218,7 @@ def yielding(context: Context, record: Any) -> Any:
         (lambda s: s.key_by().window(tumbling(1), name="w").process(Visits), "not by the windows of 'w'"),
         (lambda s: s.key_by().process(3, name="p"), "step 'p': 3 is nothing that could process"),
         (lambda s: s.key_by().process(yielding, name="p").log(), "on_record is a generator function; call context"),
-        (lambda s: s.key_by().process(Visits, name="p").sink(view("v", "/v")), "a reducer, not behind 'p'"),
+        (lambda s: s.key_by().process(Visits, name="p").sink(view("v", "/v")), "a reducer, not 'p'"),
         (lambda s: s.map(str).key_by().process(Visits, name="p").map(str).late(), "no late data"),
     ],
 )
@@ -236,5 +236,5 @@ def test_what_cannot_be_processed_is_refused(make: Any, message: str) -> None:
 def test_event_time_is_asked_for_by_its_name() -> None:
     builder = Builder("p")
     builder.source(range(3), name="s").key_by().process(Visits, name="p").log()
-    with pytest.raises(TopologyError, match="'s' gives its records none; write process"):
+    with pytest.raises(TopologyError, match="'s' does not set one; write process"):
         builder.build()

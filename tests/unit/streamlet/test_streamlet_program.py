@@ -91,13 +91,13 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no window": (lambda: stream().window(60, name="w"), "step 'w': 60 is not a window"),
     "no monoid": (lambda: stream().reduce_by_key(3, key=0, name="r"), "step 'r': 3 is not a monoid"),
     "late of a map": (lambda: stream().map(abs).late(), "step 'abs' has no late data"),
-    "sliding too far": (lambda: sliding(10, 20), "would leave records out"),
+    "sliding too far": (lambda: sliding(10, 20), "would skip records"),
     "window of nothing": (lambda: tumbling(0), "at least 1 ms"),
     "window of parts": (lambda: tumbling(0.0001), "whole milliseconds"),
     "top_k of none": (lambda: top_k(0), "write how many"),
     "format": (lambda: files("x", "jsno"), "did you mean 'json'?"),
     "sink format": (lambda: to_files("x", "xml"), "one of json, parquet, csv"),
-    "schema of text": (lambda: files("x", "text", schema={"a": "int"}), "takes no schema"),
+    "schema of text": (lambda: files("x", "text", schema={"a": "int"}), "does not accept a schema"),
     "schema type": (lambda: files("x", schema={"a": "integer"}), "one of str, int, float, bool"),
     "key_by and nothing": (later(lambda: stream().tap(abs).key_by(name="k")), "'k': key_by is followed by no reducer"),
     "no sink": (later(lambda: stream().map(abs, name="m")), "step 'm': nothing reads it; end with sink"),
@@ -122,14 +122,14 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "'a' gives its records none",
     ),
     "one name twice": (later(lambda: stream().map(abs, name="m").map(abs, name="m").log()), "2 steps are named 'm'"),
-    "an unsafe name": (later(lambda: stream().map(abs, name="a/b").log()), "cannot stand in file names"),
+    "an unsafe name": (later(lambda: stream().map(abs, name="a/b").log()), "is not valid in file names"),
     "parallelism": (later(lambda: stream().map(abs, name="m", parallelism=0).log()), "step 'm': parallelism is 0"),
     "running results reduced": (
         later(lambda: stream().count_by_key(key=0, name="a").count_by_key(key=0, name="b").log()),
         "step 'b': reduces the running results of 'a'",
     ),
-    "no such sink": (later(lambda: stream().sink("file", name="s")), "step 's': 'file' is no sink"),
-    "view of a map": (later(lambda: timed().map(abs).sink(view("v", "/v"), name="s")), "stands right behind a reducer"),
+    "no such sink": (later(lambda: stream().sink("file", name="s")), "step 's': 'file' is not a sink"),
+    "view of a map": (later(lambda: timed().map(abs).sink(view("v", "/v"), name="s")), "directly follow a reducer"),
     "view without time": (later(lambda: stream().count_by_key(key=0).sink(view("v", "/v"))), "needs event time"),
     "archive of results": (
         later(lambda: timed().count_by_key(key=0, name="c").sink(archive("/a"), name="s")),
@@ -147,8 +147,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "branch of nothing": (later(lambda: stream().branch(name="b")[0].log()), "needs at least one predicate"),
     "level": (later(lambda: stream().log("LOUD", name="l")), "step 'l': level is 'LOUD'"),
     "unit": (later(lambda: Builder("p").source(SEQUENCE, event_time=0, unit="min").log()), "unit is 'min'"),
-    "no source": (lambda: Builder("p").build(), "there is no source"),
-    "source of what": (later(lambda: Builder("p").source("x", name="s").log()), "step 's': 'x' is no source"),
+    "no source": (lambda: Builder("p").build(), "the program has no source"),
+    "source of what": (later(lambda: Builder("p").source("x", name="s").log()), "step 's': 'x' is not a source"),
     "backwards": (later(lambda: Builder("p").source(sequence(1, start=2)).log()), "runs backwards"),
 }  # fmt: skip
 
@@ -261,7 +261,7 @@ def test_inputs_may_be_given_in_place_of_sources() -> None:
     builder = Builder("p")
     builder.source(files("/nowhere", "text"), name="lines").key_by().count_by_key().sink(collect(), name="out")
     assert run(builder.build(), {"lines": ["a", "a"]}) == {"out": [KeyValue("a", 2)]}
-    with pytest.raises(TopologyError, match="no source step 'line'"):
+    with pytest.raises(TopologyError, match="unknown source step 'line'"):
         run(builder.build(), {"lines": [], "line": []})
     with pytest.raises(FileNotFoundError):
         run(builder.build())

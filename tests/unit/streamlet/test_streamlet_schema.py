@@ -288,7 +288,7 @@ def test_the_record_the_fields_and_the_reasons_are_named() -> None:
         RecordConverter(schema)({"N": 1, "price": 2**53 + 1})
     assert str(refused.value) == (
         "the record does not fit Order: field 'n' is missing; did you mean 'N'?; field 'price' is 9007199254740993, an "
-        "int that no float equals"
+        "int that a float cannot represent exactly"
     )
     assert RecordConverter(schema)(Pair("7")) == {"n": 7, "price": None}
     for record in (7, "text", [1], None):
@@ -329,8 +329,8 @@ def test_what_no_engine_carries_is_refused_by_name_when_the_program_is_built() -
     for given_schema, message in (
         (Wrong, "the default of 'n' is '1', which would become 1"),
         (Nothing, "it has no fields"),
-        (Order(1, None, dt.datetime.now(UTC)), "is no schema; write a dataclass"),
-        ({"n": "int"}, "is no schema; write a dataclass"),
+        (Order(1, None, dt.datetime.now(UTC)), "is not a schema; write a dataclass"),
+        ({"n": "int"}, "is not a schema; write a dataclass"),
     ):
         with pytest.raises(TopologyError, match=message):
             stream.with_schema(given_schema)

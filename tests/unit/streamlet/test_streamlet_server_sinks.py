@@ -37,8 +37,8 @@ def program(sink: Any) -> Program:
     [
         (lambda: to_table(DSN, "t", []), r"fields is \(\); name those of a record"),
         (lambda: to_table(DSN, "t", ["a", "a"]), "fields names one twice"),
-        (lambda: to_table(DSN, "t", ["a"], key="b"), r"key names 'b', which is none of the fields \(a\)"),
-        (lambda: to_table(DSN, "t", ["a"], colour=1), "postgres: there is no setting user.postgres.colour; Postgres"),
+        (lambda: to_table(DSN, "t", ["a"], key="b"), r"key names 'b', which is not one of the fields \(a\)"),
+        (lambda: to_table(DSN, "t", ["a"], colour=1), "postgres: unknown setting user.postgres.colour; Postgres"),
         (lambda: to_table(DSN, "t", ["a"], password_file="secret"), "password_file is 'secret'; write its whole path"),
         (lambda: to_table(f"{DSN} password=hush", "t", ["a"]), "'user.postgres.dsn' holds a password"),
         (lambda: to_redis_stream("redis://u:hush@db", "s", ["a"]), "'user.redis.url' holds a password"),
@@ -76,7 +76,7 @@ def test_a_declaration_imports_no_driver() -> None:
 def test_plans_and_fingerprints_name_them() -> None:
     made = program(to_table(DSN, "t", ["id"]))
     assert f"output rows: postgres t at {DSN}; tasks stage" in described(plan(made))
-    assert made.by_name["rows"].told == f"sink: postgres t at {DSN}"
+    assert made.by_name["rows"].description == f"sink: postgres t at {DSN}"
     marks = {fingerprint(program(sink)) for sink in (to_table(DSN, "t", ["id"]), to_table(DSN, "u", ["id"]), collect())}
     assert len(marks) == 3
     assert fingerprint(program(collect())) == "3f29942dbb7224fa", "as before there were such sinks"

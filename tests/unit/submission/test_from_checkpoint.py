@@ -134,7 +134,7 @@ def test_other_references_are_refused(world: World, reference: str, error: type[
 
 
 def test_a_component_of_another_name_is_no_heir(world: World) -> None:
-    with pytest.raises(InvalidTopology, match="words: there is no component of this name"):
+    with pytest.raises(InvalidTopology, match="words: unknown component"):
         world.submit("local/me/default/before@good", name="others")
 
 

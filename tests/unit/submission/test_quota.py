@@ -73,7 +73,7 @@ def test_what_is_granted_stays_within_every_bound(quota: Quota, granted: list[Am
     ],
 )
 def test_the_refusal_says_what_is_spent(quota: Quota, what: str) -> None:
-    with pytest.raises(QuotaSpent, match=f"{what} in all: .* are spent, and this topology asks for"):
+    with pytest.raises(QuotaSpent, match=f"{what} in total: .* are in use, and this topology requests"):
         quota.check([ONE], ONE)
 
 

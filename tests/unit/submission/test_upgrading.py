@@ -20,7 +20,7 @@ from heron_control.submission import upgrading
 from heron_control.submission.draining import NotDrained
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
-from heron_control.submission.submission import Carry, ClusterConfig, Submission
+from heron_control.submission.submission import ClusterConfig, StateHandover, Submission
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology
 from heron_runtime.launch import Launch
@@ -86,7 +86,9 @@ class World:
         definition = TopologyDefinition(NAME, f"{NAME}-{serial}", (spout,), config)
         package = self.home / "package"
         package.mkdir(exist_ok=True)
-        wanted = Submission(definition, pack(definition), package, "me", "default", "me", carry=Carry(**more))
+        wanted = Submission(
+            definition, pack(definition), package, "me", "default", "me", handover=StateHandover(**more)
+        )
         self.service.submit(wanted, replace=serial > 1, note=self.notes.append)
 
     @property
@@ -157,11 +159,8 @@ def test_the_new_one_goes_on_where_the_old_one_ended() -> None:
         world.submit(2)
         world.check_new_goes_on()
         first, second = world.notes
-        assert (
-            "words is drained; should this command be killed meanwhile, `heron activate local/me/default words`"
-            in first
-        )
-        assert "--from-checkpoint local/me/default/words@upgrade-9` goes on from it" in second
+        assert "words is drained; if this command is killed now, `heron activate local/me/default words`" in first
+        assert "--from-checkpoint local/me/default/words@upgrade-9` continues from it" in second
 
     in_world(scenario)
 
@@ -223,7 +222,7 @@ def test_ctrl_c_behind_the_kill_waits_for_the_new_one() -> None:
             world.scheduler.at[step] = lambda: os.kill(os.getpid(), signal.SIGINT)
             error = expect(Failure, lambda: world.submit(2))
             assert isinstance(error, Interrupted)
-            assert "words is replaced, and goes on starting" in error.message
+            assert "words is replaced, and continues to start" in error.message
             world.check_new_goes_on()
 
         in_world(scenario)

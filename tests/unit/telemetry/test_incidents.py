@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heron_runtime.telemetry.recorder import (
+    MAX_EVENTS,
     MAX_SERIES,
     MAX_SINGLE,
-    MAX_TOLD,
     WINDOW_SECONDS,
     EventBuffer,
     Telemetry,
@@ -24,7 +24,7 @@ ONE = settings(report_multiple_bugs=False)
 
 
 def report(of: EventBuffer) -> ProcessMetrics:
-    return ProcessMetrics("__stmgr__", "m", 1, 0, 1, 0.0, happenings=of.told(), happened=of.count)
+    return ProcessMetrics("__stmgr__", "m", 1, 0, 1, 0.0, happenings=of.list_events(), happened=of.count)
 
 
 @ONE
@@ -38,11 +38,12 @@ def test_none_is_lost_and_few_are_told(came: list[tuple[float, str, int]]) -> No
             before = found.count
             found.note(TopologyEvent(now, "pressure", series, 1, "", ""))
             found.check()
-            told += found.told()[len(found.told()) - (found.count - before) :] if found.count > before else []
+            events = found.list_events()
+            told += events[len(events) - (found.count - before) :] if found.count > before else []
             counted += 1
     before = found.count
     found.settle(now, at_once=True)
-    told += found.told()[len(found.told()) - (found.count - before) :] if found.count > before else []
+    told += found.list_events()[len(found.list_events()) - (found.count - before) :] if found.count > before else []
     assert sum(each.count for each in told) == counted
     for series in "abc":
         mine = [each for each in told if each.component == series]
@@ -69,7 +70,7 @@ def test_each_is_new_once_or_missed(steps: list[tuple[int, str]]) -> None:
             before = report(found)
     assert seen == sorted(set(seen), key=int), "each once, in order"
     assert len(seen) + missed == number
-    assert seen[-min(number, MAX_TOLD) :] == [f"{n}" for n in range(1, number + 1)][-min(number, MAX_TOLD) :]
+    assert seen[-min(number, MAX_EVENTS) :] == [f"{n}" for n in range(1, number + 1)][-min(number, MAX_EVENTS) :]
 
 
 def test_many_series_are_told_as_one_of_their_kind() -> None:
@@ -79,13 +80,13 @@ def test_many_series_are_told_as_one_of_their_kind() -> None:
         found.check()
     assert found.count == MAX_SERIES + MAX_SINGLE
     found.settle(2.0, at_once=True)
-    assert (found.count, found.told()[-1].count) == (MAX_SERIES + MAX_SINGLE + 1, 40)
+    assert (found.count, found.list_events()[-1].count) == (MAX_SERIES + MAX_SINGLE + 1, 40)
 
 
 def test_texts_are_cut_and_a_clock_set_back_ends_the_window() -> None:
     found = EventBuffer()
     found.note(TopologyEvent(1000.0, "restore", "", 1, "x" * 2000, "y" * 5000))
-    (told,) = found.told()
+    (told,) = found.list_events()
     assert (len(told.text), told.detail) == (1000, "")
     for _ in range(MAX_SINGLE):
         found.note(TopologyEvent(1000.0, "restore", "", 1, "", ""))

@@ -65,7 +65,7 @@ def test_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
         (refused,) = back(node, 2, repeat=False)
         assert refused.final
         assert "is not whole" in refused.error
-        assert "what was written behind checkpoint 2, up to 3, would be written again" in refused.error
+        assert "output written after checkpoint 2, up to 3, would be written again" in refused.error
         for number, name_of_it in ((1, "checkpoint 1"), (3, "the last checkpoint"), (4, "checkpoint 4")):
             (refused,) = back(node, number)
             assert refused.final
@@ -76,7 +76,7 @@ def test_one_may_go_back_to_an_older_one_if_output_may_come_again() -> None:
         assert answer.status is not None
         now = node.generation
         assert (now.number, now.phase, now.restore_from) == (2, GenerationPhase.RESTORING, 2)
-        assert "restore requested, and checkpoints behind it are struck off: checkpoint 3: its" in now.cause
+        assert "restore requested, and later checkpoints are discarded: checkpoint 3: its" in now.cause
         assert (node.record.generation, node.record.begun, node.record.complete) == (2, 3, 2)
         assert node.core.status().tasks_state.storage_fault == ""
 

@@ -35,7 +35,7 @@ def test_what_waits_is_bounded_whatever_it_is(waiting: int) -> None:
     told = requests.add(
         e.StateRequested(99, TopologyState.PAUSED), None, MasterStatus(1, TopologyState.RUNNING, PlanVersion(1, 1))
     )
-    assert [answer.error for answer in told] == ["too many requests at once; try again"] * (waiting == MAX_REQUESTS)
+    assert [answer.error for answer in told] == ["too many concurrent requests; try again"] * (waiting == MAX_REQUESTS)
 
 
 def finish(node: StateNode) -> list[e.Effect]:
@@ -224,7 +224,7 @@ def test_behind_a_checkpoint_that_holds_all_stay_quiet_until_another_plan_comes_
     assert node.played.wish.over == 0
     node.tick(2_000)
     assert node.played.wish.over == 1
-    assert "no other plan has come for 10 s: the tasks go on" in node.notes()
+    assert "no new plan was received for 10 s: the tasks continue" in node.notes()
     node.tell(e.CheckpointRequested(2, wait=True, hold=True))
     finish(node)
     node.tick(HOLD_MS - 1_000)
@@ -255,13 +255,13 @@ def test_a_restore_to_an_older_one_strikes_off_what_came_behind_it(tmp_path: Pat
     assert [node.checkpoint() for _ in range(3)] == [1, 2, 3]
     (refused,) = back(node, 2, repeat=False)
     assert refused.final
-    assert "what was written behind checkpoint 2, up to 3, would be written again" in refused.error
+    assert "output written after checkpoint 2, up to 3, would be written again" in refused.error
     assert node.generation.number == 1
     (answer,) = back(node, 2)
     assert answer.status is not None
     assert answer.status.tasks_state.restore_from == 2
     assert (node.record.generation, node.record.begun, node.record.complete) == (2, 3, 2)
-    assert node.generation.cause == "restore requested, and checkpoints behind it are struck off"
+    assert node.generation.cause == "restore requested, and later checkpoints are discarded"
     node.running()
     assert 3 not in node.folder.manifests(), "it counts no more"
     assert node.checkpoint() == 4
@@ -269,14 +269,14 @@ def test_a_restore_to_an_older_one_strikes_off_what_came_behind_it(tmp_path: Pat
     assert manifest.turn == node.folder.read_manifest(2).turn + 1, "it follows the one that was gone back to"
     assert {part.checkpoint for layers in manifest.layers.values() for part in layers} <= {1, 2, 4}
     (gone,) = back(node, 3)
-    assert gone.error == "checkpoint 3 is not there: complete and kept are 2, 4"
+    assert gone.error == "checkpoint 3 does not exist: the complete ones are 2, 4"
 
 
 def test_to_the_last_one_it_is_a_restore_as_ever_and_one_that_is_not_kept_is_refused(tmp_path: Path) -> None:
     node = begun(tmp_path)
     assert [node.checkpoint() for _ in range(3)] == [1, 2, 3]
     (gone,) = back(node, 1)
-    assert gone.error == "checkpoint 1 is not there: complete and kept are 2, 3"
+    assert gone.error == "checkpoint 1 does not exist: the complete ones are 2, 3"
     (answer,) = back(node, 3, repeat=False)
     assert answer.status is not None
     assert node.generation.restore_from == node.record.complete == 3

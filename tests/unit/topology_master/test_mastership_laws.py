@@ -106,7 +106,7 @@ def test_what_changes_is_counted_and_told() -> None:
 @pytest.mark.parametrize(
     ("stored", "reason"),
     [
-        (NOBODY, "the master node is gone"),
+        (NOBODY, "the master node was removed"),
         (node(2, THEM), "another master leads"),
         (node(2), "another master leads"),  # a life of ours that is over, or to come
         (node(1, recorded=2), "another master leads"),  # somebody has stood already, and the node is about to change

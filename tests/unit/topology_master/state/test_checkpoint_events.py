@@ -52,10 +52,10 @@ def test_a_complete_checkpoint_has_its_size_and_times() -> None:
 
 def test_what_begins_and_fails_is_told_once() -> None:
     coordinator = CheckpointCoordinator(1000.0, 500.0, Manifest("words-1", 0, 0, 0), CheckpointRecord(generation=1))
-    coordinator.running(GenerationMembers(PlanVersion(), {1: 9}, {}), 0.0)
+    coordinator.start_generation(GenerationMembers(PlanVersion(), {1: 9}, {}), 0.0)
     assert coordinator.happened() == []
     coordinator.run(1000.0)
-    coordinator.wrote(WriteResult.DONE, 1010.0)
+    coordinator.finish_write(WriteResult.DONE, 1010.0)
     (begun,) = coordinator.happened()
     assert (begun.what, begun.text) == ("begun", "checkpoint 1 begun")
     coordinator.run(2500.0)

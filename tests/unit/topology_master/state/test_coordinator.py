@@ -27,14 +27,14 @@ DONE = WriteResult.DONE
 
 def running(record: CheckpointRecord | None = None) -> CheckpointCoordinator:
     coordinator = CheckpointCoordinator(1_000, 500, initial_manifest("id"), record or CheckpointRecord(1))
-    coordinator.running(GenerationMembers(NO_PLAN, TASKS, {}), 0)
+    coordinator.start_generation(GenerationMembers(NO_PLAN, TASKS, {}), 0)
     return coordinator
 
 
 def begun(coordinator: CheckpointCoordinator, now_ms: float = 1_000) -> int:
     write = coordinator.run(now_ms)
     assert isinstance(write, StoreRecord)
-    coordinator.wrote(DONE, now_ms)
+    coordinator.finish_write(DONE, now_ms)
     coordinator.check()
     return write.record.begun
 
@@ -55,25 +55,25 @@ def test_from_a_number_to_a_complete_checkpoint() -> None:
     assert begun(coordinator) == 1
     assert (coordinator.wish.under, coordinator.wish.over, coordinator.waits_for) == (1, 0, (1, 2))
     assert (coordinator.wish.turn, coordinator.wish.generation, coordinator.wish.timeout_ms) == (0, 1, 500)
-    assert (coordinator.under_way(1_050), coordinator.all_quiet) == ((1, 50), False)
+    assert (coordinator.under_way(1_050), coordinator.is_aligned) == ((1, 50), False)
     coordinator.heard(1, 11, TaskReport(1, True, 1))
     assert coordinator.run(1_100) is None
     assert (coordinator.wish.over, coordinator.waits_for) == (0, (2,))
     hear_all(coordinator, 1)
     assert coordinator.run(1_200) is None
     assert (coordinator.wish.under, coordinator.wish.over, coordinator.wish.complete) == (0, 1, 0)
-    assert coordinator.all_quiet
+    assert coordinator.is_aligned
     hear_all(coordinator, 1, stored=True)
     write = coordinator.run(1_300)
     assert isinstance(write, WriteManifest)
     assert coordinator.run(1_300) is None, "one write at a time"
-    coordinator.wrote(DONE, 1_300)
+    coordinator.finish_write(DONE, 1_300)
     assert coordinator.run(1_300) == StoreRecord(CheckpointRecord(1, 1, 1), CheckpointRecord(1, 1, 0))
-    coordinator.wrote(DONE, 1_400)
+    coordinator.finish_write(DONE, 1_400)
     assert coordinator.wish.complete == 1
     assert coordinator.completed is write.manifest
     assert coordinator.timing == CheckpointTiming(1_000, 200, 2)
-    assert (coordinator.under_way(1_500), coordinator.all_quiet, coordinator.waits_for) == ((0, 0.0), False, ())
+    assert (coordinator.under_way(1_500), coordinator.is_aligned, coordinator.waits_for) == ((0, 0.0), False, ())
     assert coordinator.notes() == []
     assert coordinator.run(2_399) is None
     assert begun(coordinator, 2_400) == 2
@@ -112,10 +112,10 @@ def test_a_decline_after_the_completing_transaction_was_sent_is_ignored() -> Non
     number = begun(coordinator)
     hear_all(coordinator, number, stored=True)
     coordinator.run(1_100)
-    coordinator.wrote(DONE, 1_100)
+    coordinator.finish_write(DONE, 1_100)
     assert isinstance(coordinator.run(1_100), StoreRecord)
     coordinator.heard(2, 22, TaskReport(1, True, declined=number, declined_why="late"))
-    coordinator.wrote(DONE, 1_200)
+    coordinator.finish_write(DONE, 1_200)
     assert coordinator.wish.complete == number
 
 
@@ -144,17 +144,17 @@ def test_a_write_without_an_answer_is_read_back() -> None:
         hear_all(coordinator, begun(coordinator), stored=True)
         write = coordinator.run(1_100)
         assert isinstance(write, WriteManifest)
-        coordinator.wrote(DONE, 1_100)
+        coordinator.finish_write(DONE, 1_100)
         coordinator.run(1_100)
         return coordinator, write.manifest
 
     coordinator, manifest = completing()
     coordinator.read(CheckpointRecord(1, 1, 1), manifest)  # it was done
     assert coordinator.wish.complete == 1
-    coordinator.wrote(WriteResult.UNKNOWN, 1_200)
+    coordinator.finish_write(WriteResult.UNKNOWN, 1_200)
     assert (coordinator.completed, coordinator.wish.over) == (manifest, 1)
     coordinator, _ = completing()
-    coordinator.wrote(WriteResult.UNKNOWN, 1_200)
+    coordinator.finish_write(WriteResult.UNKNOWN, 1_200)
     coordinator.read(CheckpointRecord(1, 1, 0), initial_manifest("id"))  # it was not
     assert (coordinator.wish.complete, coordinator.wish.over) == (0, 1)
 
@@ -163,7 +163,7 @@ def test_a_manifest_that_cannot_be_written_cancels() -> None:
     coordinator = running()
     hear_all(coordinator, begun(coordinator), stored=True)
     coordinator.run(1_100)
-    coordinator.wrote(WriteResult.REFUSED, 1_100)
+    coordinator.finish_write(WriteResult.REFUSED, 1_100)
     assert (coordinator.wish.over, coordinator.wish.complete) == (1, 0)
 
 
@@ -172,9 +172,9 @@ def test_quiet_may_be_held_until_it_is_released() -> None:
     coordinator.ask(hold=True)
     hear_all(coordinator, begun(coordinator, 1), stored=True)
     coordinator.run(2)
-    coordinator.wrote(DONE, 2)
+    coordinator.finish_write(DONE, 2)
     coordinator.run(2)
-    coordinator.wrote(DONE, 3)
+    coordinator.finish_write(DONE, 3)
     assert (coordinator.quiet, coordinator.wish.over, coordinator.wish.complete) == (1, 0, 1)
     assert coordinator.run(9_999) is None, "nothing is begun meanwhile"
     coordinator.check()
@@ -220,7 +220,7 @@ def test_several_that_are_cancelled_in_a_row_are_an_event_until_one_is_complete(
             hear_all(coordinator, number, stored=True)
             for _ in range(2):
                 coordinator.run(now)
-                coordinator.wrote(DONE, now)
+                coordinator.finish_write(DONE, now)
             assert coordinator.wish.complete == number
             assert coordinator.notes() == []
             continue

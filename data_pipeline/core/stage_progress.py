@@ -5,7 +5,7 @@ from __future__ import annotations
 SURE_FROM = 2.0  # minimum seconds and finished tasks before an estimate is given
 
 
-def left(done: int, tasks: int, seconds: float) -> str:
+def format_progress(done: int, tasks: int, seconds: float) -> str:
     """Return the progress of a stage in per cent, with the estimated time left once there is enough data.
 
     Args:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_pipeline.core.left import left
+from data_pipeline.core.stage_progress import format_progress
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from data_pipeline.core.left import left
     ],
 )
 def test_it_says_what_can_be_known(done: int, tasks: int, seconds: float, told: str) -> None:
-    assert left(done, tasks, seconds) == told
+    assert format_progress(done, tasks, seconds) == told
 
 
 @given(st.integers(1, 10_000), st.data(), st.floats(0, 1e6))
 def test_the_whole_is_told_when_all_is_done_alone(tasks: int, data: st.DataObject, seconds: float) -> None:
     done = data.draw(st.integers(0, tasks))
-    told = left(done, tasks, seconds)
+    told = format_progress(done, tasks, seconds)
     assert told.startswith("100 %") == (done == tasks)
     assert "left" not in told or 0 < done < tasks

@@ -27,7 +27,7 @@ ARCHIVE = "archive"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ResolvedRequest:
     """Request with its T, the program, the options chosen for it, and the policy for failed records."""
 
     request: Request
@@ -37,7 +37,7 @@ class Asked:
     ranges: Ranges = field(default_factory=dict)  # ranges of servers that a batch reads
 
 
-def asked(request: Request, loaded: Loaded) -> Asked:
+def resolve_request(request: Request, loaded: Loaded) -> ResolvedRequest:
     """Return the resolved request; programs that cannot be planned or read are rejected before Spark starts.
 
     Raises:
@@ -62,10 +62,10 @@ def asked(request: Request, loaded: Loaded) -> Asked:
     prepared, _ = prepare(program, choice)
     sources = list(prepared.sources())
     ranges = ranges_there(sources) if is_batch else dict.fromkeys((step.name for step in sources), ())
-    return Asked(request, loaded, choice, policy, ranges)
+    return ResolvedRequest(request, loaded, choice, policy, ranges)
 
 
-def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
+def make_plan(found: ResolvedRequest, tables: Tables, *, careful: bool) -> Plan:
     """Return the plan over these tables.
 
     It is without SQL if ``careful`` is set, as SQL cannot say which record fails, and where Python functions have
@@ -82,7 +82,7 @@ def planned(found: Asked, tables: Tables, *, careful: bool) -> Plan:
 def _views(program: Program) -> list[str]:
     found = [step.name for step in program.sinks() if isinstance(step.sink, ViewSink)]
     if not found:
-        raise CannotPlan(f"program {program.name!r} has no view; add .sink(view(name, path)) behind a reducer")
+        raise CannotPlan(f"program {program.name!r} has no view; add .sink(view(name, path)) after a reducer")
     return found
 
 
@@ -145,7 +145,7 @@ def check_readable(program: Program, choice: Choice) -> None:
     for step in lookups:
         table = step.table
         if isinstance(table, FileSource) and not is_url(table.path) and not Path(table.path).exists():
-            found.append(f"step {step.name!r}: its table {table.path} is not there")
+            found.append(f"step {step.name!r}: its table {table.path} is missing")
     if found:
         raise CannotPlan("; ".join(found))
 
@@ -156,7 +156,7 @@ def _split(given: str, by_step: Mapping[str, SourceStep]) -> tuple[str | None, s
         return name, url
     if equals and "/" not in name:
         cure = f"The program's sources are {', '.join(by_step)}. (A path with = in it may begin with ./ to be a path.)"
-        raise UsageError(f"there is no source step {name!r}", cure)
+        raise UsageError(f"unknown source step {name!r}", cure)
     return None, given
 
 

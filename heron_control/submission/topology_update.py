@@ -46,7 +46,7 @@ class TakenBack(Failure):
     """Raised if an update failed and the topology has its old plan again."""
 
 
-class Updating:
+class TopologyUpdate:
     """One update of one topology.
 
     ``grant`` records the plan that the cluster grants the topology, or raises QuotaSpent or OSError.
@@ -60,7 +60,7 @@ class Updating:
         self._place = record.execution.role, record.execution.environ
         self._id = record.definition.id
         self._failures = 0  # failures of the generation before the update
-        self._begin_anew: dict[str, int] = {}  # by name, ids of the processes that must restart with other settings
+        self._must_restart: dict[str, int] = {}  # by name, ids of the processes that must restart with other settings
 
     def run(self, asked: UpdateRequest, timeout_secs: float, progress: Progress) -> PlannedUpdate:
         """Update, and return when every task runs by the new plan and the containers that it leaves out have ended.
@@ -83,7 +83,7 @@ class Updating:
         if update.keeps_state:
             progress("waiting for a checkpoint")
             self._inspector.take_checkpoint(record, timeout_secs, progress, hold=True)
-        self._begin_anew = self._processes_of(update.restarted, record)
+        self._must_restart = self._processes_of(update.restarted, record)
         self._failures = record.physical.generation.failures if record.physical is not None else 0
         self._grant(*update.after)
         try:
@@ -102,7 +102,7 @@ class Updating:
     def _record(self) -> TopologyRecord:
         record = self._inspector.find(self._name, *self._place)
         if record.definition.id != self._id:
-            raise Failure(f"{self._name} was killed and submitted anew by somebody else")
+            raise Failure(f"{self._name} was killed and submitted again concurrently")
         return record
 
     def _processes_of(self, components: Collection[str], record: TopologyRecord) -> dict[str, int]:
@@ -130,7 +130,7 @@ class Updating:
             try:
                 record = self._record()
                 if (record.definition, record.packing) != (definition, packing):
-                    raise Failure(f"somebody else has given {self._name} another plan meanwhile")
+                    raise Failure(f"the plan of {self._name} was changed concurrently")
                 missing = self._missing(record, self._inspector.status(record))
             except StoreUnavailable as error:
                 missing = str(error)
@@ -166,10 +166,10 @@ class Updating:
         if physical is None or (physical.topology, physical.packing) != (record.definition, record.packing):
             return "the topology master has not made the new plan yet"
         if generation is not None and generation.phase is GenerationPhase.RESTORING:
-            return "its tasks go on from the checkpoint"
-        same = [p.name for p in status.processes if p.name in wanted and self._begin_anew.get(p.name) == p.pid]
+            return "its tasks continue from the checkpoint"
+        same = [p.name for p in status.processes if p.name in wanted and self._must_restart.get(p.name) == p.pid]
         if same:
-            return f"{same[0]} has to begin anew" + (f", and {len(same) - 1} more" if same[1:] else "")
+            return f"{same[0]} must restart" + (f", and {len(same) - 1} more" if same[1:] else "")
         return ""
 
     def _taken_back(
@@ -187,12 +187,12 @@ class Updating:
             raise error from None  # it was killed
         except (Failure, OSError) as failed:
             raise Failure(
-                f"the update of {self._name} does not succeed ({why}), and could not be taken back: {failed}",
-                "`heron status` shows where it stands; update it again.",
+                f"the update of {self._name} failed ({why}), and could not be reverted: {failed}",
+                "`heron status` shows its state; update it again.",
             ) from error
-        again = f"it runs by its old plan again; update it once that is mended: {why}"
+        again = f"it runs by its old plan again; update it once that is fixed: {why}"
         try:
-            self._begin_anew = {}
+            self._must_restart = {}
             self._failures = 1 << 30  # ignore further failures: another plan to revert to does not exist
             self._wait(definition, old, time.monotonic() + BACK_SECS, BACK_SECS, progress)
         except Failure as failed:

@@ -250,7 +250,8 @@ class SchedulerProcess:
                 store.watch(path, wake)
         assert self._presence is not None
         holder = self._presence.keep()
-        if holder != self._presence.data and not is_killed(self._store, launch.topology, launch.topology_id):
+        owner = launch.topology, launch.topology_id, launch.store_id
+        if holder != self._presence.data and not is_killed(self._store, *owner):
             # This process holds the lock, so the node belongs to a dead scheduler whose session has not expired.
             raise StoreError(f"{self._presence.path}: still held by an earlier scheduler")
         return self._backend.find(self._store)
@@ -291,7 +292,7 @@ class SchedulerProcess:
         launch, store = self._launch, self._store
         assert store is not None
         assert self._presence is not None
-        if is_killed(store, launch.topology, launch.topology_id):
+        if is_killed(store, launch.topology, launch.topology_id, launch.store_id):
             return StoreObservation(True)
         self._presence.keep()
         path, defined = paths.packing_plan(launch.topology), paths.topology(launch.topology)

@@ -120,7 +120,7 @@ class StoreWatch:
             store.watch(paths.packing_plan(launch.topology), self._wake)
         store = self._store
         assert self._presence is not None
-        if is_killed(store, launch.topology, launch.topology_id):
+        if is_killed(store, launch.topology, launch.topology_id, launch.store_id):
             # The scheduler's node still counts: if it is missing, this container has to arrange the clean-up.
             return StoreObservation(True, scheduler=self._has_scheduler(store))
         location = replace(self._location, metrics_port=self._metrics_port())

@@ -411,6 +411,11 @@ class FilesStore:
         """Return the current state of the session."""
         return self._session.state
 
+    def identity(self) -> str:
+        """See ``heron_runtime.state.store.Identified``."""
+        with self._session.answering():
+            return self._tree.identity()
+
     def damage(self) -> list[str]:
         """Return the damage inside the database file, empty if it is sound. For `heron doctor`."""
         return self._tree.reader.damage()

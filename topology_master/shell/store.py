@@ -29,6 +29,7 @@ from heron_runtime.state.store import (
     StateStore,
     StoreError,
     TransactionFailed,
+    check_identity,
 )
 from heron_runtime.state.topologies import decoded, with_wanted
 from heron_runtime.wire import message_codecs
@@ -59,10 +60,11 @@ SESSIONS = {
 log = logging.getLogger(__name__)
 
 
-def read_stored(store: StateStore, name: str) -> StoreSnapshot:
-    """Read all nodes of a topology from the store.
+def read_stored(store: StateStore, name: str, store_id: str = "") -> StoreSnapshot:
+    """Read all nodes of a topology from the store. ``store_id`` is the identity of the store at the submission.
 
     Raises:
+        StoreReplaced: The topology is missing in another store.
         StoreError: The store does not answer, or a node cannot be decoded.
     """
 
@@ -80,6 +82,8 @@ def read_stored(store: StateStore, name: str) -> StoreSnapshot:
         return decoded(path, nodes[path], of)
 
     execution = read(paths.execution_state(name), message_codecs.EXECUTION_STATE)
+    if execution is None:
+        check_identity(store, store_id)
     wanted, plan = nodes[paths.wanted_state(name)], nodes[paths.physical_plan(name)]
     epoch, record = nodes[paths.epoch(name)], nodes[paths.checkpoints(name)]
     return StoreSnapshot(
@@ -113,6 +117,7 @@ class MasterStore:
     ) -> None:
         self._store = store
         self._name = launch.topology
+        self._store_id = launch.store_id
         self._location = location
         self._inbox = inbox
         self._also = also
@@ -178,7 +183,7 @@ class MasterStore:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
 
     def _look(self) -> StoreSnapshot:
-        return self._also(read_stored(self._store, self._name))
+        return self._also(read_stored(self._store, self._name, self._store_id))
 
     async def _write(self, request: Write) -> None:
         self.tell(request, *await asyncio.to_thread(self.commit, request))

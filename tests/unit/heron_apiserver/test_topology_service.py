@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,12 +21,13 @@ from heron_apiserver.request_log import RequestLog
 from heron_apiserver.responses import error_response_for
 from heron_apiserver.submit_request import check_definition
 from heron_apiserver.topologies import PlacedTopologies
+from heron_control.schedulers.known_store import STORE_ID_FILE, confirm_store
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.net.handshake import prove_download
 from heron_runtime.state import topologies
-from heron_runtime.state.store import Create, Operation, StoreUnavailable, ValueTooLarge
+from heron_runtime.state.store import Create, Operation, StoreReplaced, StoreUnavailable, ValueTooLarge, store_identity
 from heron_runtime.state.topologies import AlreadyExists
 
 PLACE = "topologies/box/ads/prod"
@@ -192,3 +194,37 @@ def test_after_a_crash_it_is_all_there_or_not_at_all(tmp_path: Path, step: str) 
         assert service.packages.digests() == []
     finally:
         store.close()
+
+
+def test_a_kill_is_found_and_a_lost_store_is_refused(tmp_path: Path) -> None:
+    service, _, store = world(tmp_path / "home")
+    home = service.config.home
+    confirm_store(store, home)
+    submit(service)
+    assert Launch.load(home / PLACE / "words" / "launch.json").store_id == store_identity(store)
+    service.submissions.kill("words", "ads", "prod")
+    confirm_store(store, home)
+    store.close()
+    shutil.rmtree(home / "state")
+    store.open()
+    with pytest.raises(StoreReplaced) as refused:
+        confirm_store(store, home)
+    assert str(home / STORE_ID_FILE) in refused.value.cure
+    (home / STORE_ID_FILE).unlink()
+    confirm_store(store, home)
+    store.close()
+
+
+def test_a_topology_of_a_lost_store_is_named_and_can_be_ended(tmp_path: Path) -> None:
+    service, scheduler, store = world(tmp_path / "home")
+    submit(service)
+    store.close()
+    shutil.rmtree(service.config.home / "state")
+    store.open()
+    with pytest.raises(StoreReplaced):
+        service.inspector.find("words", "ads", "prod")
+    service.submissions.kill("words", "ads", "prod")
+    nothing_is_left(service, scheduler)
+    with pytest.raises(NotFound):
+        service.inspector.find("words", "ads", "prod")
+    store.close()

@@ -26,6 +26,7 @@ from heron_runtime.state.store import (
     StateStore,
     StoreError,
     StoreUnavailable,
+    store_identity,
 )
 from tests.support.waiting import wait_until
 
@@ -451,3 +452,20 @@ def test_a_taken_node_is_refused_while_its_owner_lives(store: StateStore, run: R
     with pytest.raises(NodeExists):
         store.commit([Create("/tmanagers/t", b"", ephemeral=True)])
     store.commit([Delete("/tmanagers/u"), Set("/tmanagers/t", b"changed")])
+
+
+def test_a_store_of_an_earlier_release_gets_an_identity(url: str, tmp_path: Path) -> None:
+    earlier = open_store(url)
+    earlier.open()
+    earlier.commit([Create("/topologies/a", b"one")])
+    earlier.close()
+    connection = sqlite3.connect(tmp_path / "state" / "state.db")
+    connection.execute("DROP TABLE identity")
+    connection.close()
+    first, second = open_store(url), open_store(url)
+    first.open()
+    second.open()
+    assert first.get("/topologies/a") is not None
+    assert store_identity(first) == store_identity(second) != ""
+    first.close()
+    second.close()

@@ -23,6 +23,7 @@ from heron_apiserver.replica import LeaderRecord, Replica, home_id
 from heron_apiserver.tokens import INITIAL_TOKEN_FILES, TokenBook
 from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.identity import HostLock
+from heron_control.schedulers.known_store import known_store_id
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerMaker
 from heron_control.submission.submission import ClusterConfig
 from heron_control.web.names import hosts_of, is_loopback
@@ -156,7 +157,7 @@ def cluster_config(options: ApiServerOptions, home: Path) -> ClusterConfig:
 def store_and_scheduler(options: ApiServerOptions, config: ClusterConfig) -> tuple[StateStore, SchedulerMaker]:
     """Return the unopened state store and the factory of the scheduler. Raises StartError."""
     try:
-        store = open_address(config.store)
+        store = open_address(config.store, create=not known_store_id(config.home))
     except StoreError as error:
         raise StartError(str(error)) from error
     try:

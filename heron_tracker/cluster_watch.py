@@ -26,7 +26,7 @@ from heron_runtime.failures import NotAllowed
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.state import open_address, paths
 from heron_runtime.state.local import StoreAddress
-from heron_runtime.state.store import SessionState, StateStore, StoreError
+from heron_runtime.state.store import SessionState, StateStore, StoreError, StoreMissing
 from heron_runtime.state.topologies import NoSuchTopology, read_topology
 from heron_tracker.events import EventBroadcast, StoreChange
 from heron_tracker.self_metrics import TrackerMetrics
@@ -98,7 +98,11 @@ class ClusterWatch:
                 delay = RETRY_SECONDS[0]
                 await self._follow()
             except (StoreError, OSError, TimeoutError) as error:
-                self._went_stale(str(error) or "the state store does not answer")
+                if isinstance(error, StoreMissing) and not self._homes.has_topologies():
+                    self._take(ClusterSnapshot(self.name, read_at=time.time(), stale=False, error=""))
+                    delay = RETRY_SECONDS[0]  # nothing has been submitted yet
+                else:
+                    self._went_stale(str(error) or "the state store does not answer")
             except Exception as error:
                 log.exception("failure while following the state store of %s", self.name)
                 self._went_stale(f"{type(error).__name__}: {error}")
@@ -115,7 +119,7 @@ class ClusterWatch:
                 loop.call_soon_threadsafe(self._dirty.set)
 
         def join() -> StateStore:
-            store = open_address(self.address)
+            store = open_address(self.address, create=False)
             store.open()
             try:
                 for folder in WATCHED:

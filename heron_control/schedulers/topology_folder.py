@@ -92,6 +92,10 @@ class Homes:
         other = Path(execution.home)
         return other if other.parts[-4:] == names and _is_its_own(other, self.cluster, execution) else place
 
+    def has_topologies(self) -> bool:
+        """Return True if a topology has a folder here, so that its state store must exist."""
+        return any(Path(self.root, TOPOLOGIES, self.cluster).glob(f"*/*/*/{LAUNCH_FILE}"))
+
     def check_store(self, store: StateStore, role: str, environ: str, name: str) -> None:
         """Check that a topology without a record in the store has none because it was killed or never submitted.
 

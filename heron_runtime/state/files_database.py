@@ -26,6 +26,7 @@ from heron_runtime.state.store import (
     Operation,
     SessionLost,
     StoreError,
+    StoreMissing,
     StoreUnavailable,
     TransactionFailed,
     parent,
@@ -260,8 +261,10 @@ class FilesTree:
         self.reader = Database(self.path, wait_secs)
         self.writer = Database(self.path, wait_secs)
 
-    def open(self) -> None:
-        """Create the folder if it is missing, and connect. Raises StoreError."""
+    def open(self, create: bool) -> None:
+        """Create the folder if it is missing and ``create`` is set, and connect. Raises StoreMissing, StoreError."""
+        if not create and not self.path.exists():
+            raise StoreMissing(f"{self._folder}: the state store does not exist, or its folder was removed")
         prepare_folder(self._folder, self.path)
         try:
             self.reader.open()

@@ -41,6 +41,12 @@ class StoreUnavailable(StoreError, Unavailable):
     """The store does not answer. If a transaction may have been applied, this is an AnswerLost."""
 
 
+class StoreMissing(StoreUnavailable):
+    """The store does not exist, and this client must not create it."""
+
+    cure = "restore the folder; if it is lost for good, end the topologies with `heron kill` and submit them again"
+
+
 class AnswerLost(StoreUnavailable):
     """A transaction was sent and its answer was lost. The caller must check if it was applied."""
 
@@ -268,11 +274,15 @@ class Foldered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreParameters:
-    """Parameters of a store: its URL in parts, and the settings common to all stores."""
+    """Parameters of a store: its URL in parts, and the settings common to all stores.
+
+    Without ``create``, ``open`` of a store in a folder raises StoreMissing instead of creating it.
+    """
 
     url: SplitResult
     session_timeout_secs: float
     credential_file: str | Path | None = None
+    create: bool = True
 
     def refuse_credential(self) -> None:
         """Raise StoreError if a credential is given. For stores that do not use credentials."""

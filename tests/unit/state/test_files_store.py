@@ -25,6 +25,7 @@ from heron_runtime.state.store import (
     Set,
     StateStore,
     StoreError,
+    StoreMissing,
     StoreUnavailable,
     store_identity,
 )
@@ -452,6 +453,20 @@ def test_a_taken_node_is_refused_while_its_owner_lives(store: StateStore, run: R
     with pytest.raises(NodeExists):
         store.commit([Create("/tmanagers/t", b"", ephemeral=True)])
     store.commit([Delete("/tmanagers/u"), Set("/tmanagers/t", b"changed")])
+
+
+def test_a_reader_does_not_create_a_store(url: str, tmp_path: Path) -> None:
+    reader = open_store(url, create=False)
+    with pytest.raises(StoreMissing, match="does not exist"):
+        reader.open()
+    assert not (tmp_path / "state").exists()
+    writer = open_store(url)
+    writer.open()
+    writer.commit([Create("/topologies/a", b"one")])
+    reader.open()
+    assert reader.children("/topologies") == ["a"]
+    reader.close()
+    writer.close()
 
 
 def test_a_store_of_an_earlier_release_gets_an_identity(url: str, tmp_path: Path) -> None:

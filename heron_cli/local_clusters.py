@@ -98,6 +98,10 @@ class LocalCluster:
     def target(self) -> None:
         """Return None: instances run in this interpreter."""
 
+    def runs_on_this_machine(self) -> bool:
+        """Return True for `local`. Nodes of Slurm have other disks."""
+        return self.name == LOCAL
+
     def _service(self, store: StateStore) -> SubmissionService:
         from heron_control.schedulers.local import LocalScheduler
         from heron_control.submission.service import SubmissionService
@@ -126,6 +130,10 @@ class LocalCluster:
                 return copy_version(record, folder)
         except NotFound:
             return None
+
+    def start_previous_version(self, address: ClusterAddress, name: str) -> tuple[str, str] | None:
+        """Return None: ``copy_running_version`` has the code."""
+        return None
 
     def kill(self, address: ClusterAddress, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
         """Kill a topology, also after an interrupted kill, and without a running scheduler or containers."""

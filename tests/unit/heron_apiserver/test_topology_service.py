@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,25 @@ def test_a_topology_of_a_lost_store_is_named_and_can_be_ended(tmp_path: Path) ->
     with pytest.raises(NotFound):
         service.inspector.find("words", "ads", "prod")
     store.close()
+
+
+def test_a_replacement_can_be_rolled_back(made: World) -> None:
+    service, scheduler = made
+    submit(service)
+    first = service.find_package_digest("words-1")
+    wanted, new = fields(replace=True), replace(definition(2), config={"user.limit": 5})
+    assert service.describe_replacement(wanted, definition(1)) == [], "a repeated request replaces nothing"
+    service.submit(wanted, new, check_definition(new, wanted), package(service, b"raise ValueError\n"))
+    with pytest.raises(AlreadyExists):
+        service.roll_back("words", "ads", "prod")
+    service.submissions.kill("words", "ads", "prod")
+    assert service.packages.has(first), "it may be needed again"
+    topology_id, reference = service.roll_back("words", "ads", "prod")
+    assert (scheduler.running(), reference) == ({topology_id}, "")
+    assert topology_id not in ("words-1", "words-2")
+    assert service.find_package_digest(topology_id) == first
+    assert service.inspector.find("words", "ads", "prod").definition.config == {}
+    service.submissions.kill("words", "ads", "prod")
+    with pytest.raises(NotFound):
+        service.roll_back("words", "ads", "prod")
+    nothing_is_left(service, scheduler)

@@ -84,6 +84,9 @@ def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
     )
     parser.add_argument("--quota-disk-mb", type=_positive, help="size of the volumes of all topologies (MiB)")
     parser.add_argument(
+        "--quota-checkpoints-mb", type=_positive, help="size of the named checkpoints of each role (MiB)"
+    )
+    parser.add_argument(
         "--elect", action="store_true",
         help="run as one of several API servers with the same home and state store: stand by until elected",
     )  # fmt: skip
@@ -100,6 +103,7 @@ def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
         None if given.quota_ram_mb is None else int(given.quota_ram_mb * MiB),
         None if given.quota_containers is None else int(given.quota_containers),
         None if given.quota_disk_mb is None else int(given.quota_disk_mb * MiB),
+        None if given.quota_checkpoints_mb is None else int(given.quota_checkpoints_mb * MiB),
     )
     return ApiServerOptions(
         given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,

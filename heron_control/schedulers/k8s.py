@@ -46,8 +46,9 @@ class KubernetesOptions(DockerOptions):
         """Read the options from the environment.
 
         Besides the variables of the Docker scheduler these are HERONRY_K8S_NAMESPACE, HERONRY_K8S_NODES (labels),
-        HERONRY_K8S_PULL_SECRET, HERONRY_K8S_REACH (address blocks), HERONRY_K8S_DNS (name servers: NAMESPACE/LABEL=VALUE
-        or address blocks), HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE. Lists are separated by commas.
+        HERONRY_K8S_PULL_SECRET, HERONRY_K8S_REACH (address blocks), HERONRY_K8S_DNS (name servers:
+        NAMESPACE/LABEL=VALUE or address blocks), HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE. Lists are
+        separated by commas.
 
         Raises:
             SchedulerError: A label has no value, a name server is invalid, the storage is not an existing folder with

@@ -18,7 +18,7 @@ from heron_apiserver.self_metrics import ApiServerMetrics
 from heron_apiserver.topologies import PlacedTopologies
 from heron_control.schedulers.known_store import confirm_store
 from heron_control.schedulers.scheduler import Scheduler, Watching
-from heron_runtime.state.store import StateStore, StoreError, StoreReplaced
+from heron_runtime.state.store import StateStore, StoreError, StoreReplaced, with_hint
 from heron_runtime.state.topologies import OlderLayout, check_layout
 
 RETRY_SECONDS = 1.0
@@ -175,5 +175,5 @@ class Maintenance:
 def _describe(error: StoreError) -> str:
     """Return the reason why changes are refused."""
     if isinstance(error, (OlderLayout, StoreReplaced)):
-        return f"{error}. {error.cure}"
+        return with_hint(error)
     return f"the state store does not answer: {error}"

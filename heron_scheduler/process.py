@@ -37,7 +37,7 @@ from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.spawn import raise_descriptor_limit
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.store import StateStore, StoreError, with_hint
 from heron_runtime.state.topologies import decoded
 from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.telemetry.recorder import Telemetry
@@ -269,7 +269,7 @@ class SchedulerProcess:
                     observed = await asyncio.to_thread(self._observe)
                 except StoreError as error:
                     if failures % AWAY_LOG_EVERY == 0:
-                        log.warning("state store unavailable; continuing without it: %s", error)
+                        log.warning("state store unavailable; continuing without it: %s", with_hint(error))
                     failures += 1
                 else:
                     failures = 0

@@ -47,6 +47,11 @@ class StoreMissing(StoreUnavailable):
     cure = "restore the folder; if it is lost for good, end the topologies with `heron kill` and submit them again"
 
 
+def with_hint(error: StoreError) -> str:
+    """Return the message of an error, with its remedy if it has one."""
+    return f"{error}; hint: {error.cure}" if error.cure else str(error)
+
+
 class AnswerLost(StoreUnavailable):
     """A transaction was sent and its answer was lost. The caller must check if it was applied."""
 

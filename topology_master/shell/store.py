@@ -30,6 +30,7 @@ from heron_runtime.state.store import (
     StoreError,
     TransactionFailed,
     check_identity,
+    with_hint,
 )
 from heron_runtime.state.topologies import decoded, with_wanted
 from heron_runtime.wire import message_codecs
@@ -51,6 +52,7 @@ from topology_master.core.events import (
 )
 
 RETRY_SECONDS = 0.5
+AWAY_LOG_EVERY = 60
 SESSIONS = {
     SessionState.CONNECTED: Session.CONNECTED,
     SessionState.SUSPENDED: Session.SUSPENDED,
@@ -123,6 +125,7 @@ class MasterStore:
         self._also = also
         self._requests: asyncio.Queue[StoreRequest] = asyncio.Queue()
         self._reads_waiting = 0
+        self._failed_reads = 0  # in a row
         self._undo: list[Callable[[], None]] = []
 
     def request(self, request: StoreRequest) -> None:
@@ -178,8 +181,11 @@ class MasterStore:
     async def _read(self) -> None:
         try:
             self._inbox(StoreRead(await asyncio.to_thread(self._look)))
+            self._failed_reads = 0
         except StoreError as error:
-            log.warning("cannot read the state store, trying again: %r", error)
+            if self._failed_reads % AWAY_LOG_EVERY == 0:
+                log.warning("cannot read the state store, trying again: %s", with_hint(error))
+            self._failed_reads += 1
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
 
     def _look(self) -> StoreSnapshot:

@@ -99,7 +99,7 @@ class ClusterWatch:
                 delay = RETRY_SECONDS[0]
                 await self._follow()
             except (StoreError, OSError, TimeoutError) as error:
-                if isinstance(error, StoreMissing) and not self._homes.has_topologies():
+                if isinstance(error, StoreMissing) and not (self.state.topologies or self._homes.has_topologies()):
                     self._take(ClusterSnapshot(self.name, read_at=time.time(), stale=False, error=""))
                     delay = RETRY_SECONDS[0]  # nothing has been submitted yet
                 else:

@@ -263,7 +263,7 @@ class FilesTree:
 
     def open(self, create: bool) -> None:
         """Create the folder if it is missing and ``create`` is set, and connect. Raises StoreMissing, StoreError."""
-        if not create and not self.path.exists():
+        if not create and not self.path.exists() and (self._folder.is_dir() or not self._folder.exists()):
             raise StoreMissing(f"{self._folder}: the state store does not exist, or its folder was removed")
         prepare_folder(self._folder, self.path)
         try:

@@ -53,6 +53,7 @@ async def test_a_lost_store_is_stale_and_a_kill_is_not(watch: ClusterWatch, tmp_
     await wait_until_async(lambda: set(watch.state.topologies) == {"words"})
     store.close()
     (tmp_path / "state").rename(tmp_path / "lost")
+    await wait_until_async(lambda: "its folder was removed" in watch.state.error)
     store.open()  # an empty one
     await wait_until_async(lambda: "the state store was replaced" in watch.state.error)
     assert watch.state.stale

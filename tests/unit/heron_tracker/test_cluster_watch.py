@@ -1,4 +1,4 @@
-"""What a tracker makes of a state store that is missing or was replaced."""
+"""The watch of a cluster whose state store is missing or was replaced."""
 
 from __future__ import annotations
 

@@ -359,7 +359,7 @@ def test_a_store_that_is_away_kills_nobody(world: World) -> None:
     assert world.states(launch) == BOTH_RUN, "the last plan holds"
 
 
-def test_a_store_that_has_lost_its_records_kills_nobody(world: World, tmp_path: Path) -> None:
+def test_a_store_that_has_lost_its_records_ends_no_topology(world: World, tmp_path: Path) -> None:
     (tmp_path / STORE_ID_FILE).write_text(store_identity(world.store))
     launch = world.running()
     world.store = open_store("memory://")

@@ -89,33 +89,49 @@ async def answering(scope: dict[str, Any], receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+
+
+async def connect(address: tuple[str, int]) -> socket.socket:
+    """Return a connection with a small buffer."""
+    connection = socket.socket()
+    connection.setblocking(False)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    await asyncio.get_running_loop().sock_connect(connection, address)
+    return connection
+
+
+async def status(connection: socket.socket) -> bytes:
+    """Send a request and return the first bytes of the answer, "" if the connection is closed before it."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(ConnectionError):
+        await loop.sock_sendall(connection, REQUEST)
+        return await loop.sock_recv(connection, 12)
+    return b""
+
+
 async def test_an_address_has_a_limited_number_of_connections() -> None:
     async with serving(answering, ConnectionLimits(per_address=2)) as address:
-        kept = [await asyncio.open_connection(*address) for _ in range(2)]
-        for _, writer in kept:  # each is known to the server once it answers
-            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert [await reader.readline() for reader, _ in kept] == [b"HTTP/1.1 200 OK\r\n"] * 2
-        reader, _ = await asyncio.open_connection(*address)
-        assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
-        kept[0][1].transport.abort()
-        while True:  # until the server has noticed
-            reader, writer = await asyncio.open_connection(*address)
-            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-            with contextlib.suppress(ConnectionError):  # it was closed before the request
-                if (await reader.readline()).startswith(b"HTTP/1.1 200 "):
-                    break
-        for connection in (kept[1][1], writer):
-            connection.transport.abort()
+        first, second, refused = [await connect(address) for _ in range(3)]
+        with first, second, refused:
+            assert await asyncio.get_running_loop().sock_recv(refused, 12) == b"HTTP/1.1 503"
+            assert await status(first) == b"HTTP/1.1 200"
+            assert await status(second) == b"HTTP/1.1 200"
+            first.close()
+            while True:  # until the server has noticed
+                with await connect(address) as another:
+                    if await status(another) == b"HTTP/1.1 200":
+                        break
 
 
 async def test_a_client_that_reads_drops_of_an_answer_loses_its_connection() -> None:
+    loop = asyncio.get_running_loop()
     async with serving(answering, ConnectionLimits(unread_seconds=0.5)) as address:
-        reader, writer = await asyncio.open_connection(*address, limit=1024)
-        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        received = 0
-        with contextlib.suppress(ConnectionResetError):
-            while data := await reader.read(1):
-                received += len(data)
-                await asyncio.sleep(0.01)  # a byte now and then, so the kernel always sees progress
-        assert received < 1 << 20
-        writer.close()
+        with await connect(address) as connection:
+            await loop.sock_sendall(connection, REQUEST)
+            received = 0
+            with contextlib.suppress(ConnectionResetError):
+                while data := await loop.sock_recv(connection, 64):
+                    received += len(data)
+                    await asyncio.sleep(0.01)  # so the kernel sees progress all the time
+            assert received < 1 << 20

@@ -12,7 +12,7 @@ from heron_apiserver.api_server import UploadLimits
 from heron_apiserver.server import LOCAL, ApiServerOptions, serve
 from heron_control.packaging.shipping import LIMITS
 from heron_control.schedulers.grants import Quota
-from heron_control.web.serving import exit_code, port
+from heron_control.web.serving import UNREAD_SECONDS, ConnectionLimits, exit_code, port
 
 MiB = 1 << 20
 
@@ -25,6 +25,12 @@ def _positive(text: str) -> float:
     if not 0 < value < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of connections")
+    return int(text)
 
 
 def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
@@ -64,12 +70,22 @@ def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
     parser.add_argument("--max-unpacked-mb", type=_positive, default=2048, help="largest package, unpacked (MiB)")
     parser.add_argument("--upload-seconds", type=_positive, default=900, help="longest duration of a request body")
     parser.add_argument("--idle-seconds", type=_positive, default=30, help="longest pause within a request body")
+    parser.add_argument(
+        "--connections-per-address", type=_count, default=ConnectionLimits().per_address, metavar="NUMBER",
+        help="connections of one client address at a time, 0: no limit (default: 256)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--unread-seconds", type=_positive, default=UNREAD_SECONDS, help="time for a client to read on (default: 60)"
+    )
     parser.add_argument("--quota-cores", type=_positive, help="cores that all topologies together may request")
     parser.add_argument("--quota-ram-mb", type=_positive, help="memory that all topologies together may request (MiB)")
     parser.add_argument(
         "--quota-containers", type=_positive, help="containers of all topologies, including those of topology masters"
     )
     parser.add_argument("--quota-disk-mb", type=_positive, help="size of the volumes of all topologies (MiB)")
+    parser.add_argument(
+        "--quota-checkpoints-mb", type=_positive, help="size of the named checkpoints of each role (MiB)"
+    )
     parser.add_argument(
         "--elect", action="store_true",
         help="run as one of several API servers with the same home and state store: stand by until elected",
@@ -87,11 +103,13 @@ def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
         None if given.quota_ram_mb is None else int(given.quota_ram_mb * MiB),
         None if given.quota_containers is None else int(given.quota_containers),
         None if given.quota_disk_mb is None else int(given.quota_disk_mb * MiB),
+        None if given.quota_checkpoints_mb is None else int(given.quota_checkpoints_mb * MiB),
     )
     return ApiServerOptions(
         given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,
         given.public, tuple(given.allow_host), given.advertise, upload_limits, quota, given.elect,
         given.packages, given.packages_options, given.verbose,
+        ConnectionLimits(given.connections_per_address, given.unread_seconds),
     )  # fmt: skip
 
 

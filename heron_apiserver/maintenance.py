@@ -16,8 +16,9 @@ from heron_apiserver.request_log import RequestLog
 from heron_apiserver.scheduler_endpoints import SchedulerEndpoints
 from heron_apiserver.self_metrics import ApiServerMetrics
 from heron_apiserver.topologies import PlacedTopologies
+from heron_control.schedulers.known_store import confirm_store
 from heron_control.schedulers.scheduler import Scheduler, Watching
-from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.store import StateStore, StoreError, StoreReplaced, with_hint
 from heron_runtime.state.topologies import OlderLayout, check_layout
 
 RETRY_SECONDS = 1.0
@@ -118,18 +119,22 @@ class Maintenance:
         while True:
             try:
                 await asyncio.to_thread(self._store.open)
-                return await asyncio.to_thread(check_layout, self._store)
+                await asyncio.to_thread(check_layout, self._store)
+                return await self._confirm_store()
             except StoreError as error:
-                older = isinstance(error, OlderLayout)
-                self._trouble = f"{error}. {error.cure}" if older else f"the state store does not answer: {error}"
+                self._trouble = _describe(error)
                 log.error("%s", self._trouble)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, LONGEST_RETRY_SECONDS)
+
+    async def _confirm_store(self) -> None:
+        await asyncio.to_thread(confirm_store, self._store, self._topologies.config.home)
 
     async def _recover_and_maintain(self) -> None:
         recovered = False
         while True:
             try:
+                await self._confirm_store()
                 if not recovered:
                     await asyncio.to_thread(recover, self._topologies, self._request_log, self._audit)
                     log.info("ready: %d topologies", len(self._topologies.launches))
@@ -137,7 +142,7 @@ class Maintenance:
                 await self._endpoints.refresh()
                 self._trouble = ""
             except StoreError as error:
-                self._trouble = f"the state store does not answer: {error}"
+                self._trouble = _describe(error)
                 log.warning("%s", self._trouble)
             except Exception as error:
                 self._trouble = f"internal error of the API server: {type(error).__name__}; see its log"
@@ -165,3 +170,10 @@ class Maintenance:
                 delay = RETRY_SECONDS
             await asyncio.sleep(delay)
             delay = min(2 * delay, LONGEST_RETRY_SECONDS)
+
+
+def _describe(error: StoreError) -> str:
+    """Return the reason why changes are refused."""
+    if isinstance(error, (OlderLayout, StoreReplaced)):
+        return with_hint(error)
+    return f"the state store does not answer: {error}"

@@ -23,10 +23,11 @@ from heron_apiserver.replica import LeaderRecord, Replica, home_id
 from heron_apiserver.tokens import INITIAL_TOKEN_FILES, TokenBook
 from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.identity import HostLock
+from heron_control.schedulers.known_store import known_store_id
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerMaker
 from heron_control.submission.submission import ClusterConfig
 from heron_control.web.names import hosts_of, is_loopback
-from heron_control.web.serving import Server, StartError, bind, config_of, url_of
+from heron_control.web.serving import ConnectionLimits, Server, StartError, bind, config_of, url_of
 from heron_runtime.extensions import SCHEDULERS, ExtensionError
 from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.model.ids import is_safe_name
@@ -62,6 +63,7 @@ class ApiServerOptions:
     packages: str = field(default="", repr=False)  # by default a folder in the home; may hold credentials
     packages_options: str = ""
     verbose: bool = False
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 def serve(options: ApiServerOptions) -> None:
@@ -84,10 +86,13 @@ def serve(options: ApiServerOptions) -> None:
     store, make = store_and_scheduler(options, config)
     place = package_location(options)
     single = None if options.elect else make_server(options, config, store, make, place)
-    listener = bind(options.host, options.port, "API server")
+    listener = bind(options.host, options.port, "API server", options.connections.unread_seconds)
     url = url_of(options.host, listener)
     app: Any = single[1] if single else make_replica(options, config, store, make, place, listener.getsockname()[1])
-    served = config_of(app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limit_concurrency=MAX_CONNECTIONS)
+    served = config_of(
+        app, access_log=options.verbose, stop_seconds=STOP_SECONDS, limits=options.connections,
+        limit_concurrency=MAX_CONNECTIONS,
+    )  # fmt: skip
     log.info("log in with: heron login %s --api %s", config.cluster, url.rstrip("/"))
     Server(served).serve_on(listener, url)
 
@@ -156,7 +161,7 @@ def cluster_config(options: ApiServerOptions, home: Path) -> ClusterConfig:
 def store_and_scheduler(options: ApiServerOptions, config: ClusterConfig) -> tuple[StateStore, SchedulerMaker]:
     """Return the unopened state store and the factory of the scheduler. Raises StartError."""
     try:
-        store = open_address(config.store)
+        store = open_address(config.store, create=not known_store_id(config.home))
     except StoreError as error:
         raise StartError(str(error)) from error
     try:

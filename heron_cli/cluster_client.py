@@ -51,6 +51,9 @@ class ClusterClient(Protocol):
     def target(self) -> TargetPlatform | None:
         """Return the platform that packages have to fit, None if it is that of this interpreter."""
 
+    def runs_on_this_machine(self) -> bool:
+        """Return True if the tasks see the files of this machine at the same paths."""
+
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
         """Start a topology. If it raises, the topology leaves nothing behind.
 
@@ -67,6 +70,13 @@ class ClusterClient(Protocol):
         """Return a submission of the running topology with a copy of its code in the new `folder`.
 
         None if the topology does not run or its code is not accessible.
+        """
+
+    def start_previous_version(self, address: ClusterAddress, name: str) -> tuple[str, str] | None:
+        """Start the version again that the last replacement has ended, if the cluster itself keeps its code.
+
+        Returns:
+            Its new topology id and the checkpoint that it starts from (or ""), None if the cluster keeps no code.
         """
 
     def kill(self, address: ClusterAddress, name: str, progress: Progress, *, keep_logs: bool = False) -> str:

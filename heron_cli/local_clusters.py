@@ -43,23 +43,46 @@ class LocalCluster:
     def __init__(self, home: Home) -> None:
         self.home = home
         self._store: StateStore | None = None
+        self._is_unused = False  # the store does not exist yet, and an empty one stands for it
 
     @contextmanager
-    def session(self) -> Iterator[StateStore]:
-        """Open the state store until the end of the outermost block."""
-        if self._store is not None:
+    def session(self, *, create: bool = False, may_be_lost: bool = False) -> Iterator[StateStore]:
+        """Open the state store until the end of the outermost block.
+
+        A missing store is created with ``create``. Otherwise an empty one stands for it, but only if there are no
+        topologies, or if it ``may_be_lost``.
+
+        Raises:
+            StoreMissing: The store of existing topologies is missing.
+        """
+        if self._store is not None and not (create and self._is_unused):
             yield self._store
             return
-        from heron_runtime.state import open_address
-
+        outer = self._store, self._is_unused
         self.home.prepare()
-        self._store = open_address(self.home.state_store(self.name))
+        store, self._is_unused = self._open(create, may_be_lost)
+        self._store = store
         try:
-            self._store.open()
-            yield self._store
+            yield store
         finally:
-            self._store.close()
-            self._store = None
+            store.close()
+            self._store, self._is_unused = outer
+
+    def _open(self, create: bool, may_be_lost: bool) -> tuple[StateStore, bool]:
+        """Return the open store, or an empty one and True."""
+        from heron_runtime.state import open_address, open_store
+        from heron_runtime.state.store import StoreMissing
+
+        store = open_address(self.home.state_store(self.name), create=create)
+        try:
+            store.open()
+            return store, False
+        except StoreMissing:
+            if self._config.homes.has_topologies() and not may_be_lost:
+                raise
+        empty = open_store("memory://")
+        empty.open()
+        return empty, True
 
     @contextmanager
     def _topology(self, address: ClusterAddress, name: str) -> Iterator[tuple[Inspector, TopologyRecord]]:
@@ -74,6 +97,10 @@ class LocalCluster:
 
     def target(self) -> None:
         """Return None: instances run in this interpreter."""
+
+    def runs_on_this_machine(self) -> bool:
+        """Return True for `local`. Nodes of Slurm have other disks."""
+        return self.name == LOCAL
 
     def _service(self, store: StateStore) -> SubmissionService:
         from heron_control.schedulers.local import LocalScheduler
@@ -90,7 +117,7 @@ class LocalCluster:
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
         """Stage the package, write the state and start the scheduler."""
         _check_memory(submission.packing)
-        with self.session() as store:
+        with self.session(create=True) as store:
             pid = self._service(store).submit(submission, progress, replace=replace, note=print_message)
         return lambda: pid is None or _is_running(pid)
 
@@ -104,9 +131,13 @@ class LocalCluster:
         except NotFound:
             return None
 
+    def start_previous_version(self, address: ClusterAddress, name: str) -> tuple[str, str] | None:
+        """Return None: ``copy_running_version`` has the code."""
+        return None
+
     def kill(self, address: ClusterAddress, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
         """Kill a topology, also after an interrupted kill, and without a running scheduler or containers."""
-        with self.session() as store:
+        with self.session(may_be_lost=True) as store:
             return self._service(store).kill(
                 name, address.role, address.environ, progress, keep_logs=keep_logs, insist=True
             )
@@ -274,7 +305,7 @@ class SlurmCluster(LocalCluster):
         from heron_runtime.state.topologies import read_topology
 
         name = submission.definition.name
-        with self.session() as store:
+        with self.session(create=True) as store:
             self._service(store).submit(submission, progress, replace=replace, note=print_message)
             home = read_topology(store, name).execution.home
         return SlurmJobGuard(self._scheduler, Path(home)).resubmit_if_lost

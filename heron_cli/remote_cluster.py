@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from heron_cli.api_client import LONG_SECONDS, ApiClient
 from heron_cli.cluster_client import TopologyLogs
-from heron_cli.clusters import ClusterAddress
+from heron_cli.clusters import LOCAL, ClusterAddress
 from heron_cli.console import print_message
 from heron_cli.home import SavedLogin
 from heron_control.inspection.inspector import LoggedProcess
@@ -30,6 +30,7 @@ from heron_control.packaging.shipping import pack_package
 from heron_control.packing.update import UpdateRequest
 from heron_control.progress import Progress
 from heron_control.submission.submission import Submission
+from heron_control.web.names import is_loopback
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotFound
 from heron_runtime.model.checkpoints import keeps_state
 from heron_runtime.model.topology import TopologyState
@@ -42,9 +43,10 @@ MAX_LOG_PART_BYTES = 1 << 20
 
 
 class _Version(msgspec.Struct):
-    """Name of the cluster, platform of its containers and limits of an API server."""
+    """Name of the cluster, scheduler and platform of its containers, and limits of an API server."""
 
     cluster: str
+    scheduler: str
     runs: TargetPlatform
     max_package_bytes: int
 
@@ -87,6 +89,10 @@ class RemoteCluster:
     def target(self) -> TargetPlatform:
         """Return the platform of the server's containers."""
         return self.version().runs
+
+    def runs_on_this_machine(self) -> bool:
+        """Return True if the tasks are processes of this machine."""
+        return self.version().scheduler == LOCAL and is_loopback(urlsplit(self._login.api).hostname or "")
 
     def submit(self, submission: Submission, progress: Progress, *, replace: bool = False) -> Callable[[], bool]:
         """Send the definition, and the packed code unless the server has it."""
@@ -153,9 +159,11 @@ class RemoteCluster:
         headers = {"idempotency-key": submission.definition.id}
         try:
             secs = LONG_SECONDS + float(fields.get("timeout_seconds", 0))
-            client.request(
+            answer = client.request(
                 "POST", TOPOLOGIES, data=fields, files=files, headers=headers, retry_count=SUBMIT_RETRIES, timeout=secs
             )
+            for change in answer.json().get("changes", ()):
+                print_message(f"note: replacing {submission.definition.name} changed {change}")
         except KeyboardInterrupt:
             where = f"{self.name}/{submission.role}/{submission.environ} {submission.definition.name}"
             raise Interrupted(
@@ -166,6 +174,14 @@ class RemoteCluster:
     def copy_running_version(self, address: ClusterAddress, name: str, folder: Path) -> Submission | None:
         """Return None: only the server has the code."""
         return None
+
+    def start_previous_version(self, address: ClusterAddress, name: str) -> tuple[str, str] | None:
+        """Let the server start the version that it has replaced."""
+        try:
+            done = self._json("POST", self._path(address, name, "/rollback"), timeout=LONG_SECONDS)
+        except NotFound:
+            return None
+        return str(done["topology_id"]), str(done["from_checkpoint"])
 
     def kill(self, address: ClusterAddress, name: str, progress: Progress, *, keep_logs: bool = False) -> str:
         """Kill a topology. Returns where the server keeps its logs."""

@@ -10,10 +10,8 @@ state resumes from its last checkpoint, which the drain has kept under the name 
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +28,9 @@ from heron_control.packaging.requirements import (
     is_compatible,
     pip_arguments,
 )
-from heron_control.packing.runtime_settings import changed_settings
 from heron_control.progress import Progress
 from heron_control.schedulers.topology_folder import PACKAGE, load_launch
+from heron_control.submission.previous_version import describe_changes, submission_of, with_upgrade_checkpoint
 from heron_control.submission.submission import StartFrom, StateHandover, Submission
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology, NotAllowed, NotFound, listing
 from heron_runtime.model.checkpoints import keeps_state
@@ -41,8 +39,6 @@ from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import STATE_KEYS
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
 from heronry.api.errors import PackageError
-
-UPGRADE_PREFIX = "upgrade-"
 
 
 def fit_package(cluster: ClusterClient, package: Path, home: Home, progress: Progress) -> None:
@@ -169,8 +165,8 @@ def submit_and_wait(
         raise
     except Failure as error:
         error.cure = _withdraw(cluster, address, name, progress)
-        if before is not None:
-            error.cure += f"\n{_roll_back(cluster, address, before, progress, wait_timeout)}"
+        if replace:
+            error.cure += _roll_back(cluster, address, name, before, progress, wait_timeout)
         raise
 
 
@@ -188,12 +184,7 @@ def copy_version(record: TopologyRecord, folder: Path) -> Submission | None:
     if launch is None or not (home / PACKAGE).is_dir():
         return None
     shutil.copytree(home / PACKAGE, folder, symlinks=True, copy_function=_link_or_copy)
-    definition = replace(record.definition, id=f"{record.definition.name}-{secrets.token_hex(8)}")
-    stored = record.execution
-    return Submission(
-        definition, record.packing, folder, stored.role, stored.environ, stored.submission_user, stored.state,
-        launch.settings, launch.package_digest,
-    )  # fmt: skip
+    return submission_of(record, launch, folder)
 
 
 def _link_or_copy(source: str, target: str) -> None:
@@ -204,41 +195,6 @@ def _link_or_copy(source: str, target: str) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def with_upgrade_checkpoint(
-    before: Submission, address: ClusterAddress, checkpoints: Iterable[Mapping[str, Any]]
-) -> Submission | None:
-    """Return the submission that starts from the newest upgrade checkpoint.
-
-    A topology without state is returned unchanged. None if the topology keeps state and no such checkpoint exists.
-    """
-    if not keeps_state(before.definition.config):
-        return before
-    names = [str(row.get("name") or "") for row in checkpoints]
-    suffixes = [name.removeprefix(UPGRADE_PREFIX) for name in names]
-    numbers = [int(suffix) for suffix in suffixes if suffix.isdecimal()]
-    if not numbers:
-        return None
-    reference = f"{address}/{before.definition.name}@{UPGRADE_PREFIX}{max(numbers)}"
-    return replace(before, start=StartFrom(reference))
-
-
-def describe_changes(before: TopologyDefinition, after: TopologyDefinition) -> list[str]:
-    """Return the parallelism and settings that a replacement changes, set by the program or by ``heron update``."""
-    parallelism = {spec.name: spec.parallelism for spec in after.components}
-    texts = [
-        f"{spec.name}: {spec.parallelism} tasks before, {parallelism[spec.name]} now"
-        for spec in before.components
-        if spec.name in parallelism and parallelism[spec.name] != spec.parallelism
-    ]
-    common = replace(before, components=tuple(spec for spec in before.components if spec.name in parallelism))
-    for change in changed_settings(common, after):
-        where = f"{change['component']}: " if change["component"] else ""
-        texts.append(f"{where}{change['key']}: {change['from']!r:.60} before, {change['to']!r:.60} now")
-    for key in sorted(set(before.config) - set(after.config)):
-        texts.append(f"{key}: {before.config[key]!r:.60} before, not set now")
-    return texts
-
-
 def _withdraw(cluster: ClusterClient, address: ClusterAddress, name: str, progress: Progress) -> str:
     """Kill a topology that does not run. Returns the note for the user."""
     logs = _kill_keeping_logs(cluster, address, name, progress)
@@ -246,25 +202,37 @@ def _withdraw(cluster: ClusterClient, address: ClusterAddress, name: str, progre
 
 
 def _roll_back(
-    cluster: ClusterClient, address: ClusterAddress, before: Submission, progress: Progress, wait_timeout: float
+    cluster: ClusterClient,
+    address: ClusterAddress,
+    name: str,
+    before: Submission | None,
+    progress: Progress,
+    wait_timeout: float,
 ) -> str:
-    """Submit the previous version again. Returns the note for the user."""
-    name = before.definition.name
+    """Start the previous version again. Returns the note for the user, "" without a previous version."""
     progress(f"starting the previous version of {name}")
+    starter_lives: Callable[[], bool] = lambda: True  # noqa: E731
     try:
-        again = with_upgrade_checkpoint(before, address, _checkpoints(cluster, address, before))
-        if again is None:
-            return "The previous version is not started again: its state was discarded."
-        starter_lives = cluster.submit(again, progress)
+        if before is None:
+            started = cluster.start_previous_version(address, name)
+            if started is None:
+                return ""
+            topology_id, reference = started
+        else:
+            again = with_upgrade_checkpoint(before, str(address), _checkpoints(cluster, address, before))
+            if again is None:
+                return "\nThe previous version is not started again: its state was discarded."
+            topology_id, reference = again.definition.id, again.start.reference if again.start is not None else ""
+            starter_lives = cluster.submit(again, progress)
         with cluster.session():
             wait_for_state(
-                cluster, address, name, again.definition.id,
+                cluster, address, name, topology_id,
                 timeout_secs=wait_timeout, progress=progress, starter_lives=starter_lives,
             )  # fmt: skip
     except (Failure, OSError) as error:
-        return f"The previous version does not run either: {error}"
-    start = f", from checkpoint {again.start.reference}" if again.start is not None else ""
-    return f"The previous version runs again{start}."
+        return f"\nThe previous version does not run either: {error}"
+    start = f", from checkpoint {reference}" if reference else ""
+    return f"\nThe previous version runs again{start}."
 
 
 def _checkpoints(cluster: ClusterClient, address: ClusterAddress, before: Submission) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ class Launch:
     key: str = ""  # path of the file with the topology's key, if that is not in ``home``
     start_checkpoint: int = 0  # complete checkpoint in storage from which the topology starts; 0: without state
     start_generation: int = 0  # the last generation of the topology that took it
+    store_id: str = ""  # identity of the state store that holds the submission; "" if it is unknown
 
     @property
     def bind_host(self) -> str:

@@ -37,7 +37,7 @@ from heron_runtime.net.services import SCHEDULER_SERVICE
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.spawn import raise_descriptor_limit
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.store import StateStore, StoreError, with_hint
 from heron_runtime.state.topologies import decoded
 from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.telemetry.recorder import Telemetry
@@ -250,7 +250,8 @@ class SchedulerProcess:
                 store.watch(path, wake)
         assert self._presence is not None
         holder = self._presence.keep()
-        if holder != self._presence.data and not is_killed(self._store, launch.topology, launch.topology_id):
+        owner = launch.topology, launch.topology_id, launch.store_id
+        if holder != self._presence.data and not is_killed(self._store, *owner):
             # This process holds the lock, so the node belongs to a dead scheduler whose session has not expired.
             raise StoreError(f"{self._presence.path}: still held by an earlier scheduler")
         return self._backend.find(self._store)
@@ -268,7 +269,7 @@ class SchedulerProcess:
                     observed = await asyncio.to_thread(self._observe)
                 except StoreError as error:
                     if failures % AWAY_LOG_EVERY == 0:
-                        log.warning("state store unavailable; continuing without it: %s", error)
+                        log.warning("state store unavailable; continuing without it: %s", with_hint(error))
                     failures += 1
                 else:
                     failures = 0
@@ -291,7 +292,7 @@ class SchedulerProcess:
         launch, store = self._launch, self._store
         assert store is not None
         assert self._presence is not None
-        if is_killed(store, launch.topology, launch.topology_id):
+        if is_killed(store, launch.topology, launch.topology_id, launch.store_id):
             return StoreObservation(True)
         self._presence.keep()
         path, defined = paths.packing_plan(launch.topology), paths.topology(launch.topology)

@@ -26,7 +26,7 @@ from heron_runtime.failures import NotAllowed
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.state import open_address, paths
 from heron_runtime.state.local import StoreAddress
-from heron_runtime.state.store import SessionState, StateStore, StoreError
+from heron_runtime.state.store import SessionState, StateStore, StoreError, StoreMissing, check_identity, store_identity
 from heron_runtime.state.topologies import NoSuchTopology, read_topology
 from heron_tracker.events import EventBroadcast, StoreChange
 from heron_tracker.self_metrics import TrackerMetrics
@@ -71,6 +71,7 @@ class ClusterWatch:
         self._broadcast = broadcast
         self._metrics = metrics
         self._store: StateStore | None = None
+        self._store_id = ""  # of the store that had the known topologies
         self._dirty = asyncio.Event()
         self._wake: Callable[[object], None] = lambda _: None
         self._undo: dict[str, list[Callable[[], None]]] = {}  # the watches on each topology's own folders
@@ -98,7 +99,11 @@ class ClusterWatch:
                 delay = RETRY_SECONDS[0]
                 await self._follow()
             except (StoreError, OSError, TimeoutError) as error:
-                self._went_stale(str(error) or "the state store does not answer")
+                if isinstance(error, StoreMissing) and not (self.state.topologies or self._homes.has_topologies()):
+                    self._take(ClusterSnapshot(self.name, read_at=time.time(), stale=False, error=""))
+                    delay = RETRY_SECONDS[0]  # nothing has been submitted yet
+                else:
+                    self._went_stale(str(error) or "the state store does not answer")
             except Exception as error:
                 log.exception("failure while following the state store of %s", self.name)
                 self._went_stale(f"{type(error).__name__}: {error}")
@@ -115,7 +120,7 @@ class ClusterWatch:
                 loop.call_soon_threadsafe(self._dirty.set)
 
         def join() -> StateStore:
-            store = open_address(self.address)
+            store = open_address(self.address, create=False)
             store.open()
             try:
                 for folder in WATCHED:
@@ -136,7 +141,7 @@ class ClusterWatch:
         while True:
             self._dirty.clear()
             await self._in_thread(self._watch_folders, store)
-            self._take(await self._in_thread(_read_all, store, self._homes))
+            self._take(await self._in_thread(self._read, store))
             while not self._dirty.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(CHECK_SECONDS):
@@ -146,6 +151,15 @@ class ClusterWatch:
                 if not self._dirty.is_set():
                     await self._in_thread(store.children, paths.EXECUTION_STATES)
             await asyncio.sleep(SETTLE_SECONDS)
+
+    def _read(self, store: StateStore) -> ClusterSnapshot:
+        """Read all topologies. Raises StoreReplaced if all are gone because the store has lost them, StoreError."""
+        found = _read_all(store, self._homes)
+        if self.state.topologies and not found.topologies:
+            check_identity(store, self._store_id)
+        else:
+            self._store_id = store_identity(store)
+        return found
 
     def _watch_folders(self, store: StateStore) -> None:
         """Watch the folders of each topology. A watch precedes the reading that it guards."""

@@ -43,8 +43,19 @@ def tracker(
         Path | None, typer.Option("--token-file", metavar="FILE", help="Require a token of this file.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log requests.")] = False,
+    connections_per_address: Annotated[
+        int,
+        typer.Option(
+            "--connections-per-address", min=0, max=999_999, metavar="NUMBER",
+            help="Connections of one client address at a time, 0: no limit.",
+        ),
+    ] = 256,
+    unread_seconds: Annotated[
+        float, typer.Option("--unread-seconds", min=1, max=86_400, help="Time for a client to read on.")
+    ] = 60.0,
 ) -> None:  # fmt: skip
     """Serve the REST interface and the web page until Ctrl-C."""
+    from heron_control.web.serving import ConnectionLimits
     from heron_tracker.server import TrackerOptions, serve
 
     clusters = _pairs(
@@ -53,9 +64,9 @@ def tracker(
     credentials = _pairs(
         store_credential or (), "not a credential", "Write NAME=FILE, such as docker=/run/secrets/reader."
     )
-    serve(
-        TrackerOptions(host, port, clusters, credentials, home, tuple(allow_host or ()), verbose, token_file, history)
-    )
+    limits = ConnectionLimits(connections_per_address, unread_seconds)
+    hosts = tuple(allow_host or ())
+    serve(TrackerOptions(host, port, clusters, credentials, home, hosts, verbose, token_file, history, limits))
 
 
 def _pairs(texts: Iterable[str], fault: str, cure: str) -> tuple[tuple[str, str], ...]:

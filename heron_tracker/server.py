@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from heron_control.web.guard import ALWAYS_ALLOWED
 from heron_control.web.names import hosts_of
-from heron_control.web.serving import Server, StartError, bind, config_of, url_of
+from heron_control.web.serving import ConnectionLimits, Server, StartError, bind, config_of, url_of
 from heron_runtime.process import set_up_process
 from heron_runtime.state.local import StoreAddress, local_store
 from heron_runtime.state.store import StoreError
@@ -20,6 +20,7 @@ from heron_tracker.tracker import Tracker
 __all__ = ["StartError", "TrackerOptions", "serve"]
 
 STOP_SECONDS = 3
+MAX_CONNECTIONS = 512
 log = logging.getLogger("heron_tracker")
 
 
@@ -39,6 +40,7 @@ class TrackerOptions:
     verbose: bool = False
     token_file: Path | None = None
     history: Path | None = None  # folder of histories, if not in the home
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 def stores(options: TrackerOptions) -> dict[str, StoreAddress]:
@@ -66,14 +68,17 @@ def serve(options: TrackerOptions) -> None:
     clusters = stores(options)
     home = (options.home or home_of_user()).absolute()
     tracker = Tracker(clusters, home, history=None if options.history is None else options.history.absolute())
-    listener = bind(options.host, options.port, "tracker")
+    listener = bind(options.host, options.port, "tracker", options.connections.unread_seconds)
     hosts = hosts_of(options.host, options.allowed_hosts)
     tokens = None if options.token_file is None else TokenFile(options.token_file)
     if options.host not in ALWAYS_ALLOWED and tokens is None:
         log.warning("listening beyond this machine without tokens: every client can read everything, including logs")
     for name, address in clusters.items():
         log.info("cluster %s: %s", name, address.url)
-    config = config_of(make_app(tracker, hosts, tokens), access_log=options.verbose, stop_seconds=STOP_SECONDS)
+    config = config_of(
+        make_app(tracker, hosts, tokens), access_log=options.verbose, stop_seconds=STOP_SECONDS,
+        limits=options.connections, limit_concurrency=MAX_CONNECTIONS,
+    )  # fmt: skip
     # uvicorn waits for every response, and event streams are endless, so they are ended first.
     server = Server(config, tracker.events.close)
     server.serve_on(listener, url_of(options.host, listener))

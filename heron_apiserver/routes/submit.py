@@ -36,6 +36,7 @@ class Submitted(BaseModel):
     environ: str
     environment: str = Field(description="the environment under Heron's name")
     name: str
+    changes: list[str] = Field([], description="parallelism and settings of the replaced version that differ")
 
 
 class DryRun(BaseModel):
@@ -156,11 +157,13 @@ def _run(
     answer = api.request_log.begin(entry)
     if answer is not None:
         return JSONResponse(json.loads(answer), 201, {"idempotency-replayed": "true"})
+    changes = api.topologies.describe_replacement(fields, definition) if fields.replace else []
     try:
         started = api.topologies.submit(fields, definition, packing, package)
     except BaseException:
         api.request_log.failed(entry.request_id)
         raise
-    shown = submitted_document(fields.cluster, fields.role, fields.environ, definition.name)
+    shown: dict[str, Any] = submitted_document(fields.cluster, fields.role, fields.environ, definition.name)
+    shown |= {"changes": changes} if changes else {}
     api.request_log.succeeded(entry, json.dumps(shown))
     return JSONResponse(shown, 201 if started else 200)

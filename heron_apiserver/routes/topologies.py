@@ -47,6 +47,13 @@ class Restarted(Message):
     containers: list[int]
 
 
+class RolledBack(Message):
+    """Result of a rollback, with the new topology id and the checkpoint that the topology starts from, if any."""
+
+    topology_id: str
+    from_checkpoint: str = ""
+
+
 class TakenCheckpoint(Message):
     """Result with the last complete checkpoint."""
 
@@ -114,6 +121,18 @@ def kill(
     """Kill a topology and answer when nothing of it runs. A second kill returns 404."""
     logs = target.topologies.submissions.kill(*target.names, keep_logs=keep_logs)
     return Killed(message=f"Successfully kill topology: {target.name}", logs=logs)
+
+
+@topology_route(router, "POST", "/rollback", "Start the previous version", RolledBack)
+def rollback(target: Target) -> Any:
+    """Start the version again that the last replacement has ended, within an hour. Kill the new version first.
+
+    It has the parallelism and settings that it had. A version with state starts from the checkpoint that the
+    replacement has kept. An API server that has restarted meanwhile returns 404.
+    """
+    topology_id, reference = target.topologies.roll_back(*target.names)
+    text = f"Successfully roll back topology: {target.name}"
+    return RolledBack(message=text, topology_id=topology_id, from_checkpoint=reference)
 
 
 @topology_route(router, "POST", "/drain", "Drain a topology", TakenCheckpoint)

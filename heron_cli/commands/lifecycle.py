@@ -58,7 +58,7 @@ def kill(
         print_message(f"the run of {name} has stopped; the same command continues from {run.checkpoint}", "green")
         return
     cluster, address = connect_cluster(place)
-    with cluster.session(), spinner(f"killing {name}") as progress:
+    with spinner(f"killing {name}") as progress:
         checkpoint = cluster.drain(address, name, drain_timeout, progress) if drain else 0
         logs = cluster.kill(address, name, progress, keep_logs=keep_logs)
     if checkpoint:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heron_cli.clusters import LOCAL, SPARK, parse_cluster_address, resolve_cluster
+from heron_cli.clusters import SPARK, parse_cluster_address, resolve_cluster
 from heron_cli.commands import dry_run as plan
 from heron_cli.commands.spark_job import SparkSubmitOptions, reject_unused_options, submit_spark_job
 from heron_cli.console import print_message, spinner
@@ -149,7 +149,8 @@ def submit(
             )
             definition = apply_settings(definition, configured, given)
             check_traits(definition, traits, strict=strict)
-            check_input(traits.missing, local=address.cluster == LOCAL and not dry_run)
+            local = bool(traits.missing) and not dry_run and cluster.runs_on_this_machine()
+            check_input(traits.missing, local=local)
             packing = pack(definition)
             if not dry_run:
                 fit_package(cluster, package, home, progress)

@@ -23,7 +23,7 @@ from heron_runtime.failures import Failure, NotAllowed
 from heron_runtime.state import open_address, topologies
 from heron_runtime.state.files import FilesStore
 from heron_runtime.state.local import FOLDERS
-from heron_runtime.state.store import StateStore, StoreError
+from heron_runtime.state.store import StateStore, StoreError, StoreMissing
 
 PYTHON_NEEDED = (3, 11)
 DISK_NEEDED_BYTES = 1 << 30
@@ -75,8 +75,15 @@ def check_disk(home: Home) -> Iterator[Finding]:
 def check_store(home: Home, cluster: str = LOCAL) -> Iterator[Finding]:
     """Check the state store of a cluster of the home; for `local` also report topologies that do not run."""
     address = home.state_store(cluster)
-    store = open_address(address)
-    store.open()
+    store = open_address(address, create=False)
+    try:
+        store.open()
+    except StoreMissing as error:
+        if Homes(home.root, cluster, shared=True).has_topologies():
+            yield bad("state store", str(error), error.cure)
+        else:
+            yield good("state store", f"{home.root / FOLDERS[cluster]} is created by the first submit")
+        return
     try:
         is_files = isinstance(store, FilesStore)
         folder = home.root / FOLDERS[cluster]

@@ -25,7 +25,7 @@ from heron_runtime.model.records import ContainerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, store_of
-from heron_runtime.state.store import Node, StateStore, StoreError
+from heron_runtime.state.store import Node, StateStore, StoreError, with_hint
 from heron_runtime.state.topologies import decoded
 from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.wire import message_codecs
@@ -87,7 +87,7 @@ class StoreWatch:
             except StoreError as error:
                 failures += 1
                 if failures % AWAY_LOG_EVERY == 1:
-                    log.warning("state store unavailable; continuing without it: %s", error)
+                    log.warning("state store unavailable; continuing without it: %s", with_hint(error))
                 if failures == 1 and self._packing is None:
                     saved = await asyncio.to_thread(self._load)
                     if saved is not None:
@@ -120,7 +120,7 @@ class StoreWatch:
             store.watch(paths.packing_plan(launch.topology), self._wake)
         store = self._store
         assert self._presence is not None
-        if is_killed(store, launch.topology, launch.topology_id):
+        if is_killed(store, launch.topology, launch.topology_id, launch.store_id):
             # The scheduler's node still counts: if it is missing, this container has to arrange the clean-up.
             return StoreObservation(True, scheduler=self._has_scheduler(store))
         location = replace(self._location, metrics_port=self._metrics_port())

@@ -94,6 +94,7 @@ class Inspector:
         try:
             record = self._read(name)
         except NoSuchTopology:
+            self._homes.check_store(self._store, role, environ, name)
             raise missing(self._store, name, self._cluster) from None
         check_place(record.execution, self._cluster, role, environ)
         return record

@@ -37,6 +37,7 @@ from heron_control.schedulers.docker_topology import DockerTopology
 from heron_control.schedulers.engine import Engine, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.grants import Granted, read_granted
 from heron_control.schedulers.killed import is_killed
+from heron_control.schedulers.known_store import known_store_id
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, Homes, load_launch
 from heron_runtime.checkpoint_files import CHECKPOINTS
@@ -324,7 +325,7 @@ class DockerScheduler:
 
     def _is_over(self, owner: Owner) -> bool:
         try:
-            return is_killed(self._store, owner.topology, owner.topology_id)
+            return is_killed(self._store, owner.topology, owner.topology_id, known_store_id(self._homes.root))
         except DamagedNode:
             return False
 

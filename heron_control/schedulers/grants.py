@@ -65,12 +65,13 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Limits on the sum of all grants of a cluster; None means unlimited."""
+    """Limits on the sum of all grants of a cluster, and on the named checkpoints of each role; None means unlimited."""
 
     cores: float | None = None
     ram_bytes: int | None = None
     containers: int | None = None
     disk_bytes: int | None = None
+    checkpoint_bytes: int | None = None
 
     def check(self, granted: Iterable[Amount], wanted: Amount) -> None:
         """Check that ``wanted`` fits in addition to the amounts already ``granted``.

@@ -19,7 +19,7 @@ from pathlib import Path
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.engine import Engine
 from heron_control.schedulers.grants import read_granted
-from heron_control.schedulers.k8s_plan import Placing
+from heron_control.schedulers.k8s_plan import Placing, is_name_server
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.shared_storage import SharedStorage, check_state
 from heron_control.schedulers.topology_folder import Homes
@@ -45,14 +45,14 @@ class KubernetesOptions(DockerOptions):
     def of_environment(cls, environment: Mapping[str, str]) -> KubernetesOptions:
         """Read the options from the environment.
 
-        Besides the variables of the Docker scheduler these are HERONRY_K8S_NAMESPACE, HERONRY_K8S_NODES (labels,
-        separated by commas), HERONRY_K8S_PULL_SECRET, HERONRY_K8S_REACH (address blocks, separated by commas),
-        HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE.
+        Besides the variables of the Docker scheduler these are HERONRY_K8S_NAMESPACE, HERONRY_K8S_NODES (labels),
+        HERONRY_K8S_PULL_SECRET, HERONRY_K8S_REACH (address blocks), HERONRY_K8S_DNS (name servers:
+        NAMESPACE/LABEL=VALUE or address blocks), HERONRY_K8S_CLAIM and HERONRY_K8S_STORAGE. Lists are
+        separated by commas.
 
         Raises:
-            SchedulerError: A label has no value, the storage is not an existing folder with an absolute path, or only
-                one of
-                claim and storage is given.
+            SchedulerError: A label has no value, a name server is invalid, the storage is not an existing folder with
+                an absolute path, or only one of claim and storage is given.
         """
         docker = DockerOptions.of_environment(environment)
         labels = [part.partition("=") for part in _parts(environment.get("HERONRY_K8S_NODES", ""))]
@@ -64,7 +64,10 @@ class KubernetesOptions(DockerOptions):
             environment.get("HERONRY_K8S_PULL_SECRET", ""),
             tuple(_parts(environment.get("HERONRY_K8S_REACH", ""))),
             environment.get("HERONRY_K8S_CLAIM", ""),
+            tuple(_parts(environment.get("HERONRY_K8S_DNS", ""))) or Placing().dns,
         )
+        if unknown := [text for text in placing.dns if not is_name_server(text)]:
+            raise SchedulerError(f"HERONRY_K8S_DNS: {unknown[0]!r} is not NAMESPACE/LABEL=VALUE or an address block")
         storage = Path(found) if (found := environment.get("HERONRY_K8S_STORAGE", "")) else None
         if storage is not None and not (storage.is_absolute() and storage.is_dir()):
             raise SchedulerError(f"HERONRY_K8S_STORAGE: {storage} is not a directory; mount the claim there")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -48,12 +49,16 @@ _MASTERS = [str(number) for number in (MASTER_CONTAINER, *range(FIRST_STANDBY, L
 _NOTED = (plan.TOPOLOGY_LABEL, plan.TOPOLOGY_ID_LABEL)
 
 
+CLUSTER_DNS = "kube-system/k8s-app=kube-dns"  # also the labels of CoreDNS
+
+
 @dataclass(frozen=True, slots=True)
 class Placing:
     """Placement of the Pods of topologies.
 
     ``selector`` holds labels of nodes. ``reach`` holds address blocks outside the cluster that Pods may reach, for
-    example a state store. ``claim`` is the PersistentVolumeClaim of storage that all nodes share.
+    example a state store. ``dns`` holds the cluster's name servers: Pods as NAMESPACE/LABEL=VALUE, or address blocks,
+    such as that of a node's cache. ``claim`` is the PersistentVolumeClaim of storage that all nodes share.
     """
 
     namespace: str = "default"
@@ -61,6 +66,7 @@ class Placing:
     pull_secret: str = ""
     reach: tuple[str, ...] = ()
     claim: str = ""
+    dns: tuple[str, ...] = (CLUSTER_DNS,)
 
 
 # Names.
@@ -129,8 +135,9 @@ def service(name: str, labels: Mapping[str, str], namespace: str) -> dict[str, A
 def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: bool) -> dict[str, Any]:
     """Return the NetworkPolicy of a topology.
 
-    Its Pods may communicate with each other, with the cluster's services, with the blocks of ``reach`` and with a name
-    server. Unless the topology is ``internal``, they may reach any address. Other Pods may not reach them.
+    Its Pods may communicate with each other, with the cluster's services, with the blocks of ``reach`` and, on port 53,
+    with the cluster's name servers. Unless the topology is ``internal``, they may reach any address. Other Pods may not
+    reach them.
     """
     peers: list[dict[str, Any]] = [
         {"podSelector": {"matchLabels": _pods_of(labels)}},
@@ -138,7 +145,8 @@ def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: 
     ]
     blocks = [{"ipBlock": {"cidr": block}} for block in placing.reach]
     out: list[dict[str, Any]] = [{"to": peers + blocks}]
-    out.append({"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]})
+    ports = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
+    out.append({"to": [_name_server(text) for text in placing.dns], "ports": ports})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -149,6 +157,26 @@ def policy(name: str, labels: Mapping[str, str], placing: Placing, *, internal: 
             "ingress": [{"from": peers}],
             "egress": out if internal else [{}],
         },
+    }
+
+
+def is_name_server(text: str) -> bool:
+    """Return True for a value of ``Placing.dns``."""
+    try:
+        return bool(re.fullmatch(r"[a-z0-9-]+/[^=/,]+(/[^=/,]+)?=[^=/,]+", text) or ipaddress.ip_network(text))
+    except ValueError:
+        return False
+
+
+def _name_server(text: str) -> dict[str, Any]:
+    """Return the peer of a NetworkPolicy for a value of ``Placing.dns``."""
+    if "=" not in text:
+        return {"ipBlock": {"cidr": text}}
+    namespace, _, label = text.partition("/")
+    key, _, value = label.partition("=")
+    return {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "podSelector": {"matchLabels": {key: value}},
     }
 
 

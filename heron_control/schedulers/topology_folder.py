@@ -25,6 +25,7 @@ from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.net.identity import Identity, draw_key, read_identity
 from heron_runtime.state.credential import StoreCredential, read_credential
+from heron_runtime.state.store import StateStore, check_identity
 
 LAUNCH_FILE = "launch.json"
 SECRET_FILE = "secret"
@@ -90,6 +91,22 @@ class Homes:
             return place
         other = Path(execution.home)
         return other if other.parts[-4:] == names and _is_its_own(other, self.cluster, execution) else place
+
+    def has_topologies(self) -> bool:
+        """Return True if a topology has a folder here, so that its state store must exist."""
+        return any(Path(self.root, TOPOLOGIES, self.cluster).glob(f"*/*/*/{LAUNCH_FILE}"))
+
+    def check_store(self, store: StateStore, role: str, environ: str, name: str) -> None:
+        """Check that a topology without a record in the store has none because it was killed or never submitted.
+
+        Raises:
+            StoreReplaced: It has a folder, and was submitted to a store that has lost its contents.
+            StoreError: The store does not answer.
+        """
+        names = (self.cluster, role, environ, name)
+        launch = load_launch(place_of(self.root, *names)) if all(is_safe_name(name) for name in names) else None
+        if launch is not None:
+            check_identity(store, launch.store_id)
 
     def believed(self, record: TopologyRecord) -> TopologyRecord:
         """Return the record with its verified home, whatever it claims.
@@ -169,6 +186,14 @@ def store_credential_in(folder: Path, operators: StoreCredential) -> StoreCreden
 def with_store(launch: Launch, folder: Path, url: str) -> Launch:
     """Return the launch with the store's current address, also saved. Running processes keep theirs."""
     known = replace(launch, store_url=url)
+    if known != launch:
+        known.save(folder / LAUNCH_FILE)
+    return known
+
+
+def with_store_id(launch: Launch, folder: Path, store_id: str) -> Launch:
+    """Return the launch with the identity of the store that holds the submission, also saved."""
+    known = replace(launch, store_id=store_id)
     if known != launch:
         known.save(folder / LAUNCH_FILE)
     return known

@@ -27,7 +27,7 @@ class KeptCheckpoints:
         self._config = config
         self._store = store
         self._inspector = Inspector(store, config.homes)
-        self._named = NamedCheckpoints(config.home, config.cluster)
+        self._named = NamedCheckpoints(config.home, config.cluster, config.quota.checkpoint_bytes)
 
     def find(self, start: StartFrom, definition: TopologyDefinition) -> Found:
         """Return the checkpoint that a topology starts with. Raises as ``CheckpointFinder.find``."""

@@ -10,27 +10,40 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from contextlib import suppress
+import stat
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from heron_control.inspection.checkpoints import details, read_manifest, rows
 from heron_control.inspection.whole_files import DamagedCheckpoint, copy_checkpoint, needed, size_of
 from heron_runtime.checkpoint_files import CHECKPOINTS, CheckpointFolder
-from heron_runtime.failures import ExistsAlready, Failure, NotFound, UsageError, did_you_mean
+from heron_runtime.failures import ExistsAlready, Failure, NotAllowed, NotFound, UsageError, did_you_mean
 from heron_runtime.files import entries, sync_folder
-from heron_runtime.model.checkpoints import Manifest
+from heron_runtime.model.checkpoints import Manifest, StatePart
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.model.settings import MiB
 
 OWN = 0o600
 
 
-class NamedCheckpoints:
-    """Named checkpoints of one cluster."""
+class CheckpointQuotaSpent(NotAllowed):
+    """Raised if a named checkpoint exceeds the quota of its role."""
 
-    def __init__(self, home: Path, cluster: str) -> None:
+    cure = "Delete named checkpoints that are not needed (`heron checkpoint delete`), or raise the quota."
+
+
+class NamedCheckpoints:
+    """Named checkpoints of one cluster. ``quota_bytes`` limits those of each role together; None: no limit."""
+
+    def __init__(self, home: Path, cluster: str, quota_bytes: int | None = None) -> None:
         self._root = home / CHECKPOINTS / cluster
+        self._quota_bytes = quota_bytes
+        self._counting = threading.Lock()
+        self._copied_bytes: Counter[str] = Counter()  # by role, of copies in progress
 
     def place(self, role: str, environ: str, topology: str, name: str) -> Path:
         """Return the folder for a name.
@@ -93,15 +106,21 @@ class NamedCheckpoints:
             ExistsAlready: The name is taken.
             UsageError: The name is invalid.
             DamagedCheckpoint: A file of the checkpoint is damaged.
+            CheckpointQuotaSpent: The role would exceed its quota.
             Failure: The copy would take more than half of the free disk.
             OSError: The copy cannot be written.
         """
         self.check_free(role, environ, topology, name)
         place = self.place(role, environ, topology, name)
+        files = {part.name: part for part in needed(manifest)}
+        with self._granted(role, size_of(files.values())):
+            return self._copy(source, manifest, files, place)
+
+    def _copy(self, source: CheckpointFolder, manifest: Manifest, files: dict[str, StatePart], place: Path) -> Path:
+        topology, name = place.parts[-2:]
         staging = place.with_name(f".{name}.{secrets.token_hex(4)}")
         staging.mkdir(mode=0o700, parents=True)
         try:
-            files = {part.name: part for part in needed(manifest)}
             _check_room(staging, manifest, size_of(files.values()))
             copy_checkpoint(source, CheckpointFolder(staging), manifest, files, OWN)
             os.rename(staging, place)
@@ -113,6 +132,24 @@ class NamedCheckpoints:
                 raise ExistsAlready(f"{topology} has a checkpoint {name!r} already") from None
             raise
         return place
+
+    @contextmanager
+    def _granted(self, role: str, size_bytes: int) -> Iterator[None]:
+        """Reserve bytes of the role's quota within the context. Raises CheckpointQuotaSpent, OSError."""
+        with self._counting:
+            if self._quota_bytes is not None:
+                used = _used_bytes(self._root / role) + self._copied_bytes[role]
+                if used + size_bytes > self._quota_bytes:
+                    raise CheckpointQuotaSpent(
+                        f"role {role} may have {self._quota_bytes / MiB:.1f} MiB of named checkpoints: "
+                        f"{used / MiB:.1f} are used, and this one needs {size_bytes / MiB:.1f}"
+                    )
+            self._copied_bytes[role] += size_bytes
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._copied_bytes[role] -= size_bytes
 
     def delete(self, role: str, environ: str, topology: str, name: str) -> None:
         """Remove a checkpoint.
@@ -169,3 +206,14 @@ def _check_room(folder: Path, manifest: Manifest, size: int) -> None:
             f"that are free below {folder.parent}",
             "Delete checkpoints or topologies that are not needed, or free disk space.",
         )
+
+
+def _used_bytes(folder: Path) -> int:
+    """Return the bytes of the named checkpoints of a role, without copies in progress. Raises OSError."""
+    total = 0
+    for place in folder.glob("*/*/[!.]*"):
+        for path in place.rglob("*"):
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                found = path.lstat()
+                total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return total

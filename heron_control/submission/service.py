@@ -39,6 +39,7 @@ from heron_control.schedulers.topology_folder import (
     store_credential_in,
     take_place,
     with_store,
+    with_store_id,
     write_secrets,
 )
 from heron_control.submission.adopting import check_reachable
@@ -55,7 +56,7 @@ from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import read_credential
-from heron_runtime.state.store import Foldered, StateStore, StoreError, StoreForbidden
+from heron_runtime.state.store import Foldered, StateStore, StoreError, StoreForbidden, store_identity
 from heron_runtime.state.topologies import AlreadyExists, NoSuchTopology
 from heron_runtime.state.wrappers import check_fence
 from heronry.version import VERSION
@@ -188,6 +189,7 @@ class SubmissionService:
             # A scheduler that watches containers belongs to the control plane. Any other is a process of the topology.
             schedules = not isinstance(self.scheduler, Watching)
             topologies.admit(self.store, launch.topology, own.identity, schedules=schedules)
+        launch = with_store_id(launch, place, store_identity(self.store))
         self._placed(launch, place)
         return self.scheduler.start(launch, place / LAUNCH_FILE)
 
@@ -299,8 +301,10 @@ class SubmissionService:
             was_there = topologies.kill(self.store, name, topology_id)
         if stored is None and found is None and not was_there:
             raise missing(self.store, name, self.config.cluster)
+        # Processes that wait for the store which had their record do not notice the kill.
+        untold = stored is None and launch.store_id not in ("", store_identity(self.store))
         try:
-            self.clean_up(launch, folder, progress, keep_logs=keep_logs)
+            self.clean_up(launch, folder, progress, keep_logs=keep_logs, untold=untold)
             self._clear(name)
         except KeyboardInterrupt:
             raise Interrupted(

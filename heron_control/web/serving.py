@@ -2,6 +2,7 @@
 
 uvicorn does not limit the time for the head of a request. Here it is HEAD_SECONDS, for every request on every
 connection, so that a few slow clients cannot hold all connections. The unread rest of a body has the same limit.
+``ConnectionLimits`` bounds the connections of one address and the time in which an answer has to be read.
 ``strict_http`` checks the content of heads.
 """
 
@@ -15,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import h11
@@ -28,6 +30,18 @@ BACKLOG = 256
 HEAD_SECONDS = 15.0
 UNREAD_SECONDS = 60.0  # a client that reads nothing of an answer for this long is disconnected
 MAX_HEAD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits of connections. A proxy counts as one address. 0 connections: no limit.
+
+    ``unread_seconds`` bounds the time without progress: the kernel sees a client that acknowledges nothing, the server
+    one that reads only drops of an answer.
+    """
+
+    per_address: int = 256
+    unread_seconds: float = UNREAD_SECONDS
 
 
 class StartError(Unavailable):
@@ -85,13 +99,23 @@ def url_of(host: str, listener: socket.socket) -> str:
     return f"http://{shown}:{listener.getsockname()[1]}/"
 
 
-def config_of(app: Any, *, access_log: bool, stop_seconds: int, **more: Any) -> uvicorn.Config:
+class LimitedConfig(uvicorn.Config):
+    """Settings of uvicorn with limits of connections."""
+
+    limits = ConnectionLimits()
+
+
+def config_of(
+    app: Any, *, access_log: bool, stop_seconds: int, limits: ConnectionLimits | None = None, **more: Any
+) -> LimitedConfig:
     """Return uvicorn's settings, shared by all servers."""
-    return uvicorn.Config(
+    config = LimitedConfig(
         app, log_config=None, access_log=access_log, server_header=False, timeout_graceful_shutdown=stop_seconds,
         lifespan="on", ws="none", http=ImpatientProtocol, h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         proxy_headers=False, **more,  # a client can set X-Forwarded-For to any value
     )  # fmt: skip
+    config.limits = limits or config.limits
+    return config
 
 
 class Server(uvicorn.Server):
@@ -124,19 +148,47 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
 class ImpatientProtocol(H11Protocol):
-    """HTTP/1.1 protocol that closes a connection whose request head takes too long."""
+    """HTTP/1.1 protocol that closes connections of slow clients, and those above the limit of their address."""
 
     _late: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.conn = StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
+        self._limits = self.config.limits if isinstance(self.config, LimitedConfig) else ConnectionLimits()
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first request."""
+        """Wait for the first request, unless the client's address has too many connections."""
+        address = _address(transport)
+        others = sum(1 for other in self.connections if _address(other.transport) == address)
+        if address and 0 < self._limits.per_address <= others:
+            self.transport = transport
+            transport.write(REFUSAL)
+            transport.close()
+            return
         super().connection_made(transport)
         self._wait()
+
+    def pause_writing(self) -> None:
+        """Close the connection unless the client reads enough of the answer in time."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(self._limits.unread_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop waiting for the client to read."""
+        self._has_read()
+        super().resume_writing()
+
+    def _has_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def data_received(self, data: bytes) -> None:
         """Stop waiting when a head is complete; wait again when the next one begins."""
@@ -149,6 +201,7 @@ class ImpatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._enough()
+        self._has_read()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
@@ -163,3 +216,9 @@ class ImpatientProtocol(H11Protocol):
         self._late = None
         if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
             self.transport.close()
+
+
+def _address(transport: Any) -> str:
+    """Return the address of the client, "" if it is unknown."""
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""

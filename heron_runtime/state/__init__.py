@@ -18,7 +18,8 @@ from heron_runtime.state.store import StateStore, StoreError, StoreMaker, StoreP
 
 def store_of(launch: Launch) -> StateStore:
     """Return the store of a topology, not yet open, with its settings and credential. Raises StoreError."""
-    return open_store(launch.store_url, credential_file=launch.store_credential or None, **launch.settings)
+    credential = launch.store_credential or None
+    return open_store(launch.store_url, credential_file=credential, create=False, **launch.settings)
 
 
 def open_address(address: StoreAddress, **settings: Any) -> StateStore:
@@ -27,7 +28,12 @@ def open_address(address: StoreAddress, **settings: Any) -> StateStore:
 
 
 def open_store(
-    url: str, *, session_timeout_secs: float | None = None, credential_file: str | Path | None = None, **settings: Any
+    url: str,
+    *,
+    session_timeout_secs: float | None = None,
+    credential_file: str | Path | None = None,
+    create: bool = True,
+    **settings: Any,
 ) -> StateStore:
     """Return the store of a URL, not yet open.
 
@@ -36,6 +42,7 @@ def open_store(
             URL with the scheme of a plug-in.
         session_timeout_secs: Overrides ``heron.state.session.timeout.secs``.
         credential_file: Credential for ZooKeeper with ACLs (``heron_runtime.state.credential``).
+        create: Let ``open`` create the folder of a store. Without it, ``open`` raises StoreMissing.
         **settings: ``heron.*`` keys, such as ``Launch.settings``.
 
     Raises:
@@ -49,4 +56,4 @@ def open_store(
         make: StoreMaker = STATE_STORES.load(parts.scheme)
     except ExtensionError as error:
         raise StoreError(f"{url!r} names no store: {error.line()}") from error
-    return make(StoreParameters(parts, timeout, credential_file))
+    return make(StoreParameters(parts, timeout, credential_file, create))

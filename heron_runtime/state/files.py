@@ -329,7 +329,9 @@ class FilesStore:
         session_timeout_secs: float = 6.0,
         poll_interval_secs: float = 0.2,
         wait_secs: float = 10.0,
+        create: bool = True,
     ) -> None:
+        self._create = create
         self._opening = threading.Lock()
         self._opened = False  # guarded by it
         self._table: WatchTable[SeenWatch] = WatchTable()
@@ -338,10 +340,10 @@ class FilesStore:
         self._polling = FilesPoller(self._tree, self._session, self._table, poll_interval_secs, wait_secs + JOIN_SECS)
 
     def open(self) -> None:
-        """Create the folder if it is missing, and connect. Raises StoreError."""
+        """Create the folder if it is missing, and connect. Raises StoreError, without ``create`` also StoreMissing."""
         with self._opening:
             if not self._opened:
-                self._tree.open()
+                self._tree.open(self._create)
                 self._opened = True
                 self._polling.start()
 
@@ -411,6 +413,11 @@ class FilesStore:
         """Return the current state of the session."""
         return self._session.state
 
+    def identity(self) -> str:
+        """See ``heron_runtime.state.store.Identified``."""
+        with self._session.answering():
+            return self._tree.identity()
+
     def damage(self) -> list[str]:
         """Return the damage inside the database file, empty if it is sound. For `heron doctor`."""
         return self._tree.reader.damage()
@@ -424,4 +431,4 @@ def store_of_url(parameters: StoreParameters) -> FilesStore:
         raise StoreError(
             f"{url.geturl()!r}: give an absolute folder, as files:///home/me/heronry/state (three slashes)"
         )
-    return FilesStore(unquote(url.path), session_timeout_secs=parameters.session_timeout_secs)
+    return FilesStore(unquote(url.path), session_timeout_secs=parameters.session_timeout_secs, create=parameters.create)

@@ -26,6 +26,7 @@ from heron_runtime.state.store import (
     Operation,
     SessionLost,
     StoreError,
+    StoreMissing,
     StoreUnavailable,
     TransactionFailed,
     parent,
@@ -163,7 +164,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(f"PRAGMA journal_size_limit={4 * 1024 * 1024}")
     connection.execute("BEGIN")  # consistent view, since another process may be creating the tables
-    made = _schema_version(connection, path) == SCHEMA_VERSION
+    made = _schema_version(connection, path) == SCHEMA_VERSION and _has_identity(connection)
     connection.execute("COMMIT")
     if made:
         return
@@ -173,6 +174,8 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    for statement in _IDENTITY:
+        connection.execute(statement)
     connection.execute("COMMIT")
 
 
@@ -187,6 +190,17 @@ def _schema_version(connection: sqlite3.Connection, path: Path) -> int:
         f"{path} was made by another program or another version of Heronry. "
         f"Kill its topologies with that version, or move {path.parent} away."
     )
+
+
+# Added to stores of earlier releases at their next start. A random text, drawn once for each database.
+_IDENTITY = (
+    "CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)",
+    "INSERT INTO identity SELECT lower(hex(randomblob(16))) WHERE NOT EXISTS (SELECT 1 FROM identity)",
+)
+
+
+def _has_identity(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'identity'").fetchone()[0])
 
 
 Seen = tuple[tuple[str, int, int], ...]  # (path, created, version) of a node and its children
@@ -247,8 +261,10 @@ class FilesTree:
         self.reader = Database(self.path, wait_secs)
         self.writer = Database(self.path, wait_secs)
 
-    def open(self) -> None:
-        """Create the folder if it is missing, and connect. Raises StoreError."""
+    def open(self, create: bool) -> None:
+        """Create the folder if it is missing and ``create`` is set, and connect. Raises StoreMissing, StoreError."""
+        if not create and not self.path.exists() and (self._folder.is_dir() or not self._folder.exists()):
+            raise StoreMissing(f"{self._folder}: the state store does not exist, or its folder was removed")
         prepare_folder(self._folder, self.path)
         try:
             self.reader.open()
@@ -286,6 +302,11 @@ class FilesTree:
             alive = self.alive({owner for _, owner in rows if owner is not None})
             found = {p[len(path) + 1 :].partition("/")[0] for p, owner in rows if owner is None or owner in alive}
             return sorted(found)
+
+    def identity(self) -> str:
+        """Return the random text that this database got when it was created."""
+        with self.reader.read() as connection:
+            return str(connection.execute("SELECT id FROM identity").fetchone()[0])
 
     def look(self, connection: sqlite3.Connection, path: str) -> Seen:
         """Return the values that a watch of `path` compares, within a read of the caller."""

@@ -11,6 +11,7 @@ single-threaded simulation is therefore deterministic. The test hooks have the n
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,6 +37,7 @@ class MemoryTree:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.identity = secrets.token_hex(8)
         self.nodes: dict[str, Record] = {}
         self.clients: dict[int, MemoryStore] = {}
         self.change = 0
@@ -142,6 +144,13 @@ class MemoryStore:
         """Return the current state of the session."""
         with self.tree.lock:
             return self._state
+
+    def identity(self) -> str:
+        """See ``heron_runtime.state.store.Identified``."""
+        with self.tree.lock:
+            calls = self._answering()
+        _make(calls)
+        return self.tree.identity
 
     # -- test hooks ------------------------------------------------------------------------------------------------
 

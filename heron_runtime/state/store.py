@@ -41,6 +41,17 @@ class StoreUnavailable(StoreError, Unavailable):
     """The store does not answer. If a transaction may have been applied, this is an AnswerLost."""
 
 
+class StoreMissing(StoreUnavailable):
+    """The store does not exist, and this client must not create it."""
+
+    cure = "restore the folder; if it is lost for good, end the topologies with `heron kill` and submit them again"
+
+
+def with_hint(error: StoreError) -> str:
+    """Return the message of an error, with its remedy if it has one."""
+    return f"{error}; hint: {error.cure}" if error.cure else str(error)
+
+
 class AnswerLost(StoreUnavailable):
     """A transaction was sent and its answer was lost. The caller must check if it was applied."""
 
@@ -198,6 +209,46 @@ class Bounded(Protocol):
         """Raise ValueTooLarge if `commit` would refuse the size. Works offline."""
 
 
+@runtime_checkable
+class Identified(Protocol):
+    """Store that can tell if its contents were lost."""
+
+    def identity(self) -> str:
+        """Return the identity of the contents, "" before the first use. It changes only if all contents are lost.
+
+        Raises:
+            StoreError: The store does not answer.
+        """
+
+
+def store_identity(store: StateStore) -> str:
+    """Return the identity of the contents of `store`; "" before its first use. Raises StoreError."""
+    return store.identity() if isinstance(store, Identified) else ""
+
+
+class StoreReplaced(StoreUnavailable):
+    """The store has lost its contents, or is another one. A record that is missing in it proves nothing."""
+
+    cure = (
+        "restore the data of the state store; if they are lost for good, end the topologies with `heron kill` and "
+        "submit them again"
+    )
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"the state store was replaced: {cause}")
+
+
+def check_identity(store: StateStore, expected: str) -> None:
+    """Check that this is the store with the identity `expected`. An empty one is unknown and passes.
+
+    Raises:
+        StoreReplaced: It is another one.
+        StoreError: The store does not answer.
+    """
+    if expected and (found := store_identity(store)) != expected:
+        raise StoreReplaced("its contents have another identity than before" if found else "it is empty")
+
+
 class Right(Enum):
     """Right of a topology on a node or folder of its own."""
 
@@ -228,11 +279,15 @@ class Foldered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreParameters:
-    """Parameters of a store: its URL in parts, and the settings common to all stores."""
+    """Parameters of a store: its URL in parts, and the settings common to all stores.
+
+    Without ``create``, ``open`` of a store in a folder raises StoreMissing instead of creating it.
+    """
 
     url: SplitResult
     session_timeout_secs: float
     credential_file: str | Path | None = None
+    create: bool = True
 
     def refuse_credential(self) -> None:
         """Raise StoreError if a credential is given. For stores that do not use credentials."""

@@ -34,6 +34,7 @@ from heron_runtime.state.store import (
     StateStore,
     StoreUnavailable,
     TransactionFailed,
+    store_identity,
 )
 
 
@@ -78,6 +79,10 @@ class StoreWrapper:
     def session(self) -> SessionState:
         """See `StateStore.session`."""
         return self._store.session()
+
+    def identity(self) -> str:
+        """See `Identified`."""
+        return store_identity(self._store)
 
 
 class LeadershipLost(StoreUnavailable):

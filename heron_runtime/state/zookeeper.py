@@ -39,6 +39,7 @@ from kazoo.protocol.states import EventType
 
 from heron_runtime.state import zookeeper_transactions as plan
 from heron_runtime.state.credential import StoreCredential, read_credential
+from heron_runtime.state.paths import EXECUTION_STATES
 from heron_runtime.state.store import (
     MAX_SEGMENTS,
     AnswerLost,
@@ -318,6 +319,16 @@ class ZookeeperStore:
     def session(self) -> SessionState:
         """Return the current state of the session."""
         return self._link.state
+
+    def identity(self) -> str:
+        """See ``heron_runtime.state.store.Identified``.
+
+        The first submission creates the folder of all submissions, which is never removed. ZooKeeper lets every client
+        ask when that was.
+        """
+        folder = self._full(EXECUTION_STATES)
+        (stat,) = self._link.ask(EXECUTION_STATES, lambda client: [client.exists_async(folder)])
+        return "" if stat is None else f"{stat.czxid:x}.{stat.ctime}"
 
     # -- Foldered --------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from heron_runtime.net.rpc import make_channel
 from heron_runtime.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
 from heron_runtime.spawn import source_root
 from heron_runtime.state import open_store, paths
-from heron_runtime.state.store import Create, Delete
+from heron_runtime.state.store import Create, Delete, store_identity
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import ContainerStatus, ContainerStatusRequest, ProcessStatus
 from tests.support.waiting import wait_until_async
@@ -158,9 +159,10 @@ class LocalContainers:
             settings=FAST | settings,
         )  # fmt: skip
         self.launch_file = home / "launch.json"
-        self.launch.save(self.launch_file)
         self.store = open_store(self.launch.store_url, session_timeout_secs=1.0)
         self.store.open()
+        self.launch = replace(self.launch, store_id=store_identity(self.store))
+        self.launch.save(self.launch_file)
         self.started: list[subprocess.Popen[bytes]] = []
         self.submit(tasks, containers)
 

@@ -23,7 +23,17 @@ from heron_runtime.model.records import ContainerLocation, MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import StoreCredential, read_credential
-from heron_runtime.state.store import Check, CheckOwner, Create, Delete, NoNode, Set, StoreError, StoreForbidden
+from heron_runtime.state.store import (
+    Check,
+    CheckOwner,
+    Create,
+    Delete,
+    NoNode,
+    Set,
+    StoreError,
+    StoreForbidden,
+    store_identity,
+)
 from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.state.zookeeper import ZookeeperStore
 from heron_runtime.wire import message_codecs
@@ -141,6 +151,7 @@ def test_a_topology_does_its_own_work_with_its_own_credential(
     for path in (paths.execution_state("a"), paths.packing_plan("a"), paths.master("a")):
         own.watch(path, fired.append)
     stored = read_stored(own, "a")
+    assert store_identity(own) == store_identity(control) != ""
     assert stored.definition is not None
     assert stored.master is not None
     record = topologies.read_topology(world.client(credential=READER), "a")

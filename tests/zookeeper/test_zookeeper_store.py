@@ -15,6 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
+from heron_control.schedulers.killed import is_killed
 from heron_runtime.state import open_store
 from heron_runtime.state.credential import StoreCredential
 from heron_runtime.state.store import (
@@ -27,8 +28,10 @@ from heron_runtime.state.store import (
     Set,
     StateStore,
     StoreError,
+    StoreReplaced,
     StoreUnavailable,
     TransactionFailed,
+    store_identity,
 )
 from heron_runtime.state.zookeeper import ZookeeperStore
 from tests.support.ports import free_port
@@ -127,6 +130,19 @@ def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperStoreClients, a
     assert store.get("/a/x") is None
     with pytest.raises(StoreError, match="root is missing"):
         store.commit([Create("/a/x", b"")])
+
+
+def test_contents_that_are_lost_are_not_a_kill(world: ZookeeperWorld, admin: KazooClient) -> None:
+    store = world.client()
+    assert store_identity(store) == ""
+    store.commit([Create("/executionstate/t", b"")])
+    identity = store_identity(store)
+    admin.delete(world.root, recursive=True)
+    with pytest.raises(StoreReplaced, match="it is empty"):
+        is_killed(store, "t", "t-1", identity)
+    world.client().commit([Create("/executionstate/u", b"")])
+    with pytest.raises(StoreReplaced, match="another identity"):
+        is_killed(store, "t", "t-1", identity)
 
 
 def test_servers_that_are_not_there_are_named() -> None:

@@ -29,6 +29,8 @@ from heron_runtime.state.store import (
     StateStore,
     StoreError,
     TransactionFailed,
+    check_identity,
+    with_hint,
 )
 from heron_runtime.state.topologies import decoded, with_wanted
 from heron_runtime.wire import message_codecs
@@ -50,6 +52,7 @@ from topology_master.core.events import (
 )
 
 RETRY_SECONDS = 0.5
+AWAY_LOG_EVERY = 60
 SESSIONS = {
     SessionState.CONNECTED: Session.CONNECTED,
     SessionState.SUSPENDED: Session.SUSPENDED,
@@ -59,10 +62,11 @@ SESSIONS = {
 log = logging.getLogger(__name__)
 
 
-def read_stored(store: StateStore, name: str) -> StoreSnapshot:
-    """Read all nodes of a topology from the store.
+def read_stored(store: StateStore, name: str, store_id: str = "") -> StoreSnapshot:
+    """Read all nodes of a topology from the store. ``store_id`` is the identity of the store at the submission.
 
     Raises:
+        StoreReplaced: The topology is missing in another store.
         StoreError: The store does not answer, or a node cannot be decoded.
     """
 
@@ -80,6 +84,8 @@ def read_stored(store: StateStore, name: str) -> StoreSnapshot:
         return decoded(path, nodes[path], of)
 
     execution = read(paths.execution_state(name), message_codecs.EXECUTION_STATE)
+    if execution is None:
+        check_identity(store, store_id)
     wanted, plan = nodes[paths.wanted_state(name)], nodes[paths.physical_plan(name)]
     epoch, record = nodes[paths.epoch(name)], nodes[paths.checkpoints(name)]
     return StoreSnapshot(
@@ -113,11 +119,13 @@ class MasterStore:
     ) -> None:
         self._store = store
         self._name = launch.topology
+        self._store_id = launch.store_id
         self._location = location
         self._inbox = inbox
         self._also = also
         self._requests: asyncio.Queue[StoreRequest] = asyncio.Queue()
         self._reads_waiting = 0
+        self._failed_reads = 0  # in a row
         self._undo: list[Callable[[], None]] = []
 
     def request(self, request: StoreRequest) -> None:
@@ -173,12 +181,15 @@ class MasterStore:
     async def _read(self) -> None:
         try:
             self._inbox(StoreRead(await asyncio.to_thread(self._look)))
+            self._failed_reads = 0
         except StoreError as error:
-            log.warning("cannot read the state store, trying again: %r", error)
+            if self._failed_reads % AWAY_LOG_EVERY == 0:
+                log.warning("cannot read the state store, trying again: %s", with_hint(error))
+            self._failed_reads += 1
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.request, ReadStore())
 
     def _look(self) -> StoreSnapshot:
-        return self._also(read_stored(self._store, self._name))
+        return self._also(read_stored(self._store, self._name, self._store_id))
 
     async def _write(self, request: Write) -> None:
         self.tell(request, *await asyncio.to_thread(self.commit, request))

@@ -70,7 +70,8 @@ def submit(api: ApiProcess, fields: dict[str, str] | None = None, **files: bytes
 CHANGES = [
     ("POST", TOPOLOGIES), ("DELETE", PLACE), ("POST", f"{PLACE}/activate"), ("POST", f"{PLACE}/deactivate"),
     ("POST", f"{PLACE}/restart"), ("POST", f"{PLACE}/checkpoint"), ("POST", f"{PLACE}/restore"),
-    ("POST", f"{PLACE}/update"), ("POST", f"{PLACE}/drain"), ("DELETE", f"{PLACE}/checkpoints/name"),
+    ("POST", f"{PLACE}/update"), ("POST", f"{PLACE}/drain"), ("POST", f"{PLACE}/rollback"),
+    ("DELETE", f"{PLACE}/checkpoints/name"),
 ]  # fmt: skip
 LOOKS = [
     ("GET", TOPOLOGIES), ("GET", f"{PLACE}/status"), ("GET", f"{PLACE}/metrics"), ("GET", f"{PLACE}/logs"),

@@ -144,3 +144,27 @@ async def test_sigterm_to_the_scheduler_leaves_the_containers_alone(world: Local
     os.kill(pid, signal.SIGTERM)
     await wait_until_async(lambda: (place := world.scheduler()) is not None and place.pid != pid)
     assert await all_up(world) == pids
+
+
+async def test_a_store_that_comes_back_empty_ends_nothing(world: LocalWorld, tmp_path: Path) -> None:
+    local.start(world.launch, world.launch_file)
+    pids = await all_up(world)
+    world.store.close()
+    (tmp_path / "state").rename(tmp_path / "lost")
+    world.store.open()
+    for name in ("heron_scheduler", "heron_container-0", "heron_container-1", "heron_container-2"):
+        await wait_until_async(lambda n=name: "the state store was replaced" in world.log(n))
+    kill_9(pids[1])
+    await wait_until_async(lambda: world.log("heron_container-1").count("starting with the plan saved on disk"))
+    assert alive(pids[0])
+    assert alive(pids[2])
+    assert world.scheduler() is None, "nothing is written to the other store"
+    world.store.close()
+    (tmp_path / "state").rename(tmp_path / "empty")
+    (tmp_path / "lost").rename(tmp_path / "state")
+    world.store.open()
+    after = await all_up(world, {1: pids[1]})
+    assert (after[0], after[2]) == (pids[0], pids[2])
+    world.kill_topology()
+    await asyncio.to_thread(local.LocalScheduler().kill, world.launch)
+    await wait_until_async(lambda: not world.ours())

@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heron_cli.clusters import ClusterAddress
-from heron_cli.rollout import describe_changes, with_upgrade_checkpoint
 from heron_control.packing import pack
+from heron_control.submission.previous_version import describe_changes, with_upgrade_checkpoint
 from heron_control.submission.submission import StartFrom, Submission
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
 
-ADDRESS = ClusterAddress("local", "me", "default")
+PLACE = "local/me/default"
 STATE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
 
 
@@ -44,16 +43,16 @@ def test_a_removed_component_is_not_a_change() -> None:
 
 def test_a_rollback_without_state_starts_the_same_version() -> None:
     before = submission(version(1, {}))
-    assert with_upgrade_checkpoint(before, ADDRESS, []) is before
+    assert with_upgrade_checkpoint(before, PLACE, []) is before
 
 
 def test_a_rollback_with_state_starts_from_the_newest_upgrade_checkpoint() -> None:
     before = submission(version(1, STATE))
     rows = [{"name": "upgrade-9"}, {"name": "upgrade-12"}, {"name": "mine"}, {"name": None}, {"name": "upgrade-x"}]
-    again = with_upgrade_checkpoint(before, ADDRESS, rows)
+    again = with_upgrade_checkpoint(before, PLACE, rows)
     assert again is not None
     assert again.start == StartFrom("local/me/default/T@upgrade-12")
 
 
 def test_a_rollback_without_an_upgrade_checkpoint_is_not_possible() -> None:
-    assert with_upgrade_checkpoint(submission(version(1, STATE)), ADDRESS, [{"name": "mine"}]) is None
+    assert with_upgrade_checkpoint(submission(version(1, STATE)), PLACE, [{"name": "mine"}]) is None

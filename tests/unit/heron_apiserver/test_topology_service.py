@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,13 @@ from heron_apiserver.request_log import RequestLog
 from heron_apiserver.responses import error_response_for
 from heron_apiserver.submit_request import check_definition
 from heron_apiserver.topologies import PlacedTopologies
+from heron_control.schedulers.known_store import STORE_ID_FILE, confirm_store
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.failures import NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.net.handshake import prove_download
 from heron_runtime.state import topologies
-from heron_runtime.state.store import Create, Operation, StoreUnavailable, ValueTooLarge
+from heron_runtime.state.store import Create, Operation, StoreReplaced, StoreUnavailable, ValueTooLarge, store_identity
 from heron_runtime.state.topologies import AlreadyExists
 from tests.unit.heron_apiserver import plain_scheduler
 from tests.unit.heron_apiserver.plain_scheduler import STEPS, PlainScheduler, definition, fields, package, submit, world
@@ -192,3 +195,59 @@ def test_after_a_crash_it_is_all_there_or_not_at_all(tmp_path: Path, step: str) 
         assert service.packages.digests() == []
     finally:
         store.close()
+
+
+def test_a_kill_is_found_and_a_lost_store_is_refused(tmp_path: Path) -> None:
+    service, _, store = world(tmp_path / "home")
+    home = service.config.home
+    confirm_store(store, home)
+    submit(service)
+    assert Launch.load(home / PLACE / "words" / "launch.json").store_id == store_identity(store)
+    service.submissions.kill("words", "ads", "prod")
+    confirm_store(store, home)
+    store.close()
+    shutil.rmtree(home / "state")
+    store.open()
+    with pytest.raises(StoreReplaced) as refused:
+        confirm_store(store, home)
+    assert str(home / STORE_ID_FILE) in refused.value.cure
+    (home / STORE_ID_FILE).unlink()
+    confirm_store(store, home)
+    store.close()
+
+
+def test_a_topology_of_a_lost_store_is_named_and_can_be_ended(tmp_path: Path) -> None:
+    service, scheduler, store = world(tmp_path / "home")
+    submit(service)
+    store.close()
+    shutil.rmtree(service.config.home / "state")
+    store.open()
+    with pytest.raises(StoreReplaced):
+        service.inspector.find("words", "ads", "prod")
+    service.submissions.kill("words", "ads", "prod")
+    nothing_is_left(service, scheduler)
+    with pytest.raises(NotFound):
+        service.inspector.find("words", "ads", "prod")
+    store.close()
+
+
+def test_a_replacement_can_be_rolled_back(made: World) -> None:
+    service, scheduler = made
+    submit(service)
+    first = service.find_package_digest("words-1")
+    wanted, new = fields(replace=True), replace(definition(2), config={"user.limit": 5})
+    assert service.describe_replacement(wanted, definition(1)) == [], "a repeated request replaces nothing"
+    service.submit(wanted, new, check_definition(new, wanted), package(service, b"raise ValueError\n"))
+    with pytest.raises(AlreadyExists):
+        service.roll_back("words", "ads", "prod")
+    service.submissions.kill("words", "ads", "prod")
+    assert service.packages.has(first), "it may be needed again"
+    topology_id, reference = service.roll_back("words", "ads", "prod")
+    assert (scheduler.running(), reference) == ({topology_id}, "")
+    assert topology_id not in ("words-1", "words-2")
+    assert service.find_package_digest(topology_id) == first
+    assert service.inspector.find("words", "ads", "prod").definition.config == {}
+    service.submissions.kill("words", "ads", "prod")
+    with pytest.raises(NotFound):
+        service.roll_back("words", "ads", "prod")
+    nothing_is_left(service, scheduler)

@@ -46,6 +46,9 @@ def report(seconds: float, total: float, incarnation: int = 1) -> ProcessMetrics
 def context(tmp_path: Path, container: int = 1, **settings: Any) -> SinkContext:
     home = tmp_path / "topologies" / "local" / "me" / "default" / "words"
     store = f"files://{tmp_path}/state"
+    submitted = open_store(store)
+    submitted.open()
+    submitted.close()
     launch = Launch("local", "me", "default", "words", "words-1", store, str(home), str(tmp_path), settings=settings)
     return SinkContext(launch, container, Collection(), Telemetry("__metricsmgr__", "m", 1, 0, 1))
 

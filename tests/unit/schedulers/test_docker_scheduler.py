@@ -19,6 +19,7 @@ from heron_control.schedulers import containers, docker, docker_topology
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
 from heron_control.schedulers.grants import Granted, write_granted
+from heron_control.schedulers.known_store import STORE_ID_FILE
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.schedulers.topology_folder import (
     Homes,
@@ -40,7 +41,7 @@ from heron_runtime.model.topology import (
 )
 from heron_runtime.state import open_store, paths, topologies
 from heron_runtime.state.credential import StoreCredential
-from heron_runtime.state.store import Set
+from heron_runtime.state.store import Set, store_identity
 from heron_runtime.wire import message_codecs
 from heron_runtime.wire.container import ProcessState, ProcessStatus
 from tests.support.fake_engine import Container, FakeEngine, Machine
@@ -356,6 +357,21 @@ def test_a_store_that_is_away_kills_nobody(world: World) -> None:
     world.machine.end(host(launch, 1), 1)
     world.scheduler.observe()
     assert world.states(launch) == BOTH_RUN, "the last plan holds"
+
+
+def test_a_store_that_has_lost_its_records_ends_no_topology(world: World, tmp_path: Path) -> None:
+    (tmp_path / STORE_ID_FILE).write_text(store_identity(world.store))
+    launch = world.running()
+    world.store = open_store("memory://")
+    world.store.open()
+    for _ in range(2):
+        world.anew().observe()
+    assert world.states(launch) == BOTH_RUN
+    assert world.machine.volumes
+    (tmp_path / STORE_ID_FILE).write_text(store_identity(world.store))
+    for _ in range(2):
+        world.scheduler.observe()
+    assert world.states(launch) == {}, "the loss was accepted"
 
 
 def test_restart_touches_exactly_the_one_it_names(world: World) -> None:

@@ -16,8 +16,10 @@ from hypothesis import given
 
 from heron_control.schedulers import docker_plan, k8s_plan
 from heron_control.schedulers.identity import container_lock
+from heron_control.schedulers.k8s import KubernetesOptions
 from heron_control.schedulers.k8s_answers import cores
 from heron_control.schedulers.k8s_plan import Placing
+from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB
 from tests.unit.schedulers.test_docker_plan import IDS, NAMES, launch_named
@@ -184,9 +186,31 @@ def test_an_internal_topology_reaches_itself_the_services_and_a_name_server() ->
     assert outside["egress"] == [{}]
     assert inside["ingress"] == outside["ingress"]
     peers, names = inside["egress"]
-    assert names == {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+    assert names == {
+        "to": [{
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+        }],
+        "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}],
+    }  # fmt: skip
     assert [peer for peer in peers["to"] if "ipBlock" in peer] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
     assert inside["ingress"] == [{"from": [peer for peer in peers["to"] if "ipBlock" not in peer]}]
+
+
+def test_name_servers_are_set_by_the_operator() -> None:
+    options = KubernetesOptions.of_environment(
+        {"HERONRY_K8S_DNS": "openshift-dns/dns.operator.openshift.io/daemonset-dns=default, 169.254.20.10/32"}
+    )
+    _, names = k8s_plan.policy("n", LABELS, options.placing, internal=True)["spec"]["egress"]
+    assert names["to"] == [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}},
+            "podSelector": {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}},
+        },
+        {"ipBlock": {"cidr": "169.254.20.10/32"}},
+    ]
+    with pytest.raises(SchedulerError, match="HERONRY_K8S_DNS: 'kube-dns' is not NAMESPACE/LABEL=VALUE"):
+        KubernetesOptions.of_environment({"HERONRY_K8S_DNS": "kube-dns"})
 
 
 def test_whoever_empties_nodes_takes_one_at_a_time() -> None:

@@ -25,7 +25,9 @@ from heron_runtime.state.store import (
     Set,
     StateStore,
     StoreError,
+    StoreMissing,
     StoreUnavailable,
+    store_identity,
 )
 from tests.support.waiting import wait_until
 
@@ -451,3 +453,34 @@ def test_a_taken_node_is_refused_while_its_owner_lives(store: StateStore, run: R
     with pytest.raises(NodeExists):
         store.commit([Create("/tmanagers/t", b"", ephemeral=True)])
     store.commit([Delete("/tmanagers/u"), Set("/tmanagers/t", b"changed")])
+
+
+def test_a_reader_does_not_create_a_store(url: str, tmp_path: Path) -> None:
+    reader = open_store(url, create=False)
+    with pytest.raises(StoreMissing, match="does not exist"):
+        reader.open()
+    assert not (tmp_path / "state").exists()
+    writer = open_store(url)
+    writer.open()
+    writer.commit([Create("/topologies/a", b"one")])
+    reader.open()
+    assert reader.children("/topologies") == ["a"]
+    reader.close()
+    writer.close()
+
+
+def test_a_store_of_an_earlier_release_gets_an_identity(url: str, tmp_path: Path) -> None:
+    earlier = open_store(url)
+    earlier.open()
+    earlier.commit([Create("/topologies/a", b"one")])
+    earlier.close()
+    connection = sqlite3.connect(tmp_path / "state" / "state.db")
+    connection.execute("DROP TABLE identity")
+    connection.close()
+    first, second = open_store(url), open_store(url)
+    first.open()
+    second.open()
+    assert first.get("/topologies/a") is not None
+    assert store_identity(first) == store_identity(second) != ""
+    first.close()
+    second.close()

@@ -22,7 +22,9 @@ from heron_runtime.state.store import (
     StateStore,
     StoreError,
     StoreForbidden,
+    StoreReplaced,
     StoreUnavailable,
+    store_identity,
 )
 from heron_runtime.state.topologies import AlreadyExists, DamagedNode, NoSuchTopology, OlderLayout
 from heron_runtime.wire import message_codecs
@@ -271,6 +273,29 @@ def test_every_reader_of_a_damaged_node_says_which_one_it_is(store: StateStore) 
     topologies.submit(store, *parts())
     path = paths.execution_state("words")
     store.commit([Set(path, b"\xc1 damaged")])
-    for read in (lambda: is_killed(store, "words", "words-1"), lambda: read_stored(store, "words")):
+    for read in (lambda: is_killed(store, "words", "words-1", ""), lambda: read_stored(store, "words")):
         with pytest.raises(DamagedNode, match=path):
             read()
+
+
+def test_a_killed_topology_leaves_the_identity_of_the_store(world: World) -> None:
+    store, other = world.client(), world.client()
+    topologies.submit(store, *parts())
+    identity = store_identity(store)
+    assert identity
+    assert not is_killed(store, "words", "words-1", identity)
+    topologies.kill(store, "words")
+    topologies.clear(store, "words")
+    assert store_identity(store) == store_identity(other) == identity
+    assert is_killed(other, "words", "words-1", identity)
+
+
+def test_a_record_that_is_missing_in_another_store_is_not_a_kill(store: StateStore) -> None:
+    topologies.submit(store, *parts("other"))
+    with pytest.raises(StoreReplaced, match="the state store was replaced: its contents have another identity"):
+        is_killed(store, "words", "words-1", "of the lost store")
+    with pytest.raises(StoreReplaced):
+        read_stored(store, "words", "of the lost store")
+    topologies.submit(store, *parts("words", 2))
+    assert is_killed(store, "words", "words-1", "of the lost store"), "another submission has the name"
+    assert not is_killed(store, "words", "words-2", "of the lost store"), "a record proves more than the identity"

@@ -45,7 +45,9 @@ class ChainBolt(StageBolt):
         self._by_marks = {task for origin in reducers for task in context.get_component_tasks(origin)}
         self._arrivals = Watermark(self._channels)
         self._moved: dict[int, int] = {}  # origin → its greatest time that is not yet forwarded
-        self.outlet = StageOutputs(self, stages, stage, self.sinks, [*self._channels], latest_time(config))
+        self.outlet = StageOutputs(
+            self, stages, stage, self.sinks, [*self._channels], latest_time(config), self.fields_of
+        )
         if ARRIVALS in self.state:
             self._arrivals.restore(self.state[ARRIVALS])
             self.outlet.restore(self.state[TARGETS])

@@ -11,7 +11,7 @@ import pytest
 from online_world import OnlineWorld, definition_of, importable
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet import Builder, files, to_files, tumbling
+from heronry.streamlet import Builder, count, files, session, sliding, sum_, to_files, tumbling
 from heronry.streamlet.online.settings import FUTURE
 from heronry.streamlet.results import read
 
@@ -66,6 +66,56 @@ def test_a_time_in_the_wrong_unit_is_put_aside_and_closes_no_window(tmp_path: Pa
     assert "too far in the future" in aside["error"]
     assert read(tmp_path / "late") == []
     assert sum(row.value for row in read(tmp_path / "out")) == len(times)
+
+
+LATE_TIMES = [3, 3, 5, 13, 4065, 4075, 4085, 4092]  # in a block after 0 to 4095: windows until 4090 are closed
+
+
+@pytest.mark.parametrize(
+    ("window", "reduced", "dropped", "kept"),
+    [
+        (tumbling(10), count(), 7, {0: 3, 10: 1, 4060: 1, 4070: 1, 4080: 1}),
+        (tumbling(10), sum_(), 7, {0: 3, 10: 1, 4060: 1, 4070: 1, 4080: 1}),
+        # 4075 is late for two of its windows, 4085 for one, 4092 for none; each record counts once.
+        (sliding(30, 10), count(), 7, {-20: 3, -10: 4, 0: 4, 10: 1, 4040: 1, 4050: 2, 4060: 3}),
+        (sliding(30, 10), sum_(), 7, {-20: 3, -10: 4, 0: 4, 10: 1, 4040: 1, 4050: 2, 4060: 3}),
+        (session(5), count(), 7, {3: 3, 13: 1, 4065: 1, 4075: 1, 4085: 1}),
+        (session(5), sum_(), 7, {3: 3, 13: 1, 4065: 1, 4075: 1, 4085: 1}),
+    ],
+    ids=lambda given: repr(given)[:40],
+)
+def test_each_late_record_is_counted_once(
+    tmp_path: Path, window: Any, reduced: Any, dropped: int, kept: dict[int, int]
+) -> None:
+    records = [{"t": t, "k": "on time", "n": 1} for t in range(4096)]
+    records += [{"t": t, "k": "late", "n": 1} for t in LATE_TIMES]
+    records += [{"t": t, "k": "on time", "n": 1} for t in range(4096, 6000)]
+    builder = Builder("late", {"user.streamlet.folder": f"{tmp_path}/own"})
+    windows = builder.source(records).key_by("k").window(window, event_time="t")
+    late: list[Any] = []
+    windows.reduce_by_key(reduced, "n", name="counts").late().tap(late.append, name="late")
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        (reducer,) = world.objects("counts")
+        world.stop()
+    assert {row.start // 1000: row.value for row in late} == kept
+    assert reducer.late_count.get_value() == dropped
+
+
+def test_late_records_of_a_process_are_counted_one_by_one(tmp_path: Path) -> None:
+    records = [{"t": t, "k": t % 2} for t in [*range(3000), 5, 5, 7, 2999.5, *range(3000, 5000)]]
+    builder = Builder("late", {"user.streamlet.folder": f"{tmp_path}/own"})
+    late: list[Any] = []
+    handled = builder.source(records).key_by("k").process(lambda context, record: None, event_time="t", name="handled")
+    handled.late().tap(late.append, name="late")
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        (reducer,) = world.objects("handled")
+        world.stop()
+    assert sorted(record["t"] for record in late) == [5, 5, 7]
+    assert reducer.late_count.get_value() == 3
 
 
 def test_the_bound_can_be_set_and_is_checked(tmp_path: Path) -> None:

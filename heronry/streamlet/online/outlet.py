@@ -142,7 +142,7 @@ class StageOutputs:
     def mark(self, channel: Hashable, mark: Mark, time_ms: int) -> None:
         """Apply a mark of event time that the sender of a channel has sent."""
         for target in self._targets:
-            if mark is not Mark.TIME or target.from_source:
+            if mark not in (Mark.TIME, Mark.MARKED) or target.from_source:
                 target.watermark.mark(channel, mark, time_ms)
 
     def tell(self) -> None:

@@ -68,6 +68,65 @@ def test_a_time_in_the_wrong_unit_is_put_aside_and_closes_no_window(tmp_path: Pa
     assert sum(row.value for row in read(tmp_path / "out")) == len(times)
 
 
+def growing(folder: Path, idle_seconds: float) -> Builder:
+    """Counts by hour of files that grow, all of which one task reads."""
+    config = {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": idle_seconds}
+    builder = Builder("growing", config)
+    source = builder.source(files(folder / "in", "json", grows=True), event_time="at", name="lines", parallelism=1)
+    keyed = source.map(lambda record: record, name="same", parallelism=2).key_by("k")
+    counts = keyed.window(tumbling(HOUR)).count_by_key(name="counts")
+    counts.sink(to_files(folder / "out"), name="out")
+    counts.late().sink(to_files(folder / "late"), name="late")
+    return builder
+
+
+def append(folder: Path, name: str, first: int, end: int) -> None:
+    """Append a record for each ten seconds from hour ``first`` to hour ``end``."""
+    (folder / "in").mkdir(exist_ok=True)
+    with (folder / "in" / name).open("a") as file:
+        file.writelines(f'{{"k": "a", "at": {second}}}\n' for second in range(first * HOUR, end * HOUR, 10))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_file_that_is_behind_holds_the_windows_open(tmp_path: Path, killed: bool) -> None:
+    builder = growing(tmp_path, idle_seconds=10_000)
+    append(tmp_path, "ahead.json", 0, 1)
+    append(tmp_path, "behind.json", 0, 1)
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.run_on(4)
+        append(tmp_path, "ahead.json", 1, 8)
+        world.run_on(4)
+        if killed:
+            world.kill(world.plan.tasks_of("lines")[0])
+        append(tmp_path, "ahead.json", 8, 9)
+        world.run_on(4)
+        append(tmp_path, "behind.json", 1, 4)
+        world.run_on(8)
+        world.stop()
+    assert read(tmp_path / "late") == []
+    assert {row.start: row.value for row in read(tmp_path / "out")} == {n * HOUR * 1000: 2 * 360 for n in range(3)}
+
+
+def test_a_file_that_no_longer_grows_is_left_out_when_it_is_idle(tmp_path: Path) -> None:
+    builder = growing(tmp_path, idle_seconds=1)
+    append(tmp_path, "old.json", 0, 1)
+    append(tmp_path, "new.json", 0, 1)
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        world.run_on(6)
+        for hour in range(1, 6):
+            append(tmp_path, "new.json", hour, hour + 1)
+            world.run_on(1)
+        world.run_on(4)
+        world.stop()
+    assert read(tmp_path / "late") == []
+    assert {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")} == {
+        0: 720,
+        **dict.fromkeys(range(1, 5), 360),
+    }
+
+
 LATE_TIMES = [3, 3, 5, 13, 4065, 4075, 4085, 4092]  # in a block after 0 to 4095: windows until 4090 are closed
 
 

@@ -62,12 +62,16 @@ class SplitTimes:
         self._idle.add(split)
 
     def watermark(self) -> int | None:
-        """Return the watermark in ms since 1970 UTC. None if there is none yet. It never decreases."""
+        """Return the watermark in ms since 1970 UTC. None if there is none yet. It never decreases.
+
+        If no split is active, none holds the others back, so it is the greatest time.
+        """
         active = self._times.keys() - self._idle
         if not active & self._unread:
-            least = min((time for split in active if (time := self._times[split]) is not None), default=None)
-            if least is not None and (self._value is None or least > self._value):
-                self._value = least
+            times = [time for split in active or self._times if (time := self._times[split]) is not None]
+            if times:
+                time_ms = min(times) if active else max(times)
+                self._value = time_ms if self._value is None else max(self._value, time_ms)
         return self._value
 
     @property

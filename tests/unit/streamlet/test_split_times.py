@@ -36,6 +36,17 @@ def test_a_split_is_left_out_while_the_source_finds_nothing_in_it() -> None:
     assert splits.watermark() == 120, "it is active again"
 
 
+def test_the_greatest_time_counts_when_all_splits_are_idle() -> None:
+    splits = SplitTimes(5.0)
+    splits.expect(["a", "b", "c"])
+    splits.read("a", 100)
+    splits.read("b", 10)
+    for now in (0.0, 5.0):
+        for split in "abc":
+            splits.empty(split, now)
+    assert splits.watermark() == 100
+
+
 def test_time_alone_makes_no_split_idle() -> None:
     splits = SplitTimes(5.0)
     splits.expect(["a", "b"])

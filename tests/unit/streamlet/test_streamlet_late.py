@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 from online_world import OnlineWorld, definition_of, importable
 
 from heronry.api.errors import TopologyError
+from heronry.connect.polling import PollingSource, Range, Reader
+from heronry.connect.settings import Option
 from heronry.streamlet import Builder, count, files, session, sliding, sum_, to_files, tumbling
 from heronry.streamlet.online.settings import FUTURE
 from heronry.streamlet.results import read
+from heronry.streamlet.servers import COMPONENTS, ServerSource
 
 HOUR = 3600
 
@@ -68,11 +72,12 @@ def test_a_time_in_the_wrong_unit_is_put_aside_and_closes_no_window(tmp_path: Pa
     assert sum(row.value for row in read(tmp_path / "out")) == len(times)
 
 
-def growing(folder: Path, idle_seconds: float) -> Builder:
-    """Counts by hour of files that grow, all of which one task reads."""
+def growing(folder: Path, idle_seconds: float, source: Any = None) -> Builder:
+    """Counts by hour of a source that grows, read by one task. By default it is files."""
     config = {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": idle_seconds}
     builder = Builder("growing", config)
-    source = builder.source(files(folder / "in", "json", grows=True), event_time="at", name="lines", parallelism=1)
+    found = source or files(folder / "in", "json", grows=True)
+    source = builder.source(found, event_time="at", name="lines", parallelism=1)
     keyed = source.map(lambda record: record, name="same", parallelism=2).key_by("k")
     counts = keyed.window(tumbling(HOUR)).count_by_key(name="counts")
     counts.sink(to_files(folder / "out"), name="out")
@@ -125,6 +130,61 @@ def test_a_file_that_no_longer_grows_is_left_out_when_it_is_idle(tmp_path: Path)
         0: 720,
         **dict.fromkeys(range(1, 5), 360),
     }
+
+
+PARTITIONS: dict[str, list[tuple[str, int]]] = {}
+
+
+class PartitionReader(Reader):
+    """Reader of ``PARTITIONS``, a hundred rows at a time."""
+
+    def splits(self) -> list[str]:
+        return sorted(PARTITIONS)
+
+    def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Any], Any] | None:
+        first = begin or 0
+        rows = PARTITIONS[split][first : first + 100]
+        return (rows, first + len(rows)) if rows else None
+
+    def bounds(self, split: str, begin: Any = None) -> Range | None:
+        raise NotImplementedError
+
+    def close(self) -> None: ...
+
+
+class PartitionSource(PollingSource):
+    """Source of ``PARTITIONS``."""
+
+    pause = Option("user.partitions.pause.secs", "the pause", "a number", lambda value: True, 0.1)
+    options = (pause,)
+
+    @classmethod
+    def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
+        return PartitionReader()
+
+
+def test_a_partition_that_is_behind_holds_the_windows_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMPONENTS, "partitions", f"{__name__}:PartitionSource")
+    rows = [("a", second) for second in range(0, 9 * HOUR, 10)]
+    monkeypatch.setitem(PARTITIONS, "ahead", rows)
+    monkeypatch.setitem(PARTITIONS, "behind", rows[:360])
+    monkeypatch.setitem(PARTITIONS, "empty", [])
+    builder = growing(tmp_path, 3, ServerSource("partitions", ("k", "at"), ()))
+    with importable(builder):
+        world = OnlineWorld(definition_of(builder), tmp_path, 1)
+        for hour in range(1, 4):
+            world.run_on(2)
+            PARTITIONS["behind"] = rows[: 360 * (hour + 1)]
+        world.run_on(2)
+        assert {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")}.items() <= {
+            0: 720,
+            1: 720,
+            2: 720,
+        }.items()
+        world.run_on(8)  # "behind" becomes idle
+        world.stop()
+    assert read(tmp_path / "late") == []
+    assert sum(row.value for row in read(tmp_path / "out")) == 4 * 720 + 4 * 360
 
 
 LATE_TIMES = [3, 3, 5, 13, 4065, 4075, 4085, 4092]  # in a block after 0 to 4095: windows until 4090 are closed

@@ -141,6 +141,8 @@ def check_traits(definition: TopologyDefinition, traits: TopologyTraits, *, stri
     """Warn if the configuration contradicts what the classes declare. Raises InvalidTopology if `strict`."""
     check_ack_handlers(definition, traits.hearing, strict=strict)
     check_output_effects(definition, traits.ends, strict=strict)
+    for step in traits.drops_late:
+        print_message(f"note: step {step!r}: late records are dropped and counted; read them with .late()", "yellow")
 
 
 def check_input(missing: Sequence[str], *, local: bool) -> None:

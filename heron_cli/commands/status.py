@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -107,6 +107,8 @@ def print_status(status: TopologyStatus, now: float, verbose: bool = False) -> N
             f"put aside: {status.put_aside} failed records (see docs/explanation/streamlet.md)",
             "yellow",
         )
+    if status.late:
+        _print_one(describe_late(status.late), "yellow")
     if status.stalled and not status.all_fail:
         _print_one(f"failing: {status.stalled}", "red")
     if status.update:
@@ -145,6 +147,13 @@ def describe_code_user(code_user: str) -> str:
         "user code runs as the user of Heronry's own processes, and can read the topology's key "
         "(docs/explanation/security.md)"
     )
+
+
+def describe_late(late: Mapping[str, int]) -> str:
+    """Return a line about records that were late for their windows, by component."""
+    steps = ", ".join(f"{step} {count}" for step, count in late.items())
+    number = sum(late.values())
+    return f"late: {number} records came after their windows had closed ({steps}; see docs/explanation/time.md)"
 
 
 def describe_backpressure(causes: Sequence[Cause]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Components without a successful tuple, and records put aside, derived from counters. Pure.
+"""Components without a successful tuple, records put aside and late records, derived from counters. Pure.
 
 Counts are totals since the submission, by component: calls of user code, exceptions it raised, tuples it acked and
-failed, and records that a streamlet program has put aside.
+failed, and records that a streamlet program has put aside or that were late for their windows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from heron_runtime.wire.metrics import ExceptionReport
 
 EXCEPTION_COUNT = "__exception-count"
 PUT_ASIDE = "failed-record-count"
-COUNTED = (EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, EXCEPTION_COUNT, PUT_ASIDE)
+LATE = "late-count"
+COUNTED = (EXECUTE_COUNT, ACK_COUNT, FAIL_COUNT, EXCEPTION_COUNT, PUT_ASIDE, LATE)
 SOME = 3  # minimum number of exceptions for a pattern
 MANY = 100  # number of tuples, all of them failed, from which the topology counts as failing
 Counts = Mapping[str, Mapping[str, float]]  # component to metric, without its key, to total
@@ -55,3 +56,8 @@ def failing_text(counts: Counts, exceptions: Iterable[ExceptionReport]) -> str:
 def put_aside(counts: Counts) -> int:
     """Return the number of records that a streamlet program has put aside."""
     return int(sum(of.get(PUT_ASIDE, 0.0) for of in counts.values()))
+
+
+def late_records(counts: Counts) -> dict[str, int]:
+    """Return the number of records that were late for their windows, by component, where there are any."""
+    return {component: int(of[LATE]) for component, of in sorted(counts.items()) if of.get(LATE)}

@@ -64,6 +64,7 @@ class _Document(msgspec.Struct):
     mode: str | None = None
     all_fail: str = ""
     put_aside: int = 0
+    late: dict[str, int] = {}
 
 
 def to_document(status: TopologyStatus) -> dict[str, Any]:
@@ -119,6 +120,7 @@ def from_document(data: Any) -> TopologyStatus:
         mode=found.mode or "",
         all_fail=found.all_fail,
         put_aside=found.put_aside,
+        late=found.late,
         waiting=found.waiting,
     )
 

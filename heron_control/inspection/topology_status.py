@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from heron_control.inspection.failing_tuples import MANY, Counts, all_fail, failing_text, put_aside
+from heron_control.inspection.failing_tuples import MANY, Counts, all_fail, failing_text, late_records, put_aside
 from heron_control.inspection.kept_state import KeptState, kept_state, state_word
 from heron_control.packing.describe import update_text
 from heron_runtime.model.containers import containers_of, processes_in
@@ -87,6 +87,7 @@ class TopologyStatus:
     mode: str = ""  # its delivery guarantee
     all_fail: str = ""  # components all of whose tuples fail, and their exceptions
     put_aside: int = 0  # number of records set aside by a streamlet program
+    late: Mapping[str, int] = field(default_factory=dict)  # late records of a streamlet program, by component
     update: str = ""  # progress of an update of a stateless topology, or what the last update did not wait for
 
     def cause(self) -> str:
@@ -221,6 +222,7 @@ def topology_status(record: TopologyRecord, answers: Answers, now: float) -> Top
         mode=setting(record.definition.config, Keys.TOPOLOGY_RELIABILITY_MODE),
         all_fail=failing_text(counts, answers.exceptions),
         put_aside=put_aside(answers.counts),
+        late=late_records(answers.counts),
         update=update_text(record.physical),
     )
 
@@ -308,7 +310,8 @@ def iso(seconds: float) -> str | None:
 def as_json(status: TopologyStatus) -> dict[str, Any]:
     """Return the shape of ``heron status --output json``.
 
-    ``doing`` and ``update`` are present only with content, ``tasks_state`` only for stateful topologies.
+    ``doing``, ``update``, ``put_aside`` and ``late`` are present only with content, ``tasks_state`` only for stateful
+    topologies.
     """
     execution = status.execution
     return {
@@ -320,6 +323,7 @@ def as_json(status: TopologyStatus) -> dict[str, Any]:
         "cause": status.cause() or None,
         "mode": status.mode or None,
         **({"put_aside": status.put_aside} if status.put_aside else {}),
+        **({"late": dict(status.late)} if status.late else {}),
         "submitted_at": iso(execution.submitted_at),
         "code_user": status.code_user or None,
         "containers": [

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.dont_write_bytecode = True  # do not write compiled files next to the user's
     sys.argv = [options.file, *user_arguments]
     try:
-        definition, missing = _definition(file, options.topology, options.name)
+        definition, topology = _definition(file, options.topology, options.name)
     except TopologyNotFound as error:
         return _answer(options.output, NOT_FOUND, _error("not_found", str(error)))
     except TopologyError as error:
@@ -65,10 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         return _answer(options.output, RAISED, _error("raised", _blame(file, error), traceback=_traceback(error)))
     if user_arguments:  # tasks import the same modules, which may read them
         definition = replace(definition, config={**definition.config, Config.TOPOLOGY_ARGUMENTS: user_arguments})
-    replace_file(
-        traits_file(options.output),
-        json.dumps(asdict(TopologyTraits(_reliability_hooks(definition), _output_effects(definition), missing))),
-    )
+    traits = TopologyTraits(_reliability_hooks(definition), _output_effects(definition), *_program_traits(topology))
+    replace_file(traits_file(options.output), json.dumps(asdict(traits)))
     return _answer(options.output, OK, msgspec.msgpack.encode(definition))
 
 
@@ -105,13 +103,13 @@ def _emits_with_id(call: ast.Call) -> bool:
     )
 
 
-def _missing_input(topology: Any) -> list[str]:
-    """Return the inputs of a streamlet program that do not exist on this machine."""
+def _program_traits(topology: Any) -> tuple[list[str], list[str]]:
+    """Return ``missing`` and ``drops_late`` of a streamlet program; both are empty for a topology."""
     reading = sys.modules.get("heronry.streamlet.reading")  # a program cannot exist unless it is imported
     if reading is None or (not hasattr(topology, "steps") and not hasattr(topology, "build")):
-        return []
-    found: list[str] = reading.missing(topology if hasattr(topology, "steps") else topology.build())
-    return found
+        return [], []
+    program = topology if hasattr(topology, "steps") else topology.build()
+    return reading.missing(program), program.drops_late()
 
 
 def _output_effects(definition: TopologyDefinition) -> dict[str, str]:
@@ -151,7 +149,8 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return parser.parse_args(list(arguments)[:cut]), list(arguments)[cut + 1 :]
 
 
-def _definition(file: Path, topology: str | None, name: str | None) -> tuple[TopologyDefinition, list[str]]:
+def _definition(file: Path, topology: str | None, name: str | None) -> tuple[TopologyDefinition, Any]:
+    """Return the definition, and the object in the file that it is of."""
     if name is not None and (problem := find_name_problem("topology", name)) is not None:
         raise TopologyError(problem, name)
     found = find_topology(file, topology)
@@ -162,7 +161,7 @@ def _definition(file: Path, topology: str | None, name: str | None) -> tuple[Top
     problems = validate_definition(definition) + list(_missing_classes(definition))
     if problems:
         raise TopologyError(problems, definition.name)
-    return definition, _missing_input(found.topology)
+    return definition, found.topology
 
 
 def _missing_classes(definition: TopologyDefinition) -> Iterator[str]:

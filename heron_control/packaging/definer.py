@@ -26,12 +26,13 @@ class TopologyTraits:
 
     ``hearing``: spouts with those of ``ack`` and ``fail`` that they define, or ``tup_id`` if they only emit ids.
     ``ends``: bolts without readers that are not two-phase sinks, with their ``output_effect``. ``missing``: inputs of a
-    program that do not exist on this machine.
+    program that do not exist on this machine. ``drops_late``: steps of a program whose late records no step reads.
     """
 
     hearing: dict[str, list[str]] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    drops_late: list[str] = field(default_factory=list)
 
 
 def traits_file(output: Path) -> Path:

@@ -133,6 +133,7 @@ async def topology(tracked: Tracked, interval: Interval = DEFAULT_INTERVAL) -> R
         "cause": status.cause() or None,
         "mode": status.mode,
         "put_aside": status.put_aside,
+        "late": sum(status.late.values()),
         **overview.tasks_state_field(status.tasks_state),
         "health": summarize_health(always, item.components),
         "graph": overview.describe_graph(item.record, layout_graph(item.record.definition), flowing, status.causes),

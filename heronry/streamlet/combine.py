@@ -13,10 +13,11 @@ fields. The engine decides when it takes the table, and how many records it adds
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import localcontext
-from itertools import chain, islice, repeat
+from itertools import chain, compress, islice, repeat
 from typing import Any, NamedTuple
 
 from heron_runtime.model.keys import UnsupportedKey, encode
@@ -45,12 +46,20 @@ class Combiner:
     """
 
     def __init__(
-        self, step: ReduceStep, bucket: Window | None = None, latest_time: Callable[[], int] | None = None
+        self,
+        step: ReduceStep,
+        bucket: Window | None = None,
+        latest_time: Callable[[], int] | None = None,
+        counted: bool = False,
     ) -> None:
         """Initialize an empty table.
 
-        ``latest_time`` returns the latest valid event time at the moment of the call (ms since 1970 UTC), if there is a
-        limit.
+        Args:
+            step: The reducer.
+            bucket: Buckets of event time of a reducer without windows.
+            latest_time: Function that returns the latest valid event time at the moment of the call (ms since 1970
+                UTC), if there is a limit.
+            counted: Count the records of each entry, for ``record_counts``. The reducer must have windows.
         """
         self.step, self._latest_time = step, latest_time
         windowing = step.windowing
@@ -59,6 +68,9 @@ class Combiner:
         self.counts = step.counts
         self.table: dict[Any, Any] = {}
         self._originals: dict[_Coded, Any] = {}
+        # Entries of a tumbling or session window that count records are their own numbers of records.
+        self._counted = counted and not (step.monoid.builtin == "count" and (step.merges or self._is_tumbling))
+        self._records: Any = {}
         if step.merges:
             self._fold = _fold_sessions(step)
         else:
@@ -69,6 +81,10 @@ class Combiner:
     def size(self) -> int:
         """Number of accumulators."""
         return self.table.size if isinstance(self.table, SessionTable) else len(self.table)
+
+    @property
+    def _is_tumbling(self) -> bool:
+        return self.window is not None and self.window.is_tumbling
 
     def newest_keys(self, number: int) -> list[Any]:
         """Return the keys of the newest entries, in the form in which the table holds them."""
@@ -90,7 +106,7 @@ class Combiner:
         """
         if not records:
             return None
-        step, latest = self.step, None
+        step, latest, firsts = self.step, None, None
         keys = keys_by_instant(extracted(step.key_step or step.name, step.key, records))
         values = [] if self.counts else extracted(step.name, step.value, records)
         if self.window is not None:
@@ -101,7 +117,9 @@ class Combiner:
                     refuse_future(named, times_ms, records, self._latest_time())
                 latest = max(times_ms)
             try:
-                keys, values = _spread(self.window, keys, values, times_ms or [None] * len(records))
+                keys, values, firsts = _spread(
+                    self.window, keys, values, times_ms or [None] * len(records), self._counted
+                )
             except TypeError:
                 without = next(n for n, time_ms in enumerate(times_ms or [None]) if time_ms is None)
                 raise StepFailed(named, records[without]) from EventTimeError("no event time")
@@ -109,13 +127,37 @@ class Combiner:
             self._fold(self.table, keys, values, step.name)
         except _Unhashable:
             done = next(place for place, key in enumerate(keys) if not _is_hashable(key))
-            self._fold(self.table, self._coded(keys[done:]), values[done:], step.name)
+            coded = self._coded(keys[done:])
+            self._fold(self.table, coded, values[done:], step.name)
+            keys = [*keys[:done], *coded]
+        if self._counted:
+            self._count_records(keys if firsts is None else list(compress(keys, firsts)))
         return latest
+
+    def _count_records(self, places: list[Any]) -> None:
+        """Count one record for each (key, start)."""
+        if self.step.windowing is not None and self.step.merges:
+            gap_ms = self.step.windowing.window.length_ms
+            for key, time in places:
+                self._records.put(key, Session(time, time, 1), gap_ms, operator.add)
+        else:
+            self._records.update(places)
+
+    def record_counts(self) -> list[int]:
+        """Return the number of records in each row that ``take`` will return, in the same order.
+
+        A record that is in several windows counts in the first one only.
+        """
+        records = self._records if self._counted else self.table
+        if isinstance(records, SessionTable):
+            return [one.acc for found in records.values() for one in found]
+        return [records[place] for place in self.table]
 
     def take(self) -> Iterable[Row]:
         """Return (key, accumulator) of all entries, with windows (key, start, accumulator), and empty the table."""
         table, self.table = self.table, self._empty()
         originals, self._originals = self._originals, {}
+        self._records = SessionTable() if self.step.merges else Counter()
         if isinstance(table, SessionTable):
             return [(originals[key] if key.__class__ is _Coded else key, *found) for key, *found in table.rows()]
         if self.window is None:
@@ -172,21 +214,28 @@ def emitted(step: ReduceStep, key: Any, start: int | None, acc: Any) -> KeyValue
     return Windowed(key, start, start + step.windowing.window.length_ms, finish(acc))
 
 
-def _spread(window: Window, keys: list[Any], values: list[Any], times: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _spread(
+    window: Window, keys: list[Any], values: list[Any], times: Sequence[Any], counted: bool
+) -> tuple[list[Any], list[Any], list[bool] | None]:
     """Return (key, start) for each window that a record is in, and the matching values.
 
     For a session the start is the record's time.
+
+    Returns:
+        The places, the values, and for each place True if it is the first one of its record (None: each is, or the
+        records are not counted).
     """
     if window.merges:
         if None in times:
             raise TypeError
-        return list(zip(keys, times, strict=True)), values
+        return list(zip(keys, times, strict=True)), values, None
     if window.is_tumbling:
         length = window.length_ms
-        return [(key, time - time % length) for key, time in zip(keys, times, strict=True)], values
+        return [(key, time - time % length) for key, time in zip(keys, times, strict=True)], values, None
     starts = list(map(window.starts, times))
     pairs = [(key, start) for key, mine in zip(keys, starts, strict=True) for start in mine]
-    return pairs, list(chain.from_iterable(map(repeat, values, map(len, starts))))
+    firsts = [start == mine[0] for mine in starts for start in mine] if counted else None
+    return pairs, list(chain.from_iterable(map(repeat, values, map(len, starts)))), firsts
 
 
 class _Unhashable(Exception):

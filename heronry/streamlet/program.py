@@ -374,6 +374,11 @@ class Program:
             if ref.step == step and (output is None or ref.output == output)
         ]
 
+    def drops_late(self) -> list[str]:
+        """Return the steps with windows whose late data no step reads, in order."""
+        windowed = (step.name for step in self.steps if isinstance(step, ReduceStep) and step.windowing is not None)
+        return [name for name in windowed if not self.readers(name, LATE)]
+
     def describe(self) -> str:
         """Return a readable description, with one line per step."""
         lines = []

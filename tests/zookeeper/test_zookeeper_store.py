@@ -132,7 +132,7 @@ def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperStoreClients, a
         store.commit([Create("/a/x", b"")])
 
 
-def test_contents_that_are_lost_are_not_a_kill(world: ZookeeperWorld, admin: KazooClient) -> None:
+def test_contents_that_are_lost_are_not_a_kill(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     store = world.client()
     assert store_identity(store) == ""
     store.commit([Create("/executionstate/t", b"")])

@@ -88,6 +88,7 @@ export class TopologyPage {
         figure("Failed, last min", count(flow ? flow.failed : null)),
         figure("Guarantee", d.mode === "ATMOST_ONCE" ? "ATMOST_ONCE: a tuple may be lost" : d.mode),
         d.put_aside ? figure("Put aside", count(d.put_aside)) : null,
+        d.late ? figure("Late records", count(d.late)) : null,
         figure("Containers", d.containers),
         figure("Tasks", d.tasks),
         figure("Submitted", `${age(d.submitted_at)} ago by ${d.submission_user || "?"}`)),

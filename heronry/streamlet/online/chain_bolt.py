@@ -41,11 +41,13 @@ class ChainBolt(StageBolt):
         self._channels = _channels_of(stages, stage, context)
         origins = {origin for found in stages.origins(stage.name).values() for origin in found}
         reducers = [origin for origin in origins if stages.stage(origin).kind is StageKind.REDUCER]
-        # For the results of a reducer, only marks state the progress of event time.
+        # For the results of a reducer, and a source task of several splits, only marks state the time.
         self._by_marks = {task for origin in reducers for task in context.get_component_tasks(origin)}
         self._arrivals = Watermark(self._channels)
         self._moved: dict[int, int] = {}  # origin → its greatest time that is not yet forwarded
-        self.outlet = StageOutputs(self, stages, stage, self.sinks, [*self._channels], latest_time(config))
+        self.outlet = StageOutputs(
+            self, stages, stage, self.sinks, [*self._channels], latest_time(config), self.fields_of
+        )
         if ARRIVALS in self.state:
             self._arrivals.restore(self.state[ARRIVALS])
             self.outlet.restore(self.state[TARGETS])
@@ -106,7 +108,11 @@ class ChainBolt(StageBolt):
         self.outlet.mark(channel, mark, time_ms)
         # An origin received through several tasks is idle, or at its end, once it is so on each channel.
         ways = [c for c in self._channels if c[1] == origin]
-        if mark in (Mark.HOLD, Mark.RELEASE):
+        if mark is Mark.MARKED:
+            self._by_marks.add(origin)
+            self._moved.pop(origin, None)
+            self.outlet.forward(origin, mark, time_ms)
+        elif mark in (Mark.HOLD, Mark.RELEASE):
             self._moved.pop(origin, None)
             self.outlet.forward(origin, Mark.HOLD if self._arrivals.is_held(ways) else Mark.RELEASE, time_ms)
         elif mark is Mark.TIME or self._arrivals.origin_is(mark, ways):

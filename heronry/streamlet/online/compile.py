@@ -43,6 +43,7 @@ from heronry.streamlet.online.streams import (
     EXCHANGE_FIELDS,
     MARK_FIELDS,
     MARKS,
+    RECORDS,
     exchange_stream,
     rows_stream,
 )
@@ -58,9 +59,10 @@ DEFAULTS = {
 
 
 def row_fields(program: Program, step: ReduceStep) -> tuple[str, ...]:
-    """Return the fields of the rows to a reducer. With windows or buckets they include a start."""
-    started = step.windowing is not None or view_of(program, step) is not None
-    return ("key", "start", "value") if started else ("key", "value")
+    """Return the fields of the rows to a reducer: with windows or buckets the start, with windows their records."""
+    if step.windowing is not None:
+        return "key", "start", "value", RECORDS
+    return ("key", "start", "value") if view_of(program, step) is not None else ("key", "value")
 
 
 def compile_program(program: Program, name: str | None = None, variable: str = "") -> TopologyDefinition:

@@ -127,11 +127,15 @@ class FileSpout(SourceSpout):
             place = self._position(name)
             if place.whole or name in waiting:
                 self._refuse_changed(name, place)
+                if place.whole:
+                    self.split_times.end(name)
                 continue
+            self.split_times.expect([name])
             if grows_at(source, name, self._tree):
                 try:
                     size = self._tree.size(name)
                 except FileNotFoundError:
+                    self.split_times.end(name)
                     continue
                 if size < place.offset and name not in self._refused:
                     self._refused.add(name)
@@ -141,7 +145,10 @@ class FileSpout(SourceSpout):
                         whole_name(source, name),
                     )
                 if size <= place.offset:
+                    self.split_times.empty(name, began)
                     continue
+                if size != self._size.get(name):  # a last line without an end is not a record yet
+                    self.split_times.resume(name)
                 self._size[name] = size
             self._turn.append(name)
         now = self.clock()
@@ -189,7 +196,10 @@ class FileSpout(SourceSpout):
     def _leave(self, name: str, place: Position) -> None:
         """Close a file that is read as far as it goes."""
         self._readers.pop(name).close()
-        if not grows_at(self._source, name, self._tree):
+        if grows_at(self._source, name, self._tree):
+            self.split_times.empty(name, self.clock())
+        else:
+            self.split_times.end(name)
             if place.version:
                 self._tree.check(name, place.version)
             self.keyed[name] = tuple(place._replace(whole=True))

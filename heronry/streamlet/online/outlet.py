@@ -13,7 +13,7 @@ from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Streams
 from heronry.streamlet.online.sinks import SinkSet
 from heronry.streamlet.online.stages import ProgramStage, StageGraph, view_of
-from heronry.streamlet.online.streams import MARKS, exchange_stream, rows_stream
+from heronry.streamlet.online.streams import MARKS, RECORDS, exchange_stream, rows_stream
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.windows import Window
@@ -25,10 +25,16 @@ class ReducerTarget:
     """Reducer that this stage combines for, with the event time received and the last mark sent to it."""
 
     def __init__(
-        self, step: ReduceStep, bucket_ms: int | None, channels: Iterable[Hashable], latest_time: Callable[[], int]
+        self,
+        step: ReduceStep,
+        bucket_ms: int | None,
+        channels: Iterable[Hashable],
+        latest_time: Callable[[], int],
+        counted: bool,
     ) -> None:
         self.step = step
-        self._combiner = Combiner(step, Window(bucket_ms, bucket_ms) if bucket_ms else None, latest_time)
+        self._counted = counted  # rows carry their number of records
+        self._combiner = Combiner(step, Window(bucket_ms, bucket_ms) if bucket_ms else None, latest_time, counted)
         self.watermark = Watermark(channels)
         windowing = step.windowing
         # The buckets of a view never close, but the view states up to which time they are complete.
@@ -47,10 +53,13 @@ class ReducerTarget:
         try:
             latest = self._combiner.add(block.records, block.times_ms)
         finally:
+            numbers = self._combiner.record_counts() if self._counted else []
             rows = list(self._combiner.take())
         accs = (row[-1][1] for row in rows) if self.step.merges else (row[-1] for row in rows)
         if not {*map(type, accs)} <= PLAIN:
             _pickled(rows, self.step.name)
+        if self._counted:
+            rows = [(*row, number) for row, number in zip(rows, numbers, strict=True)]
         return rows, latest
 
     def news(self) -> tuple[Mark, int] | None:
@@ -76,8 +85,9 @@ class StageOutputs:
 
     def __init__(
         self, bolt: Bolt, stages: StageGraph, stage: ProgramStage, sinks: SinkSet, channels: list[Hashable],
-        latest_time: Callable[[], int],
+        latest_time: Callable[[], int], fields_of: Callable[[str], tuple[str, ...]],
     ) -> None:  # fmt: skip
+        """Set up the outputs. ``fields_of`` returns the declared fields of a stream."""
         self._bolt = bolt
         program = stages.program
         self._targets: list[ReducerTarget] = []
@@ -85,7 +95,8 @@ class StageOutputs:
             step = program.by_name[name]
             assert isinstance(step, ReduceStep)
             view = view_of(program, step) if step.windowing is None else None
-            self._targets.append(ReducerTarget(step, view.bucket_ms if view else None, channels, latest_time))
+            counted = RECORDS in fields_of(rows_stream(name))  # a topology of an earlier version lacks it
+            self._targets.append(ReducerTarget(step, view.bucket_ms if view else None, channels, latest_time, counted))
         self._exchanges = list(dict.fromkeys(exchange.ref for exchange in stage.exchanges))
         self._sinks = sinks
 
@@ -131,7 +142,7 @@ class StageOutputs:
     def mark(self, channel: Hashable, mark: Mark, time_ms: int) -> None:
         """Apply a mark of event time that the sender of a channel has sent."""
         for target in self._targets:
-            if mark is not Mark.TIME or target.from_source:
+            if mark not in (Mark.TIME, Mark.MARKED) or target.from_source:
                 target.watermark.mark(channel, mark, time_ms)
 
     def tell(self) -> None:

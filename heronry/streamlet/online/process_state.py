@@ -51,7 +51,7 @@ class ProcessReducerState:
         self.closed_ms: int | None = None  # moments before this have been processed
 
     def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
-        """Add rows from index ``begin`` on: (key, ms, records).
+        """Add rows from index ``begin`` on: (key, ms, records, …).
 
         Returns:
             Indices of the late rows.
@@ -62,7 +62,7 @@ class ProcessReducerState:
         late, place = [], begin
         try:
             for place in range(begin, len(rows)):
-                key, time_ms, records = rows[place]
+                key, time_ms, records = rows[place][:3]
                 if self.closed_ms is not None and time_ms + LENGTH_MS <= self.closed_ms:
                     late.append(place)
                 else:

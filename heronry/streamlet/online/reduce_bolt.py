@@ -67,7 +67,9 @@ class ReduceBolt(StageBolt):
         self._state.restore(self._kept_entries(), self.state.get(CLOSED))
         self._overdue = True
         self.late_count = context.register_metric("late-count", CountMetric())
-        self.outlet = StageOutputs(self, stages, stage, self.sinks, [(self.task, self.task)], latest_time(config))
+        self.outlet = StageOutputs(
+            self, stages, stage, self.sinks, [(self.task, self.task)], latest_time(config), self.fields_of
+        )
         self.outlet.restore(self.state.get(TARGETS, {}))
         self._view: ViewPublisher | None = None
         if view is not None:
@@ -98,11 +100,10 @@ class ReduceBolt(StageBolt):
             return
         for task in set(tuples.origin.task_of_start):
             self._watermark.busy(task)
-        late = self._add(tuples)
+        late = [tuples.rows[place] for place in self._add(tuples)]
         if late:
-            self.late_count.incr(len(late))
-            rows = tuples.rows
-            self._emit([ReducerEntry(start, key, acc) for key, start, acc in (rows[place] for place in late)], LATE)
+            self.late_count.incr(sum(row[3] if len(row) > 3 else 1 for row in late))
+            self._emit([ReducerEntry(start, key, acc) for key, start, acc, *_ in late], LATE)
 
     def _add(self, tuples: TupleBatch) -> list[int]:
         """Add all rows, and return the indices of late ones. A row that cannot be added is put aside."""
@@ -118,7 +119,7 @@ class ReduceBolt(StageBolt):
                 late += failed.late
                 error = StepFailed(self.step.name, rows[failed.place][0])
                 error.__cause__ = failed.__cause__
-                self.letters.put(rows[failed.place], error)
+                self.letters.put(rows[failed.place][:3], error)
         self.letters.passed(len(rows) - failures)
         return late
 

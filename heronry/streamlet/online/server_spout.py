@@ -60,6 +60,7 @@ class ServerSpout(SourceSpout):
         self._reader = source.open(self._name)
         self._turn = 0
         self._owned = self.owned_splits()
+        self.split_times.expect(self._owned)
 
     def splits(self) -> list[tuple[str, int]]:
         """Return the splits with their numbers. Splits are assigned to tasks by number."""
@@ -95,6 +96,7 @@ class ServerSpout(SourceSpout):
             self.keyed[split] = tuple(place)
         if not self._source.grows:
             self.keyed[split] = tuple(place._replace(whole=True))
+        self.split_times.empty(split, self.clock())
         return None
 
     def _position(self, split: str) -> Position:

@@ -68,7 +68,7 @@ class SessionReducerState:
         return True
 
     def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
-        """Add rows from index ``begin`` on: (key, start, (last, accumulator)).
+        """Add rows from index ``begin`` on: (key, start, (last, accumulator), …).
 
         Returns:
             Indices of the late rows.
@@ -78,7 +78,7 @@ class SessionReducerState:
         """
         late: list[int] = []
         for place in range(begin, len(rows)):
-            key, start, acc = rows[place]
+            key, start, acc = rows[place][:3]
             try:
                 if not self.add(start, key, acc):
                     late.append(place)

@@ -7,6 +7,8 @@ Marks are sent as follows. None of this is checkpointed: marks are sent again af
 - FINAL: a bounded source has emitted everything. Marks follow the blocks.
 - IDLE: a source has found no new records for a while. It is repeated, so that windows fed by other sources close.
 - HOLD and RELEASE: a source reads splits one after the other. RELEASE is sent at the last of them.
+- MARKED, then TIME: a source that grows reads several splits, and declares the event time of its records. TIME is the
+  least time of its active splits (split_times.py).
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from typing import Any
 
 from heronry.api.component import Spout
 from heronry.streamlet.online.locate import STAGE, load_submitted_program
-from heronry.streamlet.online.settings import IDLE, IDLE_SECONDS, problems
+from heronry.streamlet.online.settings import IDLE, IDLE_SECONDS, latest_time, problems
+from heronry.streamlet.online.split_times import BlockTime, SplitTimes
+from heronry.streamlet.online.stages import needs_times
 from heronry.streamlet.online.streams import BLOCKS, MARKS
 from heronry.streamlet.online.watermark import Mark
 from heronry.streamlet.program import SourceStep
@@ -41,7 +45,8 @@ class SourceSpout(Spout):
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Load the program, and restore the positions of the splits of this task."""
-        step = load_submitted_program(config).by_name[config[STAGE]]
+        program = load_submitted_program(config)
+        step = program.by_name[config[STAGE]]
         assert isinstance(step, SourceStep)
         self.step = step
         self.task = context.get_task_id()
@@ -50,12 +55,20 @@ class SourceSpout(Spout):
         self._quiet_at: float | None = None  # time since which the source has had no records to read
         self._said_final = False
         self._said_held: bool | None = None
+        self.split_times = SplitTimes(self._idle_seconds)
+        grows = getattr(step.source, "grows", False) and step.event_time is not None
+        self._block_time = BlockTime(step, latest_time(config)) if grows and needs_times(program, step) else None
+        self._said_marked = False
+        self._said_ms: int | None = None
         self.open()
 
     # Implemented by the sources.
 
     def open(self) -> None:
-        """Prepare to continue reading from ``self.keyed``."""
+        """Prepare to continue reading from ``self.keyed``.
+
+        A source that grows reports its splits to ``self.split_times``, here and later.
+        """
         raise NotImplementedError
 
     def next_block(self) -> tuple[str, Any, tuple[Any, ...]] | None:
@@ -83,20 +96,42 @@ class SourceSpout(Spout):
             return
         split, position, values = found
         self._tell_hold()
+        marked = self._tell_marked()
         self.emit(values, None, BLOCKS)
         self.keyed[split] = position
         self._quiet_at = None
+        if marked and self._block_time is not None:
+            self.split_times.read(split, self._block_time(values))
+            self._tell_time()
 
     def _tell_hold(self) -> None:
         """Send a change of HOLD or RELEASE. After a restore this is sent before anything else."""
         held = self.holds()
         if held != self._said_held:
-            self._said_held = held
+            self._said_held, self._said_ms = held, None
             self.emit((int(Mark.HOLD if held else Mark.RELEASE), self.task, 0, ""), None, MARKS)
 
+    def _tell_marked(self) -> bool:
+        """Return True if marks state the time, and send MARKED the first time."""
+        if self._block_time is None or not self.split_times.are_several:
+            return False
+        if not self._said_marked:
+            self._said_marked = True
+            self.emit((int(Mark.MARKED), self.task, 0, ""), None, MARKS)
+        return True
+
+    def _tell_time(self) -> None:
+        """Send the watermark if it has advanced. While the source holds, it would be without effect."""
+        time_ms = self.split_times.watermark()
+        if time_ms is not None and time_ms != self._said_ms and not self._said_held:
+            self._said_ms = time_ms
+            self.emit((int(Mark.TIME), self.task, time_ms, ""), None, MARKS)
+
     def _say(self, now: float) -> None:
-        """Send the mark that follows from having no block: FINAL or IDLE."""
+        """Send the mark that follows from having no block: FINAL or IDLE. Before it, the time."""
         self._tell_hold()
+        if self._said_marked:
+            self._tell_time()
         if self.at_end():
             if not self._said_final:
                 self._said_final = True

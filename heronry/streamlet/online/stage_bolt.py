@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from heronry.api.metrics import CountMetric
@@ -62,6 +63,7 @@ class StageBolt(TwoPhaseSink):
         self.place = TaskOf(context.get_task_index(), of, life, own_folder(config), seat)
         self.task: int = context.get_task_id()
         self.sinks = SinkSet(program, stage.steps, self.place)
+        self.fields_of = partial(context.get_fields, stage.name)
         count = context.register_metric("failed-record-count", CountMetric())
         self.letters = FailedRecordWriter(self, config, stage.name, self.place, self.state, count)
         self.chain = StepChain(program, stage.steps, self.log)

@@ -124,7 +124,7 @@ class WindowReducerState:
         return self._add(self._zero() if before is _MISSING else before, acc)
 
     def add_rows(self, rows: list[Any], begin: int = 0) -> list[int]:
-        """Add rows from index ``begin`` on: (key, accumulator) or (key, start, accumulator).
+        """Add rows from index ``begin`` on: (key, accumulator) or (key, start, accumulator, …).
 
         Returns:
             Indices of the late rows.
@@ -137,9 +137,9 @@ class WindowReducerState:
         place = begin
         late: list[int] = []
         try:
-            if len(rows[0]) == 3:
+            if len(rows[0]) > 2:
                 for place in range(begin, len(rows)):
-                    key, start, acc = rows[place]
+                    key, start, acc = rows[place][:3]
                     if not self.add(start, key, acc):
                         late.append(place)
                 return late

@@ -30,6 +30,7 @@ class Mark(IntEnum):
     - FINAL: no more records will come.
     - HOLD: records state no time, because other splits are still to be read.
     - RELEASE: from here on records state the time.
+    - MARKED: from here on only marks state the time, since the origin reads several splits.
     """
 
     TIME = 0
@@ -37,6 +38,7 @@ class Mark(IntEnum):
     FINAL = 2
     HOLD = 3
     RELEASE = 4
+    MARKED = 5
 
 
 class Watermark:
@@ -71,6 +73,8 @@ class Watermark:
         elif mark is Mark.HOLD:
             self._held.add(channel)
             self._times[channel] = None  # its time was that of another split
+        elif mark is Mark.MARKED:
+            self._times[channel] = None
         elif mark is Mark.RELEASE:
             self._held.discard(channel)
         else:

@@ -146,7 +146,7 @@ async def test_sigterm_to_the_scheduler_leaves_the_containers_alone(world: Local
     assert await all_up(world) == pids
 
 
-async def test_a_store_that_comes_back_empty_ends_nothing(world: LocalWorld, tmp_path: Path) -> None:
+async def test_a_store_that_comes_back_empty_ends_nothing(world: LocalContainers, tmp_path: Path) -> None:
     local.start(world.launch, world.launch_file)
     pids = await all_up(world)
     world.store.close()

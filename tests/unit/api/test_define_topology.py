@@ -230,6 +230,21 @@ def test_what_a_program_cannot_read_here_is_told(write: Any, tmp_path: Path) -> 
     assert f"step 'lines': there is nothing to read at {tmp_path / 'none'}" in found
 
 
+def test_steps_of_a_program_that_drop_late_records_are_reported(write: Any) -> None:
+    text = (
+        "from heronry.streamlet import Builder, collect, tumbling\n"
+        "program = Builder('p')\n"
+        "keyed = program.source([{'k': 1, 't': 1}], event_time='t').key_by('k')\n"
+        "keyed.count_by_key(name='all').sink(collect(), name='a')\n"
+        "keyed.window(tumbling(5)).count_by_key(name='dropping').sink(collect(), name='b')\n"
+        "kept = keyed.window(tumbling(9)).count_by_key(name='keeping')\n"
+        "kept.late().sink(collect(), name='c')\n"
+    )
+    said: list[TopologyTraits] = []
+    define_topology(write(text), "program", tells=said.append)
+    assert said[0].drops_late == ["dropping"]
+
+
 def test_ends_of_the_graph_and_what_a_fault_makes_of_them_are_told(write: Any) -> None:
     text = PARTS + (
         "from heronry import TwoPhaseSink\nclass Middle(Count):\n    outputs = ['word']\n"

@@ -30,6 +30,14 @@ def test_an_exception_cannot_add_lines_or_control_the_terminal(capsys: pytest.Ca
     assert all(c.isprintable() or c == "\n" for c in printed)
 
 
+def test_late_records_are_a_line_of_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+    record = TopologyRecord(definition(), packing(), None, execution("/home"), None, None, ())
+    counts = {"sums": {"late-count": 2.0}, "counts": {"late-count": 10.0}}
+    print_status(topology_status(record, Answers(None, {}, None, (), counts=counts), 5000.0), 5000.0)
+    (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("late: ")]
+    assert line.startswith("late: 12 records came after their windows had closed (counts 10, sums 2; ")
+
+
 def test_json_has_no_control_characters_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"message": FORGED + "\U000e0001 ü 漢 \U0001f600"}
     print_json(value)

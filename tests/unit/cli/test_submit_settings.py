@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from heron_cli.options import reject_idle_keys
-from heron_cli.program import apply_settings, check_input, parse_properties
+from heron_cli.program import apply_settings, check_input, check_traits, parse_properties
+from heron_control.packaging.definer import TopologyTraits
 from heron_runtime.failures import InvalidTopology, UsageError
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 
@@ -53,6 +54,14 @@ def test_a_property_without_effect_is_refused(text: str) -> None:
 def test_keys_that_have_an_effect_pass() -> None:
     assert configured(program(**STATE), "topology.stateful.checkpoint.keep=5")["topology.stateful.checkpoint.keep"] == 5
     reject_idle_keys({"heron.slurm.nodes": 2}, "slurm")
+
+
+def test_each_step_that_drops_late_records_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    check_traits(program(), TopologyTraits(drops_late=["counts", "sums"]), strict=True)
+    assert capsys.readouterr().err.splitlines() == [
+        "note: step 'counts': late records are dropped and counted; read them with .late()",
+        "note: step 'sums': late records are dropped and counted; read them with .late()",
+    ]
 
 
 def test_input_that_is_missing_is_refused_where_the_tasks_run(capsys: pytest.CaptureFixture[str]) -> None:

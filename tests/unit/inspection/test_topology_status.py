@@ -359,3 +359,11 @@ def test_guarantee_and_records_put_aside_are_shown() -> None:
     assert (as_json(status)["mode"], as_json(status)["put_aside"]) == ("ATMOST_ONCE", 7)
     shown = from_document(to_document(status))
     assert (shown.mode, shown.put_aside) == ("ATMOST_ONCE", 7)
+
+
+def test_late_records_are_shown_by_component() -> None:
+    assert "late" not in as_json(topology_status(record(), answers(0, 1, 2), NOW))
+    told = replace(answers(0, 1, 2), counts={"count": {"late-count": 12.0}, "word": {"late-count": 0.0}})
+    status = topology_status(record(), told, NOW)
+    assert as_json(status)["late"] == {"count": 12}
+    assert from_document(to_document(status)).late == {"count": 12}

@@ -278,7 +278,7 @@ def test_every_reader_of_a_damaged_node_says_which_one_it_is(store: StateStore) 
             read()
 
 
-def test_a_killed_topology_leaves_the_identity_of_the_store(world: World) -> None:
+def test_a_killed_topology_leaves_the_identity_of_the_store(world: StoreClients) -> None:
     store, other = world.client(), world.client()
     topologies.submit(store, *parts())
     identity = store_identity(store)

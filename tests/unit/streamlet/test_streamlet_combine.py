@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.keys import encode
-from heronry.streamlet import Builder, collect, count, mean, monoid, sequence, sliding, sum_, tumbling
+from heronry.streamlet import Builder, collect, count, mean, monoid, sequence, session, sliding, sum_, tumbling
 from heronry.streamlet.combine import Combiner, emitted
 from heronry.streamlet.cut import Exchange, split_into_segments
 from heronry.streamlet.errors import StepFailed
@@ -75,6 +76,42 @@ def test_lists_of_any_length_add_up_to_the_reference(
         met[name] = (key, *start, step.monoid.add(met[name][-1], acc) if name in met else acc)
     found = [emitted(step, k, s[0] if s else None, acc) for k, *s, acc in met.values()]
     assert difference(map(plain, found), map(plain, run(program, {"in": records})["out"])) == ""
+
+
+@given(
+    records=RECORDS,
+    size=st.integers(1, 9),
+    reducer=st.sampled_from(REDUCERS),
+    window=st.sampled_from([tumbling(0.03), sliding(0.03, 0.01)]),
+)
+def test_each_record_counts_in_the_row_of_its_first_window(
+    records: list[Any], size: int, reducer: Any, window: Any
+) -> None:
+    step = program_of(reducer, window).by_name["r"]
+    assert isinstance(step, ReduceStep)
+    combiner = Combiner(step, counted=True)
+    found, wanted = Counter[Any](), Counter((encode(key), window.starts(time)[0]) for key, _, time in records)
+    for at in range(0, len(records), size):
+        combiner.add(records[at : at + size], None)
+        numbers = combiner.record_counts()
+        for (key, start, _), number in zip(combiner.take(), numbers, strict=True):
+            found[encode(key), start] += number
+    assert +found == wanted
+
+
+@given(records=RECORDS, reducer=st.sampled_from(REDUCERS))
+def test_each_record_counts_in_the_row_of_its_session(records: list[Any], reducer: Any) -> None:
+    step = program_of(reducer, session(0.01)).by_name["r"]
+    assert isinstance(step, ReduceStep)
+    combiner = Combiner(step, counted=True)
+    combiner.add(records, None)
+    numbers = combiner.record_counts()
+    spans = Counter[Any]()
+    for (key, start, (last, _)), number in zip(combiner.take(), numbers, strict=True):
+        spans[encode(key), start, last] += number
+    for (key, start, last), number in spans.items():
+        assert number == sum(encode(k) == key and start <= time <= last for k, _, time in records)
+    assert spans.total() == len(records)
 
 
 def plain(result: Any) -> Any:

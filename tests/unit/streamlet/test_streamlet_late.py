@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet import Builder, files, to_files, tumbling
+from heronry.connect.polling import PollingSource, Range, Reader
+from heronry.connect.settings import Option
+from heronry.streamlet import Builder, count, files, session, sliding, sum_, to_files, tumbling
 from heronry.streamlet.online.settings import FUTURE
 from heronry.streamlet.results import read
+from heronry.streamlet.servers import COMPONENTS, ServerSource
 from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 
 HOUR = 3600
@@ -66,6 +70,171 @@ def test_a_time_in_the_wrong_unit_is_put_aside_and_closes_no_window(tmp_path: Pa
     assert "too far in the future" in aside["error"]
     assert read(tmp_path / "late") == []
     assert sum(row.value for row in read(tmp_path / "out")) == len(times)
+
+
+def growing(folder: Path, idle_seconds: float, source: Any = None) -> Builder:
+    """Counts by hour of a source that grows, read by one task. By default it is files."""
+    config = {"user.streamlet.folder": f"{folder}/own", "user.streamlet.idle.secs": idle_seconds}
+    builder = Builder("growing", config)
+    found = source or files(folder / "in", "json", grows=True)
+    source = builder.source(found, event_time="at", name="lines", parallelism=1)
+    keyed = source.map(lambda record: record, name="same", parallelism=2).key_by("k")
+    counts = keyed.window(tumbling(HOUR)).count_by_key(name="counts")
+    counts.sink(to_files(folder / "out"), name="out")
+    counts.late().sink(to_files(folder / "late"), name="late")
+    return builder
+
+
+def append(folder: Path, name: str, first: int, end: int) -> None:
+    """Append a record for each ten seconds from hour ``first`` to hour ``end``."""
+    (folder / "in").mkdir(exist_ok=True)
+    with (folder / "in" / name).open("a") as file:
+        file.writelines(f'{{"k": "a", "at": {second}}}\n' for second in range(first * HOUR, end * HOUR, 10))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_file_that_is_behind_holds_the_windows_open(tmp_path: Path, killed: bool) -> None:
+    builder = growing(tmp_path, idle_seconds=10_000)
+    append(tmp_path, "ahead.json", 0, 1)
+    append(tmp_path, "behind.json", 0, 1)
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.run_on(4)
+        append(tmp_path, "ahead.json", 1, 8)
+        world.run_on(4)
+        if killed:
+            world.kill(world.plan.tasks_of("lines")[0])
+        append(tmp_path, "ahead.json", 8, 9)
+        world.run_on(4)
+        append(tmp_path, "behind.json", 1, 4)
+        world.run_on(8)
+        world.stop()
+    assert read(tmp_path / "late") == []
+    assert {row.start: row.value for row in read(tmp_path / "out")} == {n * HOUR * 1000: 2 * 360 for n in range(3)}
+
+
+def test_a_file_that_no_longer_grows_is_left_out_when_it_is_idle(tmp_path: Path) -> None:
+    builder = growing(tmp_path, idle_seconds=1)
+    append(tmp_path, "old.json", 0, 1)
+    append(tmp_path, "new.json", 0, 1)
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.run_on(6)
+        for hour in range(1, 6):
+            append(tmp_path, "new.json", hour, hour + 1)
+            world.run_on(1)
+        world.run_on(4)
+        world.stop()
+    assert read(tmp_path / "late") == []
+    assert {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")} == {
+        0: 720,
+        **dict.fromkeys(range(1, 5), 360),
+    }
+
+
+PARTITIONS: dict[str, list[tuple[str, int]]] = {}
+
+
+class PartitionReader(Reader):
+    """Reader of ``PARTITIONS``, a hundred rows at a time."""
+
+    def splits(self) -> list[str]:
+        return sorted(PARTITIONS)
+
+    def read(self, split: str, begin: Any, end: Any = None) -> tuple[list[Any], Any] | None:
+        first = begin or 0
+        rows = PARTITIONS[split][first : first + 100]
+        return (rows, first + len(rows)) if rows else None
+
+    def bounds(self, split: str, begin: Any = None) -> Range | None:
+        raise NotImplementedError
+
+    def close(self) -> None: ...
+
+
+class PartitionSource(PollingSource):
+    """Source of ``PARTITIONS``."""
+
+    pause = Option("user.partitions.pause.secs", "the pause", "a number", lambda value: True, 0.1)
+    options = (pause,)
+
+    @classmethod
+    def reader(cls, config: Mapping[str, Any], fields: tuple[str, ...], name: str) -> Reader:
+        return PartitionReader()
+
+
+def test_a_partition_that_is_behind_holds_the_windows_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMPONENTS, "partitions", f"{__name__}:PartitionSource")
+    rows = [("a", second) for second in range(0, 9 * HOUR, 10)]
+    monkeypatch.setitem(PARTITIONS, "ahead", rows)
+    monkeypatch.setitem(PARTITIONS, "behind", rows[:360])
+    monkeypatch.setitem(PARTITIONS, "empty", [])
+    builder = growing(tmp_path, 3, ServerSource("partitions", ("k", "at"), ()))
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        for hour in range(1, 4):
+            world.run_on(2)
+            PARTITIONS["behind"] = rows[: 360 * (hour + 1)]
+        world.run_on(2)
+        assert {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")}.items() <= {
+            0: 720,
+            1: 720,
+            2: 720,
+        }.items()
+        world.run_on(8)  # "behind" becomes idle
+        world.stop()
+    assert read(tmp_path / "late") == []
+    assert sum(row.value for row in read(tmp_path / "out")) == 4 * 720 + 4 * 360
+
+
+LATE_TIMES = [3, 3, 5, 13, 4065, 4075, 4085, 4092]  # in a block after 0 to 4095: windows until 4090 are closed
+
+
+@pytest.mark.parametrize(
+    ("window", "reduced", "dropped", "kept"),
+    [
+        (tumbling(10), count(), 7, {0: 3, 10: 1, 4060: 1, 4070: 1, 4080: 1}),
+        (tumbling(10), sum_(), 7, {0: 3, 10: 1, 4060: 1, 4070: 1, 4080: 1}),
+        # 4075 is late for two of its windows, 4085 for one, 4092 for none; each record counts once.
+        (sliding(30, 10), count(), 7, {-20: 3, -10: 4, 0: 4, 10: 1, 4040: 1, 4050: 2, 4060: 3}),
+        (sliding(30, 10), sum_(), 7, {-20: 3, -10: 4, 0: 4, 10: 1, 4040: 1, 4050: 2, 4060: 3}),
+        (session(5), count(), 7, {3: 3, 13: 1, 4065: 1, 4075: 1, 4085: 1}),
+        (session(5), sum_(), 7, {3: 3, 13: 1, 4065: 1, 4075: 1, 4085: 1}),
+    ],
+    ids=lambda given: repr(given)[:40],
+)
+def test_each_late_record_is_counted_once(
+    tmp_path: Path, window: Any, reduced: Any, dropped: int, kept: dict[int, int]
+) -> None:
+    records = [{"t": t, "k": "on time", "n": 1} for t in range(4096)]
+    records += [{"t": t, "k": "late", "n": 1} for t in LATE_TIMES]
+    records += [{"t": t, "k": "on time", "n": 1} for t in range(4096, 6000)]
+    builder = Builder("late", {"user.streamlet.folder": f"{tmp_path}/own"})
+    windows = builder.source(records).key_by("k").window(window, event_time="t")
+    late: list[Any] = []
+    windows.reduce_by_key(reduced, "n", name="counts").late().tap(late.append, name="late")
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        (reducer,) = world.objects("counts")
+        world.stop()
+    assert {row.start // 1000: row.value for row in late} == kept
+    assert reducer.late_count.get_value() == dropped
+
+
+def test_late_records_of_a_process_are_counted_one_by_one(tmp_path: Path) -> None:
+    records = [{"t": t, "k": t % 2} for t in [*range(3000), 5, 5, 7, 2999.5, *range(3000, 5000)]]
+    builder = Builder("late", {"user.streamlet.folder": f"{tmp_path}/own"})
+    late: list[Any] = []
+    handled = builder.source(records).key_by("k").process(lambda context, record: None, event_time="t", name="handled")
+    handled.late().tap(late.append, name="late")
+    with importable(builder):
+        world = OnlineEngine(definition_of(builder), tmp_path, 1)
+        world.until_final()
+        (reducer,) = world.objects("handled")
+        world.stop()
+    assert sorted(record["t"] for record in late) == [5, 5, 7]
+    assert reducer.late_count.get_value() == 3
 
 
 def test_the_bound_can_be_set_and_is_checked(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ their names, without rows whose message id and index occurred before.
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
 from itertools import islice
@@ -286,6 +287,10 @@ class LineReader:
         if not at:
             data = data.removeprefix(BYTE_ORDER_MARK)
         return FilePiece(first, self._header, data, self._offset, self._number)
+
+    def head(self, size: int) -> bytes:
+        """Return the first bytes that the file has now. It must not be compressed, and be on this machine."""
+        return os.pread(self._file.fileno(), size, 0)
 
     def _read_header(self) -> bool:
         self._rest += self._file.readline()

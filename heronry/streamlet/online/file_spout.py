@@ -1,7 +1,7 @@
 """Spout of files.
 
-Each file is a split, which belongs to one task by a hash of its name. It is read piece by piece. Its position is where
-the next piece begins, and whether the file has been read to its final end.
+Each file is a split, which belongs to one task by a hash of its name or first line. It is read piece by piece. Its
+position is where the next piece begins, and whether the file has been read to its final end.
 
 A folder that does not grow is listed once, and this list stays the same after a restore. Its files are read one after
 the other, in order, so that files named by time come in time order.
@@ -11,6 +11,10 @@ from their position, in stores that support appends. Files present at first are 
 file is read to the end that it had then is one piece of each file read in turn. Files named by time thus stay in time
 order, and a file that grows fast does not starve the others.
 
+Files of lines that grow on this machine may be rotated (``heronry.connect.log_files``). They are splits by their inode,
+and the version of a position is a fingerprint of the file's first bytes. A renamed file is continued. A file that was
+truncated or rewritten is read from its beginning, and a copy of a file continues where that file was left.
+
 At a URL the position of a file that does not grow includes its version (trees.py), as of the first listing. The
 positions thus state where a source that does not grow ends. A file that was changed meanwhile is an error, also after a
 restore.
@@ -18,12 +22,27 @@ restore.
 
 from __future__ import annotations
 
+import os
 from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from heronry.connect.log_files import (
+    HEAD_BYTES,
+    LogFile,
+    Place,
+    Rotation,
+    begins_alike,
+    is_intact,
+    is_packed,
+    list_files,
+    place_at,
+    split_of,
+)
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.source_spout import SourceSpout
-from heronry.streamlet.reading import FilePiece, Reader, grows_at, listing_of, open_reader
+from heronry.streamlet.reading import LINES, FilePiece, LineReader, Reader, grows_at, listing_of, open_reader
 from heronry.streamlet.trees import Listing, tree_of, whole_name
 
 SCAN_SHARE = 20  # the pause between scans is at least this many times the duration of a scan
@@ -40,7 +59,7 @@ class Position(NamedTuple):
         offset: Where the next piece begins, in bytes or rows.
         number: Number of the first record of the next piece.
         whole: True if the file is read to its end.
-        version: Version of the file, at a URL.
+        version: Version of the file at a URL, or fingerprint of a file that may be rotated.
     """
 
     offset: int
@@ -58,12 +77,17 @@ class FileSpout(SourceSpout):
     _there: Listing  # result of the last listing
     _listed: list[str]  # files of a source that does not grow
 
-    def splits(self) -> list[str]:
-        """Return the names of the files."""
+    def splits(self) -> Sequence[str | tuple[str, int]]:
+        """Return the names of the files, or inodes and numbers of files that may be rotated."""
         if not self._source.grows:
             return self._listed
         self._there = listing_of(self._source, self._tree)
-        return sorted(self._there)
+        if not self._rotates:
+            return sorted(self._there)
+        paths = {Path(whole_name(self._source, name)): name for name in self._there}
+        self._files = list_files(paths, self._files)
+        self._names = {split: paths[file.path] for split, file in self._files.items()}
+        return [(split, file.number) for split, file in self._files.items()]
 
     def union_state(self, states: list[dict[Any, Any]]) -> None:
         """Merge the state of all tasks: a list made by one task is valid for all."""
@@ -76,6 +100,12 @@ class FileSpout(SourceSpout):
         self._source = source
         self._tree = tree_of(source)
         self._there = {}
+        self._rotates = source.grows and not is_url(source.path) and source.format in LINES
+        self._files: dict[str, LogFile] = {}  # files that may be rotated, by split
+        self._names: dict[str, str] = {}  # their names
+        self._rotation = Rotation()
+        self._known: dict[str, Position] = {}  # positions of such files, including removed ones
+        self._followed = False  # True once they were listed
         self._size: dict[str, int] = {}  # sizes of files that grow, as of the last scan
         self._refused: set[str] = set()  # files that are shorter or changed, and were reported
         self._readers: dict[str, Reader] = {}
@@ -123,17 +153,18 @@ class FileSpout(SourceSpout):
         source = self._source
         began = self.clock()
         waiting = set(self._turn)
-        for name in self.owned_splits():
+        owned = self.owned_splits()
+        for name in self._follow(owned) if self._rotates else owned:
             place = self._position(name)
             if place.whole or name in waiting:
                 self._refuse_changed(name, place)
                 continue
-            if grows_at(source, name, self._tree):
+            if grows_at(source, self._name(name), self._tree):
                 try:
-                    size = self._tree.size(name)
+                    size = self._tree.size(self._name(name))
                 except FileNotFoundError:
                     continue
-                if size < place.offset and name not in self._refused:
+                if size < place.offset and name not in self._refused and not self._rotates:
                     self._refused.add(name)
                     self.log.error(
                         "%s is shorter than what was read of it: nothing more is read until it is longer again. Give "
@@ -147,8 +178,54 @@ class FileSpout(SourceSpout):
         now = self.clock()
         self._scan_again_at = now + max(self._tree.look_seconds, SCAN_SHARE * (now - began))
 
+    def _name(self, split: str) -> str:
+        """Return the name of the file that is a split."""
+        return self._names.get(split, split)
+
+    def _follow(self, owned: list[str]) -> list[str]:
+        """Set the positions of files that are new, truncated or rewritten. Return the files that can be read."""
+        self._known |= {split: Position(*kept) for split, kept in self.keyed.items()}
+        known = {split: position for split, position in self._known.items() if position.version}
+        places = {split: _place(position) for split, position in known.items()}
+        self._rotation.listed(self._files)
+        readable = []
+        for split in owned:
+            file, position = self._files[split], self._position(split)
+            if not position.version or not is_intact(_place(position), file):
+                begin = self._beginning(file, known, places)
+                if begin is None:
+                    continue
+                if split in self._readers:
+                    self._readers.pop(split).close()
+                self.keyed[split] = tuple(begin)
+                self._known[split] = begin
+            readable.append(split)
+        self._followed = True
+        return readable
+
+    def _beginning(self, file: LogFile, known: dict[str, Position], places: dict[str, Place]) -> Position | None:
+        """Return where to begin a file; None while it is not known, or for a copy of a file that is still there."""
+        former = None if self._followed else self.keyed.get(self._name(file.split))
+        if former is not None:  # saved by name, by an earlier version of Heronry
+            place = place_at(former[0], file.head)
+            if is_intact(place, file):
+                return Position(*former)._replace(version=_version(place))
+        found = self._rotation.begin(file, places)
+        if found is not None:
+            number = next((known[split].number for split, place in places.items() if place == found), 0)
+            return Position(found.offset, number, version=_version(found))
+        alike = [split for split, place in places.items() if place.length and begins_alike(place, file.head)]
+        if not alike and is_packed(file.path):
+            return BEGIN._replace(version=_version(Place()))
+        if is_packed(file.path) and file.split not in self._refused:
+            self._refused.add(file.split)
+            self.log.warning("%s is not read: it begins like %s, which was read", file.path, self._name(alike[0]))
+        return None
+
     def _refuse_changed(self, name: str, place: Position) -> None:
         """Report once a file that has changed since it was read."""
+        if self._rotates:
+            return
         now = self._there.get(name)
         if place.whole and now is not None and now.version != place.version and name not in self._refused:
             self._refused.add(name)
@@ -167,29 +244,56 @@ class FileSpout(SourceSpout):
                 return None
             name = self._turn[0]
             begin = self._position(name)
-            piece = self._reader(name, begin).read()
+            reader, version = self._reader(name, begin), begin.version
+            piece = None if reader is None else reader.read()
+            if self._rotates:
+                head = None if reader is None else self._head(name, reader)
+                if head is None or not begins_alike(_place(begin), head):  # replaced since the last scan
+                    self._turn.popleft()
+                    self._scan_again_at = 0.0
+                    return None
+                version = version if piece is None else _version(place_at(piece.next_offset, head))
             if piece is None:
                 self._turn.popleft()
                 self._leave(name, begin)
                 continue
             if grows and piece.next_offset >= self._size.get(name, piece.next_offset + 1):
                 self._turn.rotate(-1)
-            return name, (piece.next_offset, piece.next_number, False, begin.version), _values(name, piece)
+            position = (piece.next_offset, piece.next_number, False, version)
+            return name, position, _values(self._name(name), piece)
 
-    def _reader(self, name: str, begin: Position) -> Reader:
+    def _head(self, split: str, reader: Reader) -> bytes | None:
+        """Return the first bytes of an open file that may be rotated; None if it is no longer listed."""
+        if isinstance(reader, LineReader) and grows_at(self._source, self._name(split), self._tree):
+            return reader.head(HEAD_BYTES)
+        return self._files[split].head if split in self._files else None
+
+    def _reader(self, name: str, begin: Position) -> Reader | None:
+        """Return a reader of a file; None if it was renamed or removed since the last scan."""
         reader = self._readers.get(name)
         if reader is None:
             if len(self._readers) >= MAX_OPEN:
                 self._readers.pop(next(iter(self._readers))).close()
-            reader = self._readers[name] = open_reader(
-                self._source, name, begin.offset, begin.number, self._tree, begin.version
-            )
+            try:
+                reader = open_reader(
+                    self._source, self._name(name), begin.offset, begin.number, self._tree, begin.version
+                )
+                if self._rotates:
+                    about = os.stat(whole_name(self._source, self._name(name)))
+                    if split_of(about) != name:
+                        reader.close()
+                        return None
+            except FileNotFoundError:
+                if self._rotates:
+                    return None
+                raise
+            self._readers[name] = reader
         return reader
 
     def _leave(self, name: str, place: Position) -> None:
         """Close a file that is read as far as it goes."""
         self._readers.pop(name).close()
-        if not grows_at(self._source, name, self._tree):
+        if not grows_at(self._source, self._name(name), self._tree):
             if place.version:
                 self._tree.check(name, place.version)
             self.keyed[name] = tuple(place._replace(whole=True))
@@ -206,6 +310,11 @@ class FileSpout(SourceSpout):
         self._caught_up = self._caught_up or len(self._turn) <= 1
         return not self._caught_up
 
+    def pre_save(self, checkpoint_id: str) -> None:
+        """List the files, so that copies get their positions before those of removed files are dropped."""
+        if self._rotates:
+            self._scan()
+
     def at_end(self) -> bool:
         """Return True if the files do not grow, and all are read."""
         return not self._source.grows and not self._turn
@@ -220,3 +329,12 @@ class FileSpout(SourceSpout):
 
 def _values(name: str, piece: FilePiece) -> tuple[Any, ...]:
     return name, piece.first, 0, piece.header, piece.data
+
+
+def _version(place: Place) -> str:
+    return f"{place.length}-{place.digest}"
+
+
+def _place(position: Position) -> Place:
+    length, _, digest = position.version.partition("-")
+    return Place(position.offset, int(length or 0), digest)

@@ -13,7 +13,8 @@ order, and a file that grows fast does not starve the others.
 
 Files of lines that grow on this machine may be rotated (``heronry.connect.log_files``). They are splits by their inode,
 and the version of a position is a fingerprint of the file's first bytes. A renamed file is continued. A file that was
-truncated or rewritten is read from its beginning, and a copy of a file continues where that file was left.
+truncated or rewritten is read from its beginning, and a copy of a file continues where that file was left. Records are
+placed by the name that their file had at first, and another file of that name gets a suffix, so places stay unique.
 
 At a URL the position of a file that does not grow includes its version (trees.py), as of the first listing. The
 positions thus state where a source that does not grow ends. A file that was changed meanwhile is an error, also after a
@@ -23,6 +24,7 @@ restore.
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +49,7 @@ from heronry.streamlet.trees import Listing, tree_of, whole_name
 
 SCAN_SHARE = 20  # the pause between scans is at least this many times the duration of a scan
 MAX_OPEN = 64  # limit of open files, of those that grow
+MAX_GONE = 1000  # limit of removed files of which a copy is recognized
 
 
 LISTED = "listed"  # key in the task's state: the files of a folder that does not grow are known
@@ -60,12 +63,14 @@ class Position(NamedTuple):
         number: Number of the first record of the next piece.
         whole: True if the file is read to its end.
         version: Version of the file at a URL, or fingerprint of a file that may be rotated.
+        label: Name in the places of records, of a file that may be rotated.
     """
 
     offset: int
     number: int
     whole: bool = False
     version: str = ""
+    label: str = ""
 
 
 BEGIN = Position(0, 0)
@@ -105,6 +110,7 @@ class FileSpout(SourceSpout):
         self._names: dict[str, str] = {}  # their names
         self._rotation = Rotation()
         self._known: dict[str, Position] = {}  # positions of such files, including removed ones
+        self._holders: dict[str, str] = {}  # label to the file that records are placed in
         self._followed = False  # True once they were listed
         self._size: dict[str, int] = {}  # sizes of files that grow, as of the last scan
         self._refused: set[str] = set()  # files that are shorter or changed, and were reported
@@ -184,7 +190,13 @@ class FileSpout(SourceSpout):
 
     def _follow(self, owned: list[str]) -> list[str]:
         """Set the positions of files that are new, truncated or rewritten. Return the files that can be read."""
+        for split in self._files:  # also of files of other tasks, after a restore
+            if (kept := self.keyed.get(split)) is not None:
+                self._holders[Position(*kept).label] = split
         self._known |= {split: Position(*kept) for split, kept in self.keyed.items()}
+        gone = [split for split in self._known if split not in self._files]
+        for split in gone[:-MAX_GONE]:
+            del self._known[split]
         known = {split: position for split, position in self._known.items() if position.version}
         places = {split: _place(position) for split, position in known.items()}
         self._rotation.listed(self._files)
@@ -197,11 +209,21 @@ class FileSpout(SourceSpout):
                     continue
                 if split in self._readers:
                     self._readers.pop(split).close()
-                self.keyed[split] = tuple(begin)
-                self._known[split] = begin
+                self._known[split] = begin._replace(label=self._label(split, begin, position))
+                self.keyed[split] = tuple(self._known[split])
             readable.append(split)
+        for split, name in self._names.items():
+            self._holders.setdefault(name, split)
         self._followed = True
         return readable
+
+    def _label(self, split: str, begin: Position, before: Position) -> str:
+        """Return the label of a file that begins now."""
+        name = self._name(split)
+        is_used = self._holders.get(name, split) != split or (before.offset > 0 and not begin.offset)
+        label = f"{name}~{time.time_ns() // 1_000_000:x}" if is_used else name
+        self._holders[label] = split
+        return label
 
     def _beginning(self, file: LogFile, known: dict[str, Position], places: dict[str, Place]) -> Position | None:
         """Return where to begin a file; None while it is not known, or for a copy of a file that is still there."""
@@ -249,6 +271,8 @@ class FileSpout(SourceSpout):
             if self._rotates:
                 head = None if reader is None else self._head(name, reader)
                 if head is None or not begins_alike(_place(begin), head):  # replaced since the last scan
+                    if reader is not None:
+                        self._readers.pop(name).close()
                     self._turn.popleft()
                     self._scan_again_at = 0.0
                     return None
@@ -259,8 +283,8 @@ class FileSpout(SourceSpout):
                 continue
             if grows and piece.next_offset >= self._size.get(name, piece.next_offset + 1):
                 self._turn.rotate(-1)
-            position = (piece.next_offset, piece.next_number, False, version)
-            return name, position, _values(self._name(name), piece)
+            position = begin._replace(offset=piece.next_offset, number=piece.next_number, version=version)
+            return name, _saved(position), _values(begin.label or self._name(name), piece)
 
     def _head(self, split: str, reader: Reader) -> bytes | None:
         """Return the first bytes of an open file that may be rotated; None if it is no longer listed."""
@@ -296,7 +320,7 @@ class FileSpout(SourceSpout):
         if not grows_at(self._source, self._name(name), self._tree):
             if place.version:
                 self._tree.check(name, place.version)
-            self.keyed[name] = tuple(place._replace(whole=True))
+            self.keyed[name] = _saved(place._replace(whole=True))
 
     def holds(self) -> bool:
         """Return True while more than one of the initial files remains.
@@ -329,6 +353,11 @@ class FileSpout(SourceSpout):
 
 def _values(name: str, piece: FilePiece) -> tuple[Any, ...]:
     return name, piece.first, 0, piece.header, piece.data
+
+
+def _saved(position: Position) -> tuple[Any, ...]:
+    """Return a position as it is saved, in the form of earlier versions where there is no label."""
+    return tuple(position) if position.label else tuple(position)[:-1]
 
 
 def _version(place: Place) -> str:

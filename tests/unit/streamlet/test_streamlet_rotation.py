@@ -31,6 +31,7 @@ class Spouts:
         self.tasks = tuple(range(1, tasks + 1))
         self.came: Counter[Any] = Counter()
         self.numbers: list[int] = []
+        self.places: set[tuple[str, int]] = set()
         self.start([])
 
     def start(self, positions: list[tuple[str, Any]]) -> None:
@@ -56,6 +57,7 @@ class Spouts:
                         found = self.decoder.decode(name, FilePiece(first, header, data, 0, 0))
                         self.came.update(map(str, found.records))
                         self.numbers += found.numbers
+                        self.places |= {(name, number) for number in found.numbers}
 
     def checkpoint(self) -> None:
         for spout in self.spouts:
@@ -85,6 +87,7 @@ def test_each_line_comes_once_over_rotations(
         log.write(size)
     spouts.read()
     assert spouts.came == Counter(log.written)
+    assert len(spouts.places) == len(log.written), "no two records have one place"
 
 
 def test_a_file_that_is_rewritten_longer_is_read_from_its_beginning(tmp_path: Path) -> None:

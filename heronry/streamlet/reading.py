@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heron_runtime.failures import listing
+from heronry.connect.arrow_times import instants
 from heronry.connect.drivers import arrow_driver
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
@@ -347,8 +348,15 @@ class ColumnReader:
             ) from error
 
     def _parquet(self, opened: Any, path: str, columns: list[str] | None) -> Iterator[Any]:
-        with self._arrow.parquet.ParquetFile(opened) as file:
-            yield from file.iter_batches(batch_size=PIECE_ROWS, columns=columns)
+        with self._arrow.parquet.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file:
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                twice = sorted({name for name in names if names.count(name) > 1})
+                raise ReadError(f"{path} has several columns named {listing(twice)}; rename one of them")
+            footer = [file.schema.column(number) for number in range(len(file.schema))]
+            int96 = frozenset(column.path for column in footer if column.physical_type == "INT96")
+            for batch in file.iter_batches(batch_size=PIECE_ROWS, columns=columns):
+                yield instants(batch, int96) if int96 else batch
 
     def _orc(self, opened: Any, path: str, columns: list[str] | None) -> Iterator[Any]:
         import pyarrow.orc

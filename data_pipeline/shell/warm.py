@@ -161,7 +161,8 @@ def end_workers(spark: SparkSession) -> None:
     Raises:
         Py4JError: This version of Spark has no such field. No worker is ended.
     """
-    environment = spark.sparkContext._jvm.org.apache.spark.SparkEnv.get()  # type: ignore[union-attr]
+    jvm: Any = spark._jvm
+    environment = jvm.org.apache.spark.SparkEnv.get()
     field = environment.getClass().getDeclaredField("pythonWorkers")
     field.setAccessible(True)
     factories = field.get(environment)

@@ -56,7 +56,6 @@ class BoltCollector(TaskCollector):
     def fast_emit(self, out: OutputStream) -> Callable[..., list[int] | None]:
         """Return an ``emit`` for rows with no anchor or one anchor in the current batch."""
         waiting, width, carefully = out.waiting, out.width, self.emit_row
-        append, extend = waiting.append, waiting.extend
         key = out.key_positions[0] if out.key_positions else None
         unkeyed = [position for position in range(width) if position != key]  # a key is a scalar
         row_of, check_keys, width_error = out.row_of, out.check_keys, out.width_error
@@ -95,13 +94,13 @@ class BoltCollector(TaskCollector):
                     and batch is not None
                     and not batch.state[anchors.index]
                 ):
-                    extend((anchors.index, values))
+                    waiting.extend((anchors.index, values))
                 elif anchors is None:
-                    extend((collector.index if auto_anchor else UNANCHORED, values))
+                    waiting.extend((collector.index if auto_anchor else UNANCHORED, values))
                 else:
                     return carefully(values, anchors)
             else:
-                append(values)
+                waiting.append(values)
             return None
 
         return emit

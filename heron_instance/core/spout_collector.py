@@ -111,7 +111,6 @@ class SpoutCollector(TaskCollector):
     def fast_emit(self, out: OutputStream) -> Callable[..., list[int] | None]:
         """Return an ``emit`` that only checks the values."""
         waiting, width, carefully = out.waiting, out.width, self.emit_row
-        append, extend = waiting.append, waiting.extend
         key = out.key_positions[0] if out.key_positions else None
         unkeyed = [position for position in range(width) if position != key]  # a key is immutable
         row_of, check_keys, width_error = out.row_of, out.check_keys, out.width_error
@@ -140,11 +139,11 @@ class SpoutCollector(TaskCollector):
                     values = copied_row(values)
                     break
             if tracked:
-                extend((tup_id, values))
+                waiting.extend((tup_id, values))
                 return None
             if tup_id is not None:
                 at_once.append(tup_id)
-            append(values)
+            waiting.append(values)
             return None
 
         return emit

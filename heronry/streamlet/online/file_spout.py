@@ -49,10 +49,11 @@ from heronry.streamlet.trees import Listing, tree_of, whole_name
 
 SCAN_SHARE = 20  # the pause between scans is at least this many times the duration of a scan
 MAX_OPEN = 64  # limit of open files, of those that grow
-MAX_GONE = 1000  # limit of removed files of which a copy is recognized
+MAX_GONE = 1000  # limit of removed files of which a copy is recognized, and of the names that are remembered
 
 
 LISTED = "listed"  # key in the task's state: the files of a folder that does not grow are known
+USED = "used"  # key in the task's state: names of files that were removed, renamed or truncated, the latest ones
 
 
 class Position(NamedTuple):
@@ -81,6 +82,8 @@ class FileSpout(SourceSpout):
 
     _there: Listing  # result of the last listing
     _listed: list[str]  # files of a source that does not grow
+    _files: dict[str, LogFile]  # files that may be rotated, by split
+    _names: dict[str, str]  # their names
 
     def splits(self) -> Sequence[str | tuple[str, int]]:
         """Return the names of the files, or inodes and numbers of files that may be rotated."""
@@ -97,6 +100,8 @@ class FileSpout(SourceSpout):
     def union_state(self, states: list[dict[Any, Any]]) -> None:
         """Merge the state of all tasks: a list made by one task is valid for all."""
         self.state.update({LISTED: True} if any(state.get(LISTED) for state in states) else {})
+        used = [name for state in states for name in state.get(USED, ())]
+        self.state.update({USED: [*dict.fromkeys(used)]} if used else {})
 
     def open(self) -> None:
         """List the files."""
@@ -106,11 +111,11 @@ class FileSpout(SourceSpout):
         self._tree = tree_of(source)
         self._there = {}
         self._rotates = source.grows and not is_url(source.path) and source.format in LINES
-        self._files: dict[str, LogFile] = {}  # files that may be rotated, by split
-        self._names: dict[str, str] = {}  # their names
+        self._files, self._names = {}, {}
         self._rotation = Rotation()
         self._known: dict[str, Position] = {}  # positions of such files, including removed ones
         self._holders: dict[str, str] = {}  # label to the file that records are placed in
+        self._used = dict.fromkeys(self.state.get(USED, ()))
         self._followed = False  # True once they were listed
         self._size: dict[str, int] = {}  # sizes of files that grow, as of the last scan
         self._refused: set[str] = set()  # files that are shorter or changed, and were reported
@@ -213,15 +218,24 @@ class FileSpout(SourceSpout):
                 self.keyed[split] = tuple(self._known[split])
             readable.append(split)
         for split, name in self._names.items():
-            self._holders.setdefault(name, split)
+            if self._holders.setdefault(name, split) != split:
+                self._used[name] = None
+        for label, split in list(self._holders.items()):
+            if split not in self._files:
+                self._used[label] = None
+                del self._holders[label]
+        if self._used:
+            self._used = dict.fromkeys([*self._used][-MAX_GONE:])
+            self.state[USED] = [*self._used]
         self._followed = True
         return readable
 
     def _label(self, split: str, begin: Position, before: Position) -> str:
         """Return the label of a file that begins now."""
         name = self._name(split)
-        is_used = self._holders.get(name, split) != split or (before.offset > 0 and not begin.offset)
-        label = f"{name}~{time.time_ns() // 1_000_000:x}" if is_used else name
+        if self._holders.get(name, split) != split or (before.offset > 0 and not begin.offset):
+            self._used[name] = None
+        label = f"{name}~{time.time_ns() // 1_000_000:x}" if name in self._used else name
         self._holders[label] = split
         return label
 
@@ -284,6 +298,8 @@ class FileSpout(SourceSpout):
             if grows and piece.next_offset >= self._size.get(name, piece.next_offset + 1):
                 self._turn.rotate(-1)
             position = begin._replace(offset=piece.next_offset, number=piece.next_number, version=version)
+            if self._rotates:
+                self._known[name] = position
             return name, _saved(position), _values(begin.label or self._name(name), piece)
 
     def _head(self, split: str, reader: Reader) -> bytes | None:

@@ -32,13 +32,14 @@ class Spouts:
         self.came: Counter[Any] = Counter()
         self.numbers: list[int] = []
         self.places: set[tuple[str, int]] = set()
+        self.states: dict[int, dict[Any, Any]] = {task: {} for task in self.tasks}
         self.start([])
 
     def start(self, positions: list[tuple[str, Any]]) -> None:
         self.spouts = []
         for task in self.tasks:
             spout = FileSpout()
-            spout.step, spout.state = self.step, {}
+            spout.step, spout.state = self.step, self.states[task]
             spout.clock = itertools.count(1000, 1000).__next__  # type: ignore[method-assign,assignment]
             spout.keyed = SplitPositions(task, self.tasks, spout.splits)
             spout.keyed.load(positions)

@@ -145,14 +145,26 @@ def _report(error: Exception, out: TextIO, log: Path | None, verbose: bool) -> i
     for detail in known.details:
         out.write(f"{detail.rstrip()}\n")
     out.write(f"heron: {known.message}\n")
-    cure = known.cure or (f"Spark's log is {log}" if log is not None and known.exit_code == 1 else "")
+    cure = known.cure or (_where_the_log_is(log) if log is not None and known.exit_code == 1 else "")
     if cure:
         out.write(f"{cure}\n")
-    if "Spark's log" not in cure:
+    if not cure.endswith(f" {log}"):
         _tidy_up()
     else:
         _keep_log()
     return known.exit_code
+
+
+def _where_the_log_is(log: Path) -> str:
+    """Return a sentence that names Spark's log: that of the warm Spark if this process has none."""
+    if log.stat().st_size:
+        return f"Spark's log is {log}"
+    with contextlib.suppress(ImportError):
+        from data_pipeline.shell import warm
+
+        found = warm.found()
+        return f"Spark's log is {found.log}" if found is not None else ""
+    return ""
 
 
 def _known(error: Exception) -> Failure:

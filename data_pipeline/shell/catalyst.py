@@ -5,6 +5,7 @@ SQL also adds up the counts of Python records, whose accumulators cross the shuf
 SQL must give the result of the reference implementation (docs/explanation/spark.md has the table):
 
 * sums of integers are exact whatever their size: upper and lower 32 bits are summed separately and joined at the end;
+* sums of floating-point numbers are left to Python, since those of SQL depend on the order of the rows;
 * a session continues while each record of its key is at most the gap after the previous one. Sessions are numbered by
   window functions over whole milliseconds, since the timestamps of Spark's own session windows have a smaller range;
 * sum, min, max and mean ignore None, and count counts it; NaN is greater than every number;
@@ -27,7 +28,7 @@ from data_pipeline.core.payload import load
 from data_pipeline.core.plan import LOW_BITS, Reduction, Scan, Unit
 from data_pipeline.shell import scan as scans
 from data_pipeline.shell.tasks import Render, results
-from data_pipeline.shell.typed import FLOATS, Columns, column_of, starts_of
+from data_pipeline.shell.typed import Columns, column_of, starts_of
 from heronry.streamlet.program import ReduceStep
 
 
@@ -39,11 +40,8 @@ def reduced(spark: SparkSession, tables: scans.Tables, reduction: Reduction, rea
     step = reduction.step
     found = zip(read, reduction.tables, strict=True)
     inputs = [_keyed(Columns.of(spark, tables, scan, table, step), scan, step) for scan, table in found]
-    rows = fold(DataFrame.unionByName, [table for table, _ in inputs])
-    parts = [
-        sql.expr(part).alias(f"acc{number}")
-        for number, part in enumerate(_parts(step.monoid.builtin or "", any(kind in FLOATS for _, kind in inputs)))
-    ]
+    rows = fold(DataFrame.unionByName, inputs)
+    parts = [sql.expr(part).alias(f"acc{number}") for number, part in enumerate(_parts(step.monoid.builtin or ""))]
     return grouped(rows, step, parts)
 
 
@@ -84,8 +82,8 @@ def counted(rows: DataFrame) -> DataFrame:
     return sums.select("payload", "start", "sum(count)")
 
 
-def _keyed(columns: Columns, scan: Scan, step: ReduceStep) -> tuple[DataFrame, str]:
-    """Return a row for each record and window, and the type of the value.
+def _keyed(columns: Columns, scan: Scan, step: ReduceStep) -> DataFrame:
+    """Return a row for each record and window.
 
     The columns are the key, the start if there are windows, and the value if it is read.
     """
@@ -93,28 +91,25 @@ def _keyed(columns: Columns, scan: Scan, step: ReduceStep) -> tuple[DataFrame, s
     key = f"{columns.checked(column_of(step.key))} AS key"
     value = f"{columns.expression(column_of(step.value))} AS value"
     wanted = [key] if step.monoid.builtin == "count" else [key, value]
-    kind = columns.types.get(column_of(step.value), "")
     if step.windowing is None:
-        return rows.selectExpr(*wanted), kind
+        return rows.selectExpr(*wanted)
     own = columns.window_time(step.window_step or step.name, step.windowing.event_time, scan.event_time)
     timed = rows.select(*map(sql.expr, wanted), own.alias("time"))
-    return timed.selectExpr("* EXCEPT (time)", f"{starts_of(step.windowing.window)} AS start"), kind
+    return timed.selectExpr("* EXCEPT (time)", f"{starts_of(step.windowing.window)} AS start")
 
 
-def _parts(builtin: str, is_float: bool) -> list[str]:
+def _parts(builtin: str) -> list[str]:
     """Return the SQL aggregates that make up a monoid's accumulator."""
     if builtin == "count":
         return ["count(1)"]
     if builtin in ("min", "max"):
         return [f"{builtin}(value)"]
-    if is_float:
-        return ["sum(CAST(value AS double))" if builtin == "mean" else total_of("value"), "count(value)"]
     whole = "CAST(value AS bigint)"
     return [f"sum(shiftright({whole}, {LOW_BITS}))", "count(value)", f"sum({whole} & {(1 << LOW_BITS) - 1}L)"]
 
 
 def total_of(column: str) -> str:
-    """Return SQL for the sum of floating-point numbers.
+    """Return SQL for the sum of floating-point totals, which earlier versions of Heronry have left in a checkpoint.
 
     SQL begins with 0.0, and 0.0 + -0.0 is 0.0, but the sum must be -0.0 if every value is.
     """

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import psutil
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from data_pipeline.core.warm import Places, Warm
@@ -28,7 +29,7 @@ from heron_control.schedulers.identity import HostLock, is_held
 from heron_runtime.files import replace_file
 
 LOOK_EVERY_SECS = 1.0
-PROGRAMS = 8  # programs whose workers are kept; beyond it, all workers are restarted
+PROGRAMS = 8  # programs whose workers are kept; beyond it, all workers are ended
 LOG_BYTES = 64 * 1024 * 1024
 TAKEN = 3  # exit code: another keeper is running
 
@@ -105,10 +106,9 @@ def _tidy(spark: SparkSession, jvm: Any, where: Places) -> None:
         if where.unsettled.exists():
             warm.settle(spark)
         if len(daemons) > PROGRAMS:
-            for daemon in daemons:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    daemon.terminate()  # Spark starts another one on demand
-            warm.forget_code()
+            with contextlib.suppress(Py4JError):  # another version of Spark: keep the workers
+                warm.end_workers(spark)
+                warm.forget_code()
         if too_long:
             os.truncate(where.log, 0)
     finally:

@@ -23,10 +23,10 @@ from pyspark.sql.types import StructType
 from data_pipeline.core.combine import ASIDE
 from data_pipeline.core.decode import plain_path, shipped_name
 from data_pipeline.core.plan import Scan
-from data_pipeline.shell.footers import footers
+from data_pipeline.shell.footers import footers, need_python
 from data_pipeline.shell.output import local_path, place_of, spark_url
 from data_pipeline.shell.servers import Ranges
-from data_pipeline.shell.unpack import Part, unpacked
+from data_pipeline.shell.unpack import FILE_COLUMN, Part, unpacked
 from data_pipeline.shell.url_files import is_foreign, parts_of
 from heron_runtime.failures import NotFound, listing
 from heronry.connect.polling import Range
@@ -38,7 +38,6 @@ from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.trees import is_hidden
 from heronry.streamlet.windows import HOUR_MS
 
-FILE_COLUMN = "__heronry_file"  # in addition to the columns of a user's table
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 _HOUR = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)$")
 
@@ -90,6 +89,8 @@ class Tables:
         if not table.packed:
             return _shaped(table.rows, source, named)
         lines = unpacked(self._spark, scan.step, table.packed)
+        if source.format in COLUMNAR:
+            return lines
         if self._numbered:
             return lines
         lines = lines.drop("number") if source.format == "csv" else lines.drop("block_start", "number")
@@ -172,6 +173,9 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource[Any], paths: list[
             return _orc(spark, scan.step, paths)
         if source.format != "parquet":
             return _lines(spark, scan.step, source, paths, numbered)
+        if by_python := need_python(paths):
+            parts = [Part(FileSource(str(file), "parquet"), "", file.stat().st_size) for file in by_python]
+            return _Table(None, packed=parts)
         alike, columns = footers(paths)
         reader = reader.option("mergeSchema", "false" if alike else "true")
         reader = reader.schema(columns) if columns else reader

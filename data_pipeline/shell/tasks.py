@@ -35,6 +35,7 @@ from data_pipeline.core.trace import Traced
 from data_pipeline.shell.servers import columns_in
 from data_pipeline.shell.spoken import Spoken
 from heronry.api.state import Checkpoint
+from heronry.connect.arrow_times import columns_in_utc
 from heronry.connect.settings import ConnectError
 from heronry.streamlet.aside import failure_line
 from heronry.streamlet.decoding import cells_of
@@ -52,6 +53,7 @@ ROW_SCHEMA = "tag int, key binary, start long, data binary, count long"
 #: Columns of a task's report of staged records (``core.staged.Report``).
 REPORT_SCHEMA = "partition int, token string, records long"
 RESULTS_PER_BATCH = 4_096
+ARROW_COLUMN = "__heronry_arrow"  # pieces of columnar files that Python has read (unpack.py)
 WORKING_FOLDER = "HERONRY_WORKING_FOLDER"  # variable for workers that were started before the command they work for
 Render = dict[int, Callable[[Any], bytes]]
 
@@ -158,6 +160,9 @@ def columns_of(step: str, source: Source[Any], batches: Iterator[Any]) -> Iterat
         if not batch.num_rows:
             continue
         if form in COLUMNAR:
+            if batch.schema.names[0] == ARROW_COLUMN:
+                yield from _of_pieces(batch)
+                continue
             names, files = list(map(own_name, batch.schema.names[:-1])), _Late(batch.columns[-1])  # the file is last
             if form == "orc":
                 _check_dates(step, batch, files[0])
@@ -174,6 +179,16 @@ def columns_of(step: str, source: Source[Any], batches: Iterator[Any]) -> Iterat
                 name: _Late(batch.column(name)) if name == "file" else batch.column(name).to_pylist()
                 for name in batch.schema.names
             }
+
+
+def _of_pieces(batch: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of Arrow streams (unpack.py), which are decoded as in the other engines."""
+    import pyarrow as pa
+
+    for data, file in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        with pa.ipc.open_stream(data) as stream:
+            for found in stream:
+                yield {**_records_of(columns_in_utc(found)), "file": [file] * found.num_rows}
 
 
 def _records_of(batch: Any) -> dict[str, Any]:

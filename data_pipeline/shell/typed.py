@@ -25,6 +25,7 @@ from data_pipeline.core.plan import Scan, Table
 from data_pipeline.shell import scan as scans
 from data_pipeline.shell.lines import line_of
 from data_pipeline.shell.tasks import Shipped, columns_of
+from data_pipeline.shell.unpack import FILE_COLUMN
 from heronry.streamlet.endpoints import COLUMNAR, FileSource
 from heronry.streamlet.extract import Extractor, Field
 from heronry.streamlet.program import EventTime, ReduceStep, SchemaStep
@@ -110,7 +111,7 @@ class Columns:
         story = (
             f"to_json(named_struct('step', {_quoted(step)}, 'value', to_json(struct({columns}), "
             f"map('ignoreNullFields', 'false')), 'error', concat({_quoted(begin)}, concat_ws('; ', {told})), "
-            f"'traceback', '', 'file', `{scans.FILE_COLUMN}`))"
+            f"'traceback', '', 'file', `{FILE_COLUMN}`))"
         )
         some = " OR ".join(condition for condition, _ in wrong)
         raised = f"CAST(raise_error(concat({_quoted(MARKER)}, {story})) AS {self.types[name]})"
@@ -168,7 +169,7 @@ class Columns:
                 sql.coalesce(column.cast("string"), sql.lit("None")).alias("value"),
                 sql.lit(f"EventTimeError: the field {name!r} is not an event time").alias("error"),
                 sql.lit("").alias("traceback"),
-                sql.col(scans.FILE_COLUMN).alias("file"),
+                sql.col(FILE_COLUMN).alias("file"),
             )
         )
         return sql.when(wrong, sql.raise_error(sql.concat(sql.lit(MARKER), story)).cast("long")).otherwise(ms)
@@ -238,7 +239,7 @@ def _made(tables: scans.Tables, scan: Scan, table: Table, step: ReduceStep) -> C
 
 def _mapped(rows: DataFrame, task: TypedTask) -> DataFrame:
     shape = [f"`{name}` {kind}" for name, kind in task.types]
-    shape += [f"{scans.FILE_COLUMN} string"] if task.named else []
+    shape += [f"{FILE_COLUMN} string"] if task.named else []
     shape += [f"{TIME_COLUMN} bigint"] if task.decoding.wants_time else []
     return scans.for_python(rows).mapInArrow(Shipped(task), ", ".join(shape))
 
@@ -264,7 +265,7 @@ class TypedTask:
             "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
         }  # fmt: skip
         names = [name for name, _ in self.types]
-        names += [scans.FILE_COLUMN] if self.named else []
+        names += [FILE_COLUMN] if self.named else []
         names += [TIME_COLUMN] if self.decoding.wants_time else []
         for columns in columns_of(self.decoding.step, self.decoding.source, batches):
             records, times, file = self.decoding.decode(columns)

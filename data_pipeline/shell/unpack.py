@@ -1,10 +1,12 @@
-"""Files of lines that Spark does not read itself: a file is one split, and Python reads it, as in the online engine.
+"""Files that Spark does not read itself: a file is one split, and Python reads it, as in the online engine.
 
 Hadoop has codecs for some file name suffixes, reads all other files as they are, and does not report truncated files.
 Compressed files are therefore read in the workers by our own reader (``streamlet/packed.py``). The driver distributes
 them to tasks by size, and each row is a line and the file it is from. On other file systems that Hadoop knows, Hadoop
 reads .gz files, and all other compressed files are rejected by name. File systems that Hadoop does not know are also
 read here (url_files.py).
+
+Parquet files that Spark reads otherwise than the other engines (footers.py) are rows of whole pieces, as Arrow streams.
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 
 from data_pipeline.core.failure import ServerFailed, failed
-from data_pipeline.shell.tasks import Shipped
+from data_pipeline.shell.tasks import ARROW_COLUMN, Shipped
 from heronry.connect.settings import ConnectError
-from heronry.streamlet.endpoints import FileSource, is_url
+from heronry.streamlet.endpoints import COLUMNAR, FileSource, is_url
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, open_decompressed
-from heronry.streamlet.reading import LineReader
+from heronry.streamlet.reading import ColumnReader, LineReader
 from heronry.streamlet.trees import FileTree, tree_of, whole_name
 
 TASKS_PER_CORE = 4
+FILE_COLUMN = "__heronry_file"  # in addition to the columns of a user's table
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,15 @@ class Part:
 
 
 def unpacked(spark: SparkSession, step: str, parts: Sequence[Part]) -> DataFrame:
-    """Return the lines of files: value (bytes), file, block_start (always 0), number (of the line, from 0)."""
+    """Return the lines of files: value (bytes), file, block_start (always 0), number (of the line, from 0).
+
+    For columnar files, return their pieces: ARROW_COLUMN (an Arrow stream), FILE_COLUMN.
+    """
     dealt = _dealt(parts, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     task = UnpackTask(step, tuple(dealt))
     numbers = spark.range(0, len(dealt), 1, len(dealt))
+    if parts[0].source.format in COLUMNAR:
+        return numbers.mapInArrow(Shipped(task), f"{ARROW_COLUMN} binary, {FILE_COLUMN} string")
     return numbers.mapInArrow(Shipped(task), "value string, file string, block_start long, number long")
 
 
@@ -85,9 +93,21 @@ class UnpackTask:
                     try:
                         if tree is None or not is_url(part.source.path):
                             tree = tree_of(part.source)  # one tree serves all files of a URL
-                        yield from self._lines(part, tree)
+                        yield from (self._pieces if part.source.format in COLUMNAR else self._lines)(part, tree)
                     except ConnectError as error:
                         raise ServerFailed(self.step, str(error)) from None
+
+    def _pieces(self, part: Part, tree: FileTree) -> Iterator[Any]:
+        import pyarrow as pa
+
+        try:
+            with closing(ColumnReader(part.source, part.name, tree=tree)) as reader:
+                while (piece := reader.read()) is not None:
+                    columns = [pa.array([piece.data], pa.binary()), pa.array([part.told])]
+                    yield pa.RecordBatch.from_arrays(columns, names=[ARROW_COLUMN, FILE_COLUMN])
+        except ReadError as error:
+            file = whole_name(part.source, part.name)
+            raise failed(self.step, "(the whole file)", ReadError(error.reason), file) from error
 
     def _lines(self, part: Part, tree: FileTree) -> Iterator[Any]:
         import pyarrow as pa

@@ -152,6 +152,26 @@ def _kept(ship: tuple[Path, ...]) -> Path:
     return place
 
 
+def end_workers(spark: SparkSession) -> None:
+    """End all Python workers; Spark starts others on demand. No job may run.
+
+    Spark itself must end them. It keeps idle workers in a queue. If their daemon was killed, the next job that takes
+    one of them fails with "Stream closed". There is no public method, so this uses a private field of Spark 4.
+
+    Raises:
+        Py4JError: This version of Spark has no such field. No worker is ended.
+    """
+    jvm: Any = spark._jvm
+    environment = jvm.org.apache.spark.SparkEnv.get()
+    field = environment.getClass().getDeclaredField("pythonWorkers")
+    field.setAccessible(True)
+    factories = field.get(environment)
+    each = factories.values().iterator()
+    while each.hasNext():
+        each.next().stop()
+    factories.clear()
+
+
 def forget_code() -> None:
     """Remove the code of all programs; no worker may be using it."""
     shutil.rmtree(places().code, ignore_errors=True)

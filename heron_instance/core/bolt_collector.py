@@ -39,6 +39,7 @@ class BoltCollector(TaskCollector):
         super().__init__(task, admit, rng)
         self.auto_anchor = bool(getattr(task.component, "auto_anchor", False))  # BasicBolt: anchor to ``index``
         self.batch: InputBatch | None = None  # the current batch
+        self.open_batch: InputBatch | None = None  # the same while emits may name its tuples by their index
         self.index = UNANCHORED  # the current tuple, set by the executor for BasicBolt and deferred calls
         self.ignored_settles = 0
         self._failures = task.failures
@@ -54,7 +55,7 @@ class BoltCollector(TaskCollector):
 
     def fast_emit(self, out: OutputStream) -> Callable[..., list[int] | None]:
         """Return an ``emit`` for rows with no anchor or one anchor in the current batch."""
-        rows, anchor_list, width, carefully = out.rows, out.anchors, out.width, self.emit_row
+        waiting, width, carefully = out.waiting, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
         unkeyed = [position for position in range(width) if position != key]  # a key is a scalar
         row_of, check_keys, width_error = out.row_of, out.check_keys, out.width_error
@@ -70,7 +71,7 @@ class BoltCollector(TaskCollector):
         ) -> list[int] | None:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, anchors, stream, direct_task, need_task_ids)
-            if len(rows) >= out.gate_at and admit(out, 1):
+            if len(waiting) >= out.gate_at and admit(out, 1):
                 return carefully(tup if values is None else values, anchors)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
@@ -85,19 +86,21 @@ class BoltCollector(TaskCollector):
             if tracked:
                 if anchors.__class__ is list and len(anchors) == 1:
                     anchors = anchors[0]
-                batch = collector.batch
+                # CPython switches threads at calls and at jumps back only, so ``batch`` is still open at ``extend``.
+                batch = collector.open_batch
                 if (
                     anchors.__class__ is Tuple
                     and anchors.batch is batch
                     and batch is not None
                     and not batch.state[anchors.index]
                 ):
-                    anchor_list.append(anchors.index)
+                    waiting.extend((anchors.index, values))
                 elif anchors is None:
-                    anchor_list.append(collector.index if auto_anchor else UNANCHORED)
+                    waiting.extend((collector.index if auto_anchor else UNANCHORED, values))
                 else:
                     return carefully(values, anchors)
-            rows.append(values)
+            else:
+                waiting.append(values)
             return None
 
         return emit
@@ -168,8 +171,14 @@ class BoltCollector(TaskCollector):
             self._touched[id(batch)] = batch
             self._wake_if_idle()
 
+    def begin_turn(self, batch: InputBatch) -> None:
+        """Make this batch the current one."""
+        self.batch = self.open_batch = batch
+
     def end_turn(self, batch: InputBatch) -> None:
-        """Close the current batch. Another thread may have acked since acks were taken."""
+        """Route the emitted rows and close the current batch. Other threads may emit and ack meanwhile."""
+        self.open_batch = None
+        self.route_pending()
         batch.closed = True
         self.batch = None
         if ACKED in batch.state:

@@ -242,7 +242,7 @@ class BoltExecutor(Executor):
             batch = self._batch(frames, arrived_ms)
             self._work = BatchCursor(batch, rows)
             self._metrics.count_decoded((batch.component, batch.stream), seconds)
-            self.collector.batch = batch
+            self.collector.begin_turn(batch)
 
     def _batch(self, frames: list[Frame], arrived_ms: float) -> InputBatch:
         batch = InputBatch(*self._sources[frames[0].stream], frames, self._serial, arrived_ms)
@@ -272,9 +272,10 @@ class BoltExecutor(Executor):
         elapsed_ms = 1000 * (clock() - started)
         done = stop - start
         self._processing.settle(work, stop)
-        self.collector.route_pending()
         if stop == work.count:
             self._end_turn(work)
+        else:
+            self.collector.route_pending()
         if done:
             each, known = elapsed_ms / done, self._tuple_ms
             self._tuple_ms = each if known is None or each > known else 0.8 * known + 0.2 * each

@@ -1,12 +1,12 @@
 """Base class of the collectors of spouts and bolts: rows are checked, filtered, kept and routed in runs.
 
-An emit appends a row and its *anchor* to the two lists of its stream. ``route_pending`` does the rest for all waiting
+An emit appends a row and its *anchor* to the list of its stream. ``route_pending`` does the rest for all waiting
 rows: it splits the run by the groupings, and the subclass draws a key for every copy. Emits that need a decision
 (direct and custom groupings, several key fields, a stream with siblings) use ``emit_row``. For the common case a
 collector offers a shortcut that replaces the user's ``emit``.
 
-Emits run without the executor's lock (``user_code.py``): the shortcut only appends, to ``anchors`` and then to
-``rows``. Everything that does more takes the lock.
+Emits run without the executor's lock (``user_code.py``): the shortcut only extends that list, once. Everything that
+does more takes the lock.
 
 A *row filter* sees each row before it is kept and may reject it: task hooks and the dropping of old data are filters.
 There is a shortcut only without filters, so tasks without filters pay nothing for them.
@@ -71,7 +71,7 @@ class DeferredEmits:
         for out, row in self._rows:
             if out.siblings:
                 route_siblings(out)
-            out.rows.append(row)
+            out.waiting.append(row)
 
     def forget(self) -> None:
         """Undo the choices of groupings, since the call is undone."""
@@ -149,7 +149,7 @@ class TaskCollector(Collector, ABC):
         """Emit one row to any stream, with a direct task or task ids where asked for."""
         out = self.streams.get(stream) or self._unknown_stream(stream)
         row = copied_row(out.checked_row(values, direct_task))
-        if len(out.rows) >= out.gate_at:
+        if len(out.waiting) >= out.gate_at:
             self.admit(out, 1)
         with self._lock:
             kept_anchor = self.anchor_of(anchor) if self.tracked else None
@@ -165,10 +165,11 @@ class TaskCollector(Collector, ABC):
             if out.deciders:
                 out.decide(row, direct_task)
             if self.tracked:
-                out.anchors.append(kept_anchor)
-            elif anchor is not None:
-                self.untracked((anchor,))
-            out.rows.append(row)
+                out.waiting.extend((kept_anchor, row))
+            else:
+                out.waiting.append(row)
+                if anchor is not None:
+                    self.untracked((anchor,))
             self._wake_if_idle()
             return self.route_stream(out, need_task_ids) if need_task_ids else None
 
@@ -186,15 +187,14 @@ class TaskCollector(Collector, ABC):
         if self.filters or not out.bulk or self.deferred is not None:
             super().emit_rows(checked, anchors if each is None else each, one_to_one, stream)
             return
-        if len(out.rows) + len(checked) >= out.gate_at:
+        if len(out.waiting) + len(checked) * out.per_row >= out.gate_at:
             self.admit(out, len(checked))
         with self._lock:
             kept_anchors: Iterable[Any] = ()
             if self.tracked:
                 kept_anchors = [self.anchor_of(anchors)] * len(checked) if each is None else self.anchors_of(each)
             self.route_siblings(out)
-            out.anchors.extend(kept_anchors)
-            out.rows.extend(checked)
+            out.keep(checked, kept_anchors)
             if each is not None and not self.tracked:
                 self.untracked(each)
             self._wake_if_idle()
@@ -202,7 +202,7 @@ class TaskCollector(Collector, ABC):
     def route_siblings(self, out: OutputStream) -> None:
         """Route the waiting rows of streams that the same tasks read, so that order is kept per task."""
         for sibling in out.siblings:
-            if sibling.rows:
+            if sibling.waiting:
                 self.route_stream(sibling)
 
     def _unknown_stream(self, name: str) -> OutputStream:
@@ -215,7 +215,7 @@ class TaskCollector(Collector, ABC):
     def route_pending(self) -> None:
         """Route the waiting rows of every stream. The rows of one emit stay together."""
         for out in self.streams.values():
-            if out.rows:
+            if out.waiting:
                 self.route_stream(out)
 
     def route_stream(self, out: OutputStream, need_task_ids: bool = False) -> list[int]:

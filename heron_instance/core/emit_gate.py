@@ -76,8 +76,8 @@ class EmitBudget:
         # Each stream gets a share of what is left now: shares of an earlier, larger rest would come on top.
         share = max(0, (left - 1) // len(self._router.streams))
         for each in self._router.streams.values():
-            each.gate_at = len(each.rows) + share
-        out.gate_at += rows
+            each.open_gate(share)
+        out.gate_at += rows * out.per_row
 
 
 class ForeignThreadEmit(Failure):
@@ -123,7 +123,7 @@ class EmitThreadGuard:
             raise self._refused(out)
         if not self.checks_every_emit:
             self._admit(out, rows)
-        elif not out.rows or len(out.rows) + rows > self._gate_at.get(out.number, 0):
+        elif not out.waiting or len(out.waiting) + rows * out.per_row > self._gate_at.get(out.number, 0):
             self._admit(out, rows)
             self._gate_at[out.number] = out.gate_at
             out.gate_at = 0
@@ -190,8 +190,8 @@ class EmitGate:
     def admit(self, out: OutputStream, rows: int) -> bool:
         """Admit an emit of ``rows`` rows, and set when the gate is to be asked again.
 
-        Called when ``out`` holds ``out.gate_at`` rows, with these rows or without them. Returns True if the emit must
-        take the lock: no user code runs, so the emit comes from another thread while the executor waits or works.
+        Called when ``out.gate_at`` entries wait in ``out``, with these rows or without them. Returns True if the emit
+        must take the lock: no user code runs, so the emit comes from another thread while the executor waits or works.
         """
         now_ms = self._clock() * 1000
         driver, call = self.driver, self._user_code.call
@@ -200,11 +200,11 @@ class EmitGate:
         if self.budget.is_active and not self.budget.is_exhausted:
             self.budget.spend(out, rows)
         elif driver is None or call is None or self.closing or now_ms - call.since_ms < LONG_CALL_MS:
-            out.gate_at = len(out.rows) + ADMIT_ROWS
+            out.open_gate(ADMIT_ROWS)
         else:
             with self.lock:
                 now_ms = self._pass(driver)
-                out.gate_at = max(1, min(ADMIT_ROWS, self._executor.room()))
+                out.gate_at = out.per_row * max(1, min(ADMIT_ROWS, self._executor.room()))
         if self._executor.output.waiting_since_ms is None:  # from now on: the caller emits at once
             self._executor.output.waiting_since_ms = now_ms
             if driver is not None:

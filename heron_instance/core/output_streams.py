@@ -1,8 +1,9 @@
 """Output streams of a task: schema checks, groupings of the readers, and the rows that wait to be routed.
 
-``rows`` and ``anchors`` are parallel lists that emits append to. An anchor is a message id (spout) or a number that
-stands for anchors (bolt). The lists stay the same objects for the life of the task, since the emit functions hold on to
-them. Without tracking rows have no anchors.
+Emits append to ``waiting``. With tracking each row stands after its anchor, in the same list: a message id (spout) or a
+number that stands for anchors (bolt). Threads of user code may emit at the same moment, so anchor and row must be added
+by one operation of the list (``extend``), which no other thread can interrupt. The list stays the same object for the
+life of the task, since the emit functions hold on to it. Without tracking rows have no anchors.
 """
 
 from __future__ import annotations
@@ -22,22 +23,29 @@ from heron_runtime.model.topology import KEYED, GroupingKind
 class OutputStream:
     """One output stream of a task."""
 
-    def __init__(self, component: str, name: str, number: int, fields: tuple[str, ...], direct: bool) -> None:
+    def __init__(
+        self, component: str, name: str, number: int, fields: tuple[str, ...], direct: bool, tracked: bool = False
+    ) -> None:
         self.component = component
         self.name = name
         self.number = number
         self.fields = fields
         self.width = len(fields)
         self.direct = direct
-        self.rows: list[Row] = []
-        self.anchors: list[Any] = []
-        self.gate_at = 0  # an emit that finds so many rows waiting asks the gate first (emit_gate.py)
+        self.waiting: list[Any] = []
+        self.per_row = 2 if tracked else 1  # entries of ``waiting`` for each row
+        self.gate_at = 0  # an emit that finds so many entries waiting asks the gate first (emit_gate.py)
         self.groupings: list[TaskGrouping] = []
         self.deciders: list[TaskGrouping] = []
         self.siblings: list[OutputStream] = []  # streams some task reads besides this one
         self.key_positions: tuple[int, ...] = ()
         self.emitted = 0  # since the last report
-        self.emitted_ever = 0
+        self.taken_ever = 0  # entries of ``waiting``
+
+    @property
+    def emitted_ever(self) -> int:
+        """Return the number of rows that were taken."""
+        return self.taken_ever // self.per_row
 
     @property
     def simple(self) -> bool:
@@ -132,18 +140,29 @@ class OutputStream:
         """Divide these rows, the next in order, among tasks."""
         return [part for grouping in self.groupings for part in grouping.split(rows)]
 
-    def take(self) -> tuple[list[Row], list[Any]]:
-        """Remove and return the waiting rows and anchors as new lists.
+    def keep(self, rows: list[Row], anchors: Iterable[Any] = ()) -> None:
+        """Add rows, with one anchor for each where tuples are tracked."""
+        entries: list[Any] = rows
+        if self.per_row == 2:
+            entries = [None] * (2 * len(rows))
+            entries[::2], entries[1::2] = anchors, rows
+        self.waiting.extend(entries)
 
-        User code may emit meanwhile. An emit appends to ``anchors`` first, so there is an anchor for every row taken.
-        """
-        count = len(self.rows)
-        rows, anchors = self.rows[:count], self.anchors[:count]
-        self.emitted += count
-        self.emitted_ever += count
-        del self.rows[:count], self.anchors[:count]
+    def take(self) -> tuple[list[Row], list[Any]]:
+        """Remove and return the waiting rows and anchors as new lists. User code may emit meanwhile."""
+        count = len(self.waiting)
+        tracked = self.per_row == 2
+        rows = self.waiting[1:count:2] if tracked else self.waiting[:count]
+        anchors = self.waiting[:count:2] if tracked else []
+        del self.waiting[:count]
+        self.emitted += len(rows)
+        self.taken_ever += count
         self.gate_at = 0
         return rows, anchors
+
+    def open_gate(self, rows: int) -> None:
+        """Let so many more rows pass before an emit asks the gate."""
+        self.gate_at = len(self.waiting) + rows * self.per_row
 
     @property
     def where(self) -> str:
@@ -166,6 +185,7 @@ class Router:
         rng: np.random.Generator,
         load: Callable[[str], Any] | None,
         context: Any,
+        tracked: bool = False,
     ) -> None:
         self._task = task
         self._rng = rng
@@ -175,7 +195,9 @@ class Router:
         self.streams: dict[str, OutputStream] = {}
         for schema in plan.topology.component(component).outputs:
             number = plan.stream_number[component, schema.name]
-            self.streams[schema.name] = OutputStream(component, schema.name, number, schema.fields, schema.direct)
+            self.streams[schema.name] = OutputStream(
+                component, schema.name, number, schema.fields, schema.direct, tracked
+            )
         edges = [edge for edge in plan.topology.edges() if edge.source == component]
         for stream in self.streams.values():
             own_edges = [edge for edge in edges if edge.stream == stream.name]
@@ -192,7 +214,7 @@ class Router:
 
     def emitted_ever(self) -> int:
         """Return the number of rows that user code has emitted."""
-        return sum(out.emitted_ever + len(out.rows) for out in self.streams.values())
+        return sum((out.taken_ever + len(out.waiting)) // out.per_row for out in self.streams.values())
 
     def route(self, plan: PhysicalPlan) -> None:
         """Apply the groupings to the tasks of this plan. No rows may be waiting."""

@@ -110,7 +110,7 @@ class SpoutCollector(TaskCollector):
 
     def fast_emit(self, out: OutputStream) -> Callable[..., list[int] | None]:
         """Return an ``emit`` that only checks the values."""
-        rows, anchors, width, carefully = out.rows, out.anchors, out.width, self.emit_row
+        waiting, width, carefully = out.waiting, out.width, self.emit_row
         key = out.key_positions[0] if out.key_positions else None
         unkeyed = [position for position in range(width) if position != key]  # a key is immutable
         row_of, check_keys, width_error = out.row_of, out.check_keys, out.width_error
@@ -126,7 +126,7 @@ class SpoutCollector(TaskCollector):
         ) -> list[int] | None:
             if stream is not DEFAULT_STREAM or direct_task is not None or need_task_ids:
                 return carefully(tup if values is None else values, tup_id, stream, direct_task, need_task_ids)
-            if len(rows) >= out.gate_at and admit(out, 1):
+            if len(waiting) >= out.gate_at and admit(out, 1):
                 return carefully(tup if values is None else values, tup_id)
             if values.__class__ is not tuple:
                 values = tuple(values) if values.__class__ is list else row_of(tup if values is None else values)
@@ -139,10 +139,11 @@ class SpoutCollector(TaskCollector):
                     values = copied_row(values)
                     break
             if tracked:
-                anchors.append(tup_id)
-            elif tup_id is not None:
+                waiting.extend((tup_id, values))
+                return None
+            if tup_id is not None:
                 at_once.append(tup_id)
-            rows.append(values)
+            waiting.append(values)
             return None
 
         return emit

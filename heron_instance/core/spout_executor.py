@@ -249,18 +249,20 @@ class SpoutExecutor(Executor):
     def _call_repeatedly(self, last: int, until: float, counted: list[int]) -> bool:
         """Call ``next_tuple`` until ``last`` rows were ever emitted. Return False if a call emitted none.
 
-        Rows that are routed meanwhile move from ``rows`` to ``emitted_ever``.
+        Rows that are routed meanwhile move from ``waiting`` to ``taken_ever``. One stream is counted by its entries.
         """
         clock, next_tuple, emitted_ever = self.task.clock, self._spout.next_tuple, self.task.router.emitted_ever
         look = 7 if self._call_ms < FAST_CALL_MS else 0  # every 8th call of a fast spout
-        before, calls = emitted_ever(), 0
         streams = list(self.collector.streams.values())
-        out, rows = (streams[0], streams[0].rows) if len(streams) == 1 else (None, [])
+        out, waiting = (streams[0], streams[0].waiting) if len(streams) == 1 else (None, [])
+        if out is not None:
+            last *= out.per_row
+        before, calls = emitted_ever() if out is None else out.taken_ever + len(waiting), 0
         try:
             while before < last:
                 calls += 1
                 next_tuple()
-                emitted_now = out.emitted_ever + len(rows) if out is not None else emitted_ever()
+                emitted_now = out.taken_ever + len(waiting) if out is not None else emitted_ever()
                 if emitted_now == before:
                     return False
                 before = emitted_now
@@ -344,7 +346,7 @@ class SpoutExecutor(Executor):
         if self.collector.untracked_ids or self.output.unsent():
             return True
         for out in self.collector.streams.values():  # noqa: SIM110  # a generator would touch more
-            if out.rows:
+            if out.waiting:
                 return True
         return False
 

@@ -70,7 +70,7 @@ class TaskRuntime:
         self.errors = UserErrors(self.name, policy, self.counts, setup.telemetry, setup.wall)
         self.hooks = Hooks(self.context, setup.task, self.counts.count, setup.clock)
         self.codec = make_values_codec(config, setup.load)
-        self.router = Router(plan, setup.task, setup.rng, setup.load, self.context)
+        self.router = Router(plan, setup.task, setup.rng, setup.load, self.context, self.tracked)
         self.outbox = Outbox(setup.task, self.codec, setup.clock)
         self.failures = FailureBuffer(self.name, setup.task)
         self.checkpointer: TaskCheckpointer | None = None

@@ -38,6 +38,7 @@ class LogFile(NamedTuple):
     number: int
     size: int
     head: bytes
+    mtime_ns: int = 0
 
 
 class Place(NamedTuple):
@@ -72,10 +73,11 @@ def head_of(path: Path) -> bytes:
         return b""
 
 
-def list_files(paths: Iterable[Path]) -> dict[str, LogFile]:
+def list_files(paths: Iterable[Path], before: Mapping[str, LogFile] | None = None) -> dict[str, LogFile]:
     """Return the files by split, without files that contain no complete line yet.
 
-    If a file has several names, only the first one is listed.
+    If a file has several names, only the first one is listed. The heads of files that have not changed are taken from
+    ``before``, an earlier result.
     """
     found: dict[str, LogFile] = {}
     for path in sorted(paths):
@@ -83,11 +85,20 @@ def list_files(paths: Iterable[Path]) -> dict[str, LogFile]:
             about = os.stat(path)
         except OSError:
             continue
-        split, head = f"{about.st_dev:x}-{about.st_ino:x}", head_of(path)
+        split = split_of(about)
+        former = before.get(split) if before else None
+        version = (path, about.st_size, about.st_mtime_ns)
+        is_same = former is not None and (former.path, former.size, former.mtime_ns) == version
+        head = former.head if former is not None and is_same else head_of(path)
         line, end, _ = head.partition(b"\n")
         if (end or len(head) == HEAD_BYTES or is_packed(path)) and split not in found:
-            found[split] = LogFile(path, split, zlib.crc32(line), about.st_size, head)
+            found[split] = LogFile(path, split, zlib.crc32(line), about.st_size, head, about.st_mtime_ns)
     return found
+
+
+def split_of(about: os.stat_result) -> str:
+    """Return the split of a file."""
+    return f"{about.st_dev:x}-{about.st_ino:x}"
 
 
 def place_at(offset: int, head: bytes) -> Place:

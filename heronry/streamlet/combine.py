@@ -16,15 +16,14 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from decimal import localcontext
 from itertools import chain, compress, islice, repeat
 from typing import Any, NamedTuple
 
 from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.streamlet.columns import extracted, refuse_future, times_of
 from heronry.streamlet.errors import StepFailed
+from heronry.streamlet.exact import plus, plus_all
 from heronry.streamlet.instants import keys_by_instant
-from heronry.streamlet.monoid import EXACT
 from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
 from heronry.streamlet.sessions import Session, SessionTable
 from heronry.streamlet.windows import EventTimeError, Window
@@ -262,14 +261,35 @@ def _count(table: Any, keys: list[Any], values: list[Any], step: str) -> None:
 
 def _sum(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -> None:
     key = value = None
-    get = table.get
+    get, floats = table.get, dict[Any, list[float]]()
     try:
-        with localcontext(EXACT):
-            for key, value in zip(keys, values, strict=True):
-                before = get(key)
-                table[key] = value if before is None else before if value is None else before + value
+        for key, value in zip(keys, values, strict=True):
+            if value.__class__ is float:
+                if key in floats:
+                    floats[key].append(value)
+                else:
+                    floats[key] = [value]
+                continue
+            before = get(key)
+            if before is None:
+                table[key] = value
+            elif value.__class__ is int and before.__class__ is int:
+                table[key] = before + value
+            elif value is not None:
+                table[key] = plus(before, value)
     except Exception as error:  # raised by the values' __add__
         raise _failed(step, key, value) from error
+    finally:
+        _sum_floats(table, floats, step)
+
+
+def _sum_floats(table: dict[Any, Any], floats: dict[Any, list[float]], step: str) -> None:
+    key, values = None, [0.0]
+    try:
+        for key, values in floats.items():
+            table[key] = plus_all(table.get(key), values)
+    except Exception as error:  # the sum so far is a Decimal, for example
+        raise _failed(step, key, values[0]) from error
 
 
 def _fold_of(step: ReduceStep) -> Callable[[dict[Any, Any], list[Any], list[Any], str], None]:

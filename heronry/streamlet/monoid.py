@@ -13,7 +13,6 @@ The built-in ones carry ``builtin``, a name by which an engine may compute them 
 
 from __future__ import annotations
 
-import decimal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -21,6 +20,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from heron_runtime.model.keys import encode
 from heronry.api.errors import TopologyError
+from heronry.streamlet.exact import packed, plus, quotient, unpacked, value_of
 from heronry.streamlet.sketch import DEFAULT_LG_K, DistinctSketch
 
 A = TypeVar("A")
@@ -178,24 +178,13 @@ def _count_fold(acc: int, value: Any) -> int:
     return acc + 1
 
 
-#: Python's own context rounds sums to 28 digits, so they would depend on the order. Sums beyond these raise.
-EXACT = decimal.Context(prec=10_000, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact])
-
-
 def _plus(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else _exactly(a, b)
-
-
-def _exactly(a: Any, b: Any) -> Any:
-    """Return the sum, of Decimals with all digits. Raises decimal.Inexact beyond 10,000 digits."""
-    if a.__class__ is decimal.Decimal and b.__class__ in (decimal.Decimal, int):
-        return EXACT.add(a, b)
-    return EXACT.add(b, a) if b.__class__ is decimal.Decimal and a.__class__ is int else a + b
+    return b if a is None else a if b is None else plus(a, b)
 
 
 def _number(acc: Any) -> Any:
     """Return the sum as a number, also where the only value was a truth value."""
-    return int(acc) if acc is True or acc is False else acc
+    return int(acc) if acc is True or acc is False else value_of(acc)
 
 
 def _least(a: Any, b: Any) -> Any:
@@ -220,7 +209,7 @@ def _sum_and_count(value: Any) -> tuple[Any, int]:
 
 
 def _add_pairs(a: Any, b: Any) -> tuple[Any, int]:
-    return (_exactly(a[0], b[0]), a[1] + b[1])
+    return (plus(a[0], b[0]), a[1] + b[1])
 
 
 def _no_pairs() -> tuple[int, int]:
@@ -228,7 +217,15 @@ def _no_pairs() -> tuple[int, int]:
 
 
 def _quotient(acc: Any) -> Any:
-    return acc[0] / acc[1] if acc[1] else None
+    return quotient(*acc) if acc[1] else None
+
+
+def _packed_pair(acc: Any) -> list[Any]:
+    return [packed(acc[0]), acc[1]]
+
+
+def _unpacked_pair(data: Any) -> tuple[Any, int]:
+    return unpacked(data[0]), data[1]
 
 
 def _to_list(acc: Any) -> list[Any]:
@@ -247,10 +244,9 @@ def count() -> Monoid[Any, int]:
 def sum_() -> Monoid[Any, Any]:
     """Sum values; True counts as 1.
 
-    Sums of int and Decimal are exact. Sums of float depend on the order of addition in their last digits, or in more
-    digits where large values cancel.
+    Sums are exact and do not depend on the order. A sum of floats is rounded once, at the end.
     """
-    return Monoid("sum", _nothing, _plus, _number, builtin="sum")
+    return Monoid("sum", _nothing, _plus, _number, pack=packed, unpack=unpacked, builtin="sum")
 
 
 def min_() -> Monoid[Any, Any]:
@@ -264,10 +260,11 @@ def max_() -> Monoid[Any, Any]:
 
 
 def mean() -> Monoid[Any, Any]:
-    """Return the arithmetic mean (true division)."""
+    """Return the arithmetic mean: the exact sum, divided by the number of values (true division)."""
     return Monoid(
-        "mean", _no_pairs, _add_pairs, _quotient, _sum_and_count, pack=_to_list, unpack=_to_tuple, builtin="mean"
-    )
+        "mean", _no_pairs, _add_pairs, _quotient, _sum_and_count, pack=_packed_pair, unpack=_unpacked_pair,
+        builtin="mean",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

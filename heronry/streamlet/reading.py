@@ -16,6 +16,7 @@ their names, without rows whose message id and index occurred before.
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
 from itertools import islice
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heron_runtime.failures import listing
+from heronry.connect.arrow_times import instants
 from heronry.connect.drivers import arrow_driver
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
@@ -287,6 +289,10 @@ class LineReader:
             data = data.removeprefix(BYTE_ORDER_MARK)
         return FilePiece(first, self._header, data, self._offset, self._number)
 
+    def head(self, size: int) -> bytes:
+        """Return the first bytes that the file has now. It must not be compressed, and be on this machine."""
+        return os.pread(self._file.fileno(), size, 0)
+
     def _read_header(self) -> bool:
         self._rest += self._file.readline()
         if not self._rest or (self._waits and not self._rest.endswith(b"\n")):
@@ -342,8 +348,15 @@ class ColumnReader:
             ) from error
 
     def _parquet(self, opened: Any, path: str, columns: list[str] | None) -> Iterator[Any]:
-        with self._arrow.parquet.ParquetFile(opened) as file:
-            yield from file.iter_batches(batch_size=PIECE_ROWS, columns=columns)
+        with self._arrow.parquet.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file:
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                twice = sorted({name for name in names if names.count(name) > 1})
+                raise ReadError(f"{path} has several columns named {listing(twice)}; rename one of them")
+            footer = [file.schema.column(number) for number in range(len(file.schema))]
+            int96 = frozenset(column.path for column in footer if column.physical_type == "INT96")
+            for batch in file.iter_batches(batch_size=PIECE_ROWS, columns=columns):
+                yield instants(batch, int96) if int96 else batch
 
     def _orc(self, opened: Any, path: str, columns: list[str] | None) -> Iterator[Any]:
         import pyarrow.orc

@@ -162,7 +162,10 @@ def test_sql_over_typed_files_gives_what_the_reference_gives(
         columns = {"source": {name: str(SPARK_TYPES[kind]) for name, kind in SCHEMA.items()}}
         for program in programs:
             planned = plan(program, Choice(columns=columns))
-            assert [reduction.sql for reduction in planned.reductions] == [True] * len(reducers)
+            assert [reduction.sql for reduction in planned.reductions] == [
+                value != "x" or monoid.builtin not in ("sum", "mean")  # Python adds floats exactly
+                for _, (monoid, value), _ in reducers
+            ]
         for program, found in zip(programs, run_all(spark, programs), strict=True):
             for sink, expected in run(program).items():
                 assert difference(expected, found[sink]) == "", f"{sink} of {program.describe()}"

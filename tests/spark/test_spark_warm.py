@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from pyspark.sql import SparkSession
 
 from data_pipeline.core.warm import Places
 from data_pipeline.shell import warm
@@ -143,6 +144,36 @@ def test_a_job_that_is_killed_leaves_nothing_in_it(world: World) -> None:
     world.write(3)
     assert world.records("c")[-1]["n"] == 21
     assert not list(world.place.glob(".out.*"))
+
+
+def test_a_job_goes_on_after_the_workers_of_others_were_ended(spark: SparkSession) -> None:
+    def same(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+
+    for _ in range(2):
+        assert spark.range(1_000).mapInArrow(same, "id long").count() == 1_000
+        before = daemons()
+        assert before
+        warm.end_workers(spark)
+        wait_until(lambda gone=before: not any(process.is_running() for process in gone))  # type: ignore[misc]
+
+
+def daemons() -> list[psutil.Process]:
+    """The processes of this one that fork Python workers."""
+    return [
+        process for process in psutil.Process().children(recursive=True)
+        if "pyspark.daemon" in " ".join(process.cmdline()) and "java" not in process.name()
+        and process.parent().name() == "java"
+    ]  # fmt: skip
+
+
+def test_a_job_that_fails_names_the_log_of_the_warm_spark(world: World) -> None:
+    world.file.write_text(PROGRAM.format(times=1, seconds=0, count=2).replace("time.sleep(0)", "os._exit(3)"))
+    job = world.start_job("dies")
+    _, said = job.communicate(timeout=600)
+    assert job.returncode == 1, said.decode()
+    (named,) = [line.partition("Spark's log is ")[2] for line in said.decode().splitlines() if "Spark's log is" in line]
+    assert Path(named).stat().st_size > 0
 
 
 def test_other_wishes_are_not_for_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,9 @@ def test_a_stream_with_several_readers_is_computed_once_with_several_exits() -> 
     ("program", "is_sql"),
     [
         (reduced("k", count()), True),
-        (reduced("n", sum_(), "x"), True),
+        (reduced("n", max_(), "x"), True),
+        (reduced("n", sum_(), "x"), False),  # SQL rounds each sum of floats, so the order would matter
+        (reduced("n", mean(), "x"), False),
         (reduced("k", mean(), "n", tumbling(60), event_time="t"), True),
         (reduced("k", sum_(), "n", sliding(60, 10), event_time="t"), True),
         (reduced("k", max_(), "n", session(60), event_time="t"), True),
@@ -254,7 +256,7 @@ class Small:
     ],
 )  # fmt: skip
 def test_catalyst_types_what_always_fits(columns: dict[str, str], alone: bool) -> None:
-    found = plan(typed("parquet", "n", sum_(), "x", Small), Choice(columns={"source": columns}))
+    found = plan(typed("parquet", "n", max_(), "x", Small), Choice(columns={"source": columns}))
     (table,) = found.reductions[0].tables
     assert table.alone is alone
     how = "by Catalyst alone" if alone else "in one mapInArrow, by the Python rule"
@@ -264,7 +266,7 @@ def test_catalyst_types_what_always_fits(columns: dict[str, str], alone: bool) -
 def test_reducers_behind_a_schema_are_sql_where_its_types_allow() -> None:
     for form in ("json", "csv", "parquet"):
         for key, monoid, value, is_sql in (
-            ("k", count(), None, True), ("n", sum_(), "x", True), ("k", max_(), "k", True),
+            ("k", count(), None, True), ("n", max_(), "x", True), ("n", sum_(), "x", False), ("k", max_(), "k", True),
             ("k", sum_(), "price", False), ("price", count(), None, False), ("absent", count(), None, False),
             ("k", distinct(), "n", False),
         ):  # fmt: skip

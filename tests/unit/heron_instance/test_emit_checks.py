@@ -23,17 +23,17 @@ class Emitter:
         self.outs = [OutputStream("s", f"s{n}", n, ("x",), False) for n in range(streams)]
         collector: Any = SimpleNamespace(
             streams={out.name: out for out in self.outs},
-            emitted_ever=lambda: sum(out.emitted_ever + len(out.rows) for out in self.outs),
+            emitted_ever=lambda: sum(out.emitted_ever + len(out.waiting) for out in self.outs),
         )
         self.budget = EmitBudget(collector)
         self.looks = 0
 
     def emit(self, stream: int, rows: int) -> None:
         out = self.outs[stream % len(self.outs)]
-        if len(out.rows) + (0 if rows == 1 else rows) >= out.gate_at:
+        if len(out.waiting) + (0 if rows == 1 else rows) >= out.gate_at:
             self.looks += 1
             self.budget.spend(out, rows)
-        out.rows += [("x",)] * rows
+        out.waiting += [("x",)] * rows
 
 
 @given(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from heron_instance.core import spout_executor
 from heron_instance.core.emit_gate import EmitBudget
+from heron_instance.core.output_streams import OutputStream
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_runtime.model.dataflow import FailKind
 from heron_runtime.model.topology import TopologyState
@@ -208,15 +209,18 @@ def test_what_nothing_tracks_is_acked_at_once_however_it_is_emitted(way: Way) ->
 @given(st.integers(0, 30), st.lists(st.integers(0, 2), min_size=1, max_size=60), st.integers(0, 20))
 def test_the_room_is_used_up_with_its_last_row(room: int, emits: list[int], looked_at: int) -> None:
     """Whatever streams had been told before: as an emit does, who finds ``gate_at`` rows waiting looks first."""
-    streams: dict[int, Any] = {number: SimpleNamespace(rows=[], gate_at=looked_at) for number in range(3)}
-    collector: Any = SimpleNamespace(streams=streams, emitted_ever=lambda: sum(len(s.rows) for s in streams.values()))
+    streams = {number: OutputStream("s", f"s{number}", number, ("x",), False) for number in range(3)}
+    for out in streams.values():
+        out.gate_at = looked_at
+    emitted_ever = lambda: sum(len(out.waiting) for out in streams.values())  # noqa: E731
+    collector: Any = SimpleNamespace(streams=streams, emitted_ever=emitted_ever)
     budget = EmitBudget(collector)
     budget.begin(room)
     for emitted, number in enumerate(emits, 1):
         out = streams[number]
-        if len(out.rows) >= out.gate_at:
+        if len(out.waiting) >= out.gate_at:
             budget.spend(out, 1)
-        out.rows.append(["x"])
+        out.waiting.append(["x"])
         assert budget.is_exhausted == (emitted >= room)
 
 

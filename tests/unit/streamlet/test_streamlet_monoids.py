@@ -6,8 +6,10 @@ import datetime as dt
 import math
 import operator
 import pickle
+import random
 from collections import Counter
 from decimal import Decimal
+from fractions import Fraction
 from itertools import permutations
 from typing import Any
 
@@ -142,3 +144,61 @@ def test_a_sum_of_decimals_has_all_digits_in_any_order() -> None:
     for order in permutations(values):
         assert sum_().finish(sum_().folded(order)) == Decimal("8.0000000001")
         assert mean().finish(mean().folded(order)) == Decimal("8.0000000001") / 5
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+EXACT_VALUES = st.one_of(
+    FINITE, st.sampled_from([0.1, 1e16, -1e16, 1e308, -1e308, 5e-324]), st.integers(-(2**70), 2**70)
+)
+
+
+def sum_of_fractions(values: list[Any]) -> float:
+    if not any(isinstance(value, float) for value in values):
+        return sum(values)
+    total = sum(map(Fraction, values))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+@given(st.lists(EXACT_VALUES, min_size=1, max_size=60), st.randoms(), st.integers(1, 7))
+@example([1e16, 1.0, -1e16], random.Random(1), 1)
+@example([1e308] * 9 + [-1e308] * 9 + [0.5], random.Random(1), 3)
+@example([0.1] * 60, random.Random(1), 5)
+@example([2**53 + 1, 0.5], random.Random(1), 1)
+def test_a_sum_with_floats_is_exact_in_any_order_and_any_groups(values: list[Any], rng: Any, groups: int) -> None:
+    expected = sum_of_fractions(values)
+    rng.shuffle(values)
+    tried = sum_()
+    total = tried.zero()
+    for group in range(groups):
+        total = tried.add(total, tried.unpack(tried.pack(tried.folded(values[group::groups]))))
+    assert tried.finish(total) == expected
+    average = mean()
+    assert average.finish(average.unpack(average.pack(average.folded(values)))) == pytest.approx(
+        float(sum(map(Fraction, values)) / len(values)), rel=1e-15, abs=5e-324
+    )
+
+
+def test_sums_of_infinities_and_nan_follow_ieee_754() -> None:
+    for values, expected in (([math.inf, 0.1, 0.2], math.inf), ([0.1, 0.2, -math.inf, 1], -math.inf)):
+        for order in permutations(values):
+            assert sum_().finish(sum_().folded(order)) == expected
+    for values in ([math.inf, -math.inf, 0.1], [math.nan, 0.1, 0.2, math.inf]):
+        for order in permutations(values):
+            assert math.isnan(sum_().finish(sum_().folded(order)))
+    assert math.copysign(1, sum_().finish(sum_().folded([-0.0, -0.0, None]))) == -1
+
+
+def test_a_sum_of_floats_stays_one_number_while_it_is_exact_and_small_otherwise() -> None:
+    assert sum_().folded([0.5, 2, 1e9]) == 1000000002.5
+    assert len(sum_().folded([0.1 * n for n in range(10_000)])) < 30
+    assert sum_().unpack(3.5) == 3.5  # as earlier versions have saved it
+    assert mean().finish(mean().unpack([3.5, 2])) == 1.75
+
+
+def test_floats_and_decimals_are_not_added() -> None:
+    for values in ([0.1, 0.2, Decimal(1)], [Decimal(1), 0.1]):
+        with pytest.raises(TypeError):
+            sum_().folded(values)

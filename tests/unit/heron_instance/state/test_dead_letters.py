@@ -197,7 +197,7 @@ def test_a_call_that_the_executor_ends_is_undone() -> None:
     (bolt,) = made
     assert dict(bolt.keyed) == {}
     bolt.close()
-    assert [out.rows for out in bolt._collector.streams.values()] == [[(2,)], []]
+    assert [out.waiting for out in bolt._collector.streams.values()] == [[(2,)], []]
 
 
 def test_emits_outside_of_process_are_not_held() -> None:

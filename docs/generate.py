@@ -66,6 +66,30 @@ Names that begin with `user.` are free for your own keys.
 `Config(topology_stmgrs=2)`. Editors complete these names, and type checkers check their values.
 """
 
+_ENVIRONMENT = """## Environment variables
+
+| Variable | Read by | Meaning |
+|---|---|---|
+| `HERONRY_HOME` | `heron`, servers | Home folder of all files. Default: `~/.local/share/heronry` |
+| `XDG_RUNTIME_DIR` | `heron` | Folder of the Unix sockets of running topologies. Default: `/tmp/heronry-UID` |
+| `PIP_INDEX_URL` | `heron submit` | Package index for the `requirements.txt` of a topology |
+| `DOCKER_HOST`, `KUBECONFIG` | API server, `heron doctor` | The Docker engine or Kubernetes cluster |
+| `JAVA_HOME`, `SPARK_HOME` | `heron submit spark` | Java, and a Spark other than that of PySpark |
+| `HERONRY_TRACKER_PORT`, `HERONRY_API_PORT` | Compose | [Ports](ports.md) |
+| `HERONRY_BIND` | Compose | Address on which the ports are published. Default: 127.0.0.1 |
+| `HERONRY_QUOTA_…`, `HERONRY_EXTRAS` | Compose | [Limits and images](../how-to/cluster.md) of the cluster |
+| `HERONRY_SWARM_…` | API server | Settings of [Swarm](../how-to/deploy/swarm.md) |
+| `HERONRY_K8S_…` | API server | Settings of [Kubernetes](../how-to/deploy/kubernetes.md) |
+
+To give a variable to your own code, set `topology.environment` in the `config` of the topology.
+
+## Configuration files
+
+`config.yaml` in `HERONRY_HOME` has settings by cluster. `heron config CLUSTER set KEY VALUE` writes them, and
+`heron config CLUSTER explain` prints each key with its value and where it comes from.
+The `config` of the topology overrides the file, and `--config-property KEY=VALUE` overrides both.
+"""
+
 _EXIT_CODES = """# Exit codes
 
 The `heron` command ends with 0 when it has done what was asked. Every error prints its cause to stderr,
@@ -149,6 +173,22 @@ _EXIT_MEANINGS = {
     "Interrupted": "Ctrl-C. The message says what was done before.",
 }
 
+_ROOT = Path(__file__).resolve().parents[1]
+# Files of the repository that are pages of the site as well.
+_ROOT_PAGES = {
+    "reference/changelog.md": "CHANGELOG.md",
+    "development/contributing.md": "CONTRIBUTING.md",
+    "development/security-policy.md": "SECURITY.md",
+}
+# Weights of generated pages in the search, so that guides come before lists of signatures. Default: 1.
+_SEARCH_WEIGHTS = {
+    "reference/api.md": 0.4,
+    "reference/api-streamlet.md": 0.4,
+    "reference/rest-apiserver.md": 0.4,
+    "reference/rest-tracker.md": 0.4,
+    "reference/changelog.md": 0.1,
+}
+
 
 def pages() -> dict[str, str]:
     """Return the text of each generated page by its path below ``docs/``."""
@@ -162,6 +202,7 @@ def pages() -> dict[str, str]:
         "reference/metrics.md": metrics_page(),
         "reference/rest-apiserver.md": rest_page("REST API of the API server", apiserver_schema()),
         "reference/rest-tracker.md": rest_page("REST API of the tracker", make_tracker(Tracker({})).openapi()),
+        **{path: root_page(name) for path, name in _ROOT_PAGES.items()},
     }
 
 
@@ -169,8 +210,22 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site (a hook of MkDocs)."""
     File = importlib.import_module("mkdocs.structure.files").File  # only there while the site is built
     for path, text in pages().items():
-        files.append(File.generated(config, path, content=text))
+        weight = f"---\nsearch:\n  boost: {_SEARCH_WEIGHTS.get(path, 1)}\n---\n\n"
+        files.append(File.generated(config, path, content=weight + text))
     return files
+
+
+def root_page(name: str) -> str:
+    """Return a file of the repository as a page of a subfolder of the site; links lead to pages."""
+    pages_by_name = {file: path for path, file in _ROOT_PAGES.items()}
+
+    def link(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        if target.startswith("docs/"):
+            return f"[{text}](../{target.removeprefix('docs/')})"
+        return f"[{text}](../{pages_by_name[target]})" if target in pages_by_name else text
+
+    return re.sub(r"\[([^]]+)\]\(([\w./-]+\.md)\)", link, (_ROOT / name).read_text())
 
 
 def api_page(title: str, module: str, more: Iterable[str] = ()) -> str:
@@ -248,7 +303,7 @@ def configuration_page() -> str:
     for family, title in (("topology.", "Topology keys"), ("heron.", "Operator keys")):
         rows = [_setting_row(row) for name, row in ALL_SETTINGS.items() if name.startswith(family)]
         parts.append("\n".join([f"## {title}\n", "| Key | Type | Default | Meaning |", "|---|---|---|---|", *rows]))
-    return "\n".join(part + "\n" for part in parts)
+    return "\n".join(part + "\n" for part in [*parts, _ENVIRONMENT])
 
 
 def _setting_row(row: Setting[Any]) -> str:

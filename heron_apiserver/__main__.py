@@ -33,6 +33,25 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _upload_limits(given: argparse.Namespace) -> UploadLimits:
+    unpacked = int(given.max_unpacked_mb * MiB)
+    return UploadLimits(
+        package_bytes=int(given.max_package_mb * MiB),
+        unpacked=replace(LIMITS, total_bytes=unpacked, file_bytes=min(unpacked, LIMITS.file_bytes)),
+        upload_seconds=given.upload_seconds, idle_seconds=given.idle_seconds,
+    )  # fmt: skip
+
+
+def _quota(given: argparse.Namespace) -> Quota:
+    return Quota(
+        given.quota_cores,
+        None if given.quota_ram_mb is None else int(given.quota_ram_mb * MiB),
+        None if given.quota_containers is None else int(given.quota_containers),
+        None if given.quota_disk_mb is None else int(given.quota_disk_mb * MiB),
+        None if given.quota_checkpoints_mb is None else int(given.quota_checkpoints_mb * MiB),
+    )
+
+
 def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
     """Return the options of a command line. Exits with code 2 on a mistake."""
     parser = argparse.ArgumentParser(
@@ -92,22 +111,9 @@ def parse(arguments: Sequence[str] | None = None) -> ApiServerOptions:
     )  # fmt: skip
     parser.add_argument("--verbose", action="store_true", help="log requests")
     given = parser.parse_args(arguments)
-    unpacked = int(given.max_unpacked_mb * MiB)
-    upload_limits = UploadLimits(
-        package_bytes=int(given.max_package_mb * MiB),
-        unpacked=replace(LIMITS, total_bytes=unpacked, file_bytes=min(unpacked, LIMITS.file_bytes)),
-        upload_seconds=given.upload_seconds, idle_seconds=given.idle_seconds,
-    )  # fmt: skip
-    quota = Quota(
-        given.quota_cores,
-        None if given.quota_ram_mb is None else int(given.quota_ram_mb * MiB),
-        None if given.quota_containers is None else int(given.quota_containers),
-        None if given.quota_disk_mb is None else int(given.quota_disk_mb * MiB),
-        None if given.quota_checkpoints_mb is None else int(given.quota_checkpoints_mb * MiB),
-    )
     return ApiServerOptions(
         given.home, given.host, given.port, given.scheduler, given.cluster, given.state_url, given.state_credential,
-        given.public, tuple(given.allow_host), given.advertise, upload_limits, quota, given.elect,
+        given.public, tuple(given.allow_host), given.advertise, _upload_limits(given), _quota(given), given.elect,
         given.packages, given.packages_options, given.verbose,
         ConnectionLimits(given.connections_per_address, given.unread_seconds),
     )  # fmt: skip

@@ -211,7 +211,7 @@ def _roll_back(
 ) -> str:
     """Start the previous version again. Returns the note for the user, "" without a previous version."""
     progress(f"starting the previous version of {name}")
-    starter_lives: Callable[[], bool] = lambda: True  # noqa: E731
+    starter_lives: Callable[[], bool] = _server_lives
     try:
         if before is None:
             started = cluster.start_previous_version(address, name)
@@ -233,6 +233,11 @@ def _roll_back(
         return f"\nThe previous version does not run either: {error}"
     start = f", from checkpoint {reference}" if reference else ""
     return f"\nThe previous version runs again{start}."
+
+
+def _server_lives() -> bool:
+    """Stand for the starter of a version that the API server starts."""
+    return True
 
 
 def _checkpoints(cluster: ClusterClient, address: ClusterAddress, before: Submission) -> list[dict[str, Any]]:

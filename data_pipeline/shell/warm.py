@@ -156,7 +156,7 @@ def end_workers(spark: SparkSession) -> None:
     """End all Python workers; Spark starts others on demand. No job may run.
 
     Spark itself must end them. It keeps idle workers in a queue. If their daemon was killed, the next job that takes
-    one of them fails with "Stream closed". There is no public method, so this uses a private field of Spark 4.
+    one of them fails with "Stream closed". Spark 4 has no public method for it, so this uses a private field.
 
     Raises:
         Py4JError: This version of Spark has no such field. No worker is ended.

@@ -24,7 +24,7 @@ FOR_USERS = ("heronry/api/", "heronry/testing/", "heron_runtime/model/settings.p
 BEFORE_THEIR_SHELLS = (
     "heron_control/packing/repack.py",
 )  # fmt: skip
-ROUTES = "@*.get,@*.post,@*.put,@*.delete,@*.head,@get"  # FastAPI calls them
+ROUTES = "@topology_route,@*.get,@*.post,@*.put,@*.delete,@*.head,@get"  # FastAPI calls them
 CALLED = {
     "__getattr__": "Python: names of a package that are loaded when used",
     "__dir__": "Python",
@@ -34,8 +34,6 @@ CALLED = {
     "get_buffer": "asyncio.BufferedProtocol",
     "buffer_updated": "asyncio.BufferedProtocol",
     "eof_received": "asyncio.BufferedProtocol",
-    "pause_writing": "asyncio.BufferedProtocol",
-    "resume_writing": "asyncio.BufferedProtocol",
     "intercept_service": "grpc.aio.ServerInterceptor",
     "tempdir": "tempfile: where temporary files of this process go",
     "tracker_version": "pydantic: a field of every answer",

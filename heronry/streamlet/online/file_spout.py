@@ -382,7 +382,7 @@ def _values(name: str, piece: FilePiece) -> tuple[Any, ...]:
 
 
 def _saved(position: Position) -> tuple[Any, ...]:
-    """Return a position as it is saved, in the form of earlier versions where there is no label."""
+    """Return a position as it is saved, in the form of earlier versions if it has no label."""
     return tuple(position) if position.label else tuple(position)[:-1]
 
 

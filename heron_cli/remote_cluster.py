@@ -98,8 +98,8 @@ class RemoteCluster:
         """Send the definition, and the packed code unless the server has it."""
         definition = submission.definition
         where = f"{self.name}/{submission.role}/{submission.environ} {definition.name}"
-        carry = submission.carry if replace and submission.start is None else None
-        if carry is not None and keeps_state(definition.config):
+        handover = submission.handover if replace and submission.start is None else None
+        if handover is not None and keeps_state(definition.config):
             print_message(
                 "note: the running version is drained, and the new one continues from its checkpoint "
                 f"upgrade-NUMBER. If the API server stops meanwhile, see `heron status {where}` and `heron checkpoint "
@@ -118,9 +118,9 @@ class RemoteCluster:
         if submission.start is not None:
             fields["from_checkpoint"] = submission.start.reference
             fields["allow_dropped_state"] = "true" if submission.start.may_drop else "false"
-        elif carry is not None:
-            fields["allow_dropped_state"] = "true" if carry.may_drop else "false"
-            fields["timeout_seconds"] = str(carry.seconds)
+        elif handover is not None:
+            fields["allow_dropped_state"] = "true" if handover.may_drop else "false"
+            fields["timeout_seconds"] = str(handover.seconds)
         elif replace:
             fields["without_state"] = "true"
         with self.session() as client, tempfile.TemporaryDirectory(prefix="heronry-send-") as folder:

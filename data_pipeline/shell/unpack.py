@@ -103,7 +103,7 @@ class UnpackTask:
         try:
             with closing(ColumnReader(part.source, part.name, tree=tree)) as reader:
                 while (piece := reader.read()) is not None:
-                    columns = [pa.array([piece.data], pa.binary()), pa.array([part.told])]
+                    columns = [pa.array([piece.data], pa.binary()), pa.array([part.spark_path])]
                     yield pa.RecordBatch.from_arrays(columns, names=[ARROW_COLUMN, FILE_COLUMN])
         except ReadError as error:
             file = whole_name(part.source, part.name)

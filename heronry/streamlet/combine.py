@@ -14,7 +14,8 @@ fields. The engine decides when it takes the table, and how many records it adds
 from __future__ import annotations
 
 import operator
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress, islice, repeat
 from typing import Any, NamedTuple
@@ -135,10 +136,9 @@ class Combiner:
 
     def _count_records(self, places: list[Any]) -> None:
         """Count one record for each (key, start)."""
-        if self.step.windowing is not None and self.step.merges:
-            gap_ms = self.step.windowing.window.length_ms
+        if self.step.merges:
             for key, time in places:
-                self._records.put(key, Session(time, time, 1), gap_ms, operator.add)
+                self._records[key].append(time)
         else:
             self._records.update(places)
 
@@ -147,16 +147,18 @@ class Combiner:
 
         A record that is in several windows counts in the first one only.
         """
-        records = self._records if self._counted else self.table
-        if isinstance(records, SessionTable):
-            return [one.acc for found in records.values() for one in found]
-        return [records[place] for place in self.table]
+        if not self._counted:
+            found = self.table.values()
+            return [one.acc for sessions in found for one in sessions] if self.step.merges else list(found)
+        if self.step.merges:
+            return [number for key, found in self.table.items() for number in _lengths(found, self._records[key])]
+        return [self._records[place] for place in self.table]
 
     def take(self) -> Iterable[Row]:
         """Return (key, accumulator) of all entries, with windows (key, start, accumulator), and empty the table."""
         table, self.table = self.table, self._empty()
         originals, self._originals = self._originals, {}
-        self._records = SessionTable() if self.step.merges else Counter()
+        self._records = defaultdict(list) if self.step.merges else Counter()
         if isinstance(table, SessionTable):
             return [(originals[key] if key.__class__ is _Coded else key, *found) for key, *found in table.rows()]
         if self.window is None:
@@ -235,6 +237,15 @@ def _spread(
     pairs = [(key, start) for key, mine in zip(keys, starts, strict=True) for start in mine]
     firsts = [start == mine[0] for mine in starts for start in mine] if counted else None
     return pairs, list(chain.from_iterable(map(repeat, values, map(len, starts)))), firsts
+
+
+def _lengths(sessions: list[Session], times: list[int]) -> Iterable[int]:
+    """Return the number of records in each session of a key, from the times of all of them."""
+    if len(sessions) == 1:
+        return [len(times)]
+    times.sort()
+    ends = [bisect_right(times, one.last) for one in sessions]
+    return map(operator.sub, ends, [0, *ends])
 
 
 class _Unhashable(Exception):

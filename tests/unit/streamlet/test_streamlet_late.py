@@ -78,7 +78,8 @@ def growing(folder: Path, idle_seconds: float, source: Any = None) -> Builder:
     builder = Builder("growing", config)
     found = source or files(folder / "in", "json", grows=True)
     source = builder.source(found, event_time="at", name="lines", parallelism=1)
-    keyed = source.map(lambda record: record, name="same", parallelism=2).key_by("k")
+    same = source.map(lambda record: record, name="same", parallelism=2)
+    keyed = same.filter(lambda record: True, name="all", parallelism=3).key_by("k")  # marks pass two chains
     counts = keyed.window(tumbling(HOUR)).count_by_key(name="counts")
     counts.sink(to_files(folder / "out"), name="out")
     counts.late().sink(to_files(folder / "late"), name="late")

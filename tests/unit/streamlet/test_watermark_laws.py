@@ -41,6 +41,18 @@ def test_a_watermark_never_falls(words: list[tuple[str, str, int]]) -> None:
     assert watermark.advance() == FOREVER
 
 
+def test_a_channel_whose_marks_state_the_time_begins_again() -> None:
+    watermark = Watermark(("a", "b"))
+    watermark.seen("a", 40)
+    watermark.seen("b", 60)
+    assert watermark.advance() == 40
+    watermark.mark("a", Mark.MARKED)
+    watermark.seen("b", 90)
+    assert watermark.advance() == 40, "a has stated no time since"
+    watermark.mark("a", Mark.TIME, 50)
+    assert watermark.advance() == 50
+
+
 @given(held_times=st.lists(st.integers(0, 50), min_size=1), last=st.integers(0, 50))
 def test_a_channel_that_is_held_holds_the_watermark_and_begins_again_when_it_is_released(
     held_times: list[int], last: int

@@ -39,7 +39,7 @@ def confirm_store(store: StateStore, home: Path) -> None:
             f"{home / STORE_ID_FILE} and start the API server again"
         )
         raise
-    if not known and (found := store_identity(store)):
+    if not known and (found := store_identity(store, create=True)):
         try:
             replace_file(home / STORE_ID_FILE, found, 0o600)
         except OSError as error:

@@ -189,7 +189,7 @@ class SubmissionService:
             # A scheduler that watches containers belongs to the control plane. Any other is a process of the topology.
             schedules = not isinstance(self.scheduler, Watching)
             topologies.admit(self.store, launch.topology, own.identity, schedules=schedules)
-        launch = with_store_id(launch, place, store_identity(self.store))
+        launch = with_store_id(launch, place, store_identity(self.store, create=True))
         self._placed(launch, place)
         return self.scheduler.start(launch, place / LAUNCH_FILE)
 

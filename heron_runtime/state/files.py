@@ -413,7 +413,7 @@ class FilesStore:
         """Return the current state of the session."""
         return self._session.state
 
-    def identity(self) -> str:
+    def identity(self, *, create: bool = False) -> str:
         """See ``heron_runtime.state.store.Identified``."""
         with self._session.answering():
             return self._tree.identity()

@@ -145,7 +145,7 @@ class MemoryStore:
         with self.tree.lock:
             return self._state
 
-    def identity(self) -> str:
+    def identity(self, *, create: bool = False) -> str:
         """See ``heron_runtime.state.store.Identified``."""
         with self.tree.lock:
             calls = self._answering()

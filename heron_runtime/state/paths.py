@@ -94,6 +94,11 @@ def container(name: str, number: int) -> str:
     return f"{containers(name)}/{number}"
 
 
+def identity_node() -> str:
+    """Return the path of the identity of the store's contents, which nothing removes (ZooKeeper)."""
+    return "/store/identity"
+
+
 def older_epochs() -> str:
     """Return the folder of all epochs in the older layout without folders per topology. It identifies that layout."""
     return "/epochs"

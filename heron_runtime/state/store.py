@@ -213,17 +213,19 @@ class Bounded(Protocol):
 class Identified(Protocol):
     """Store that can tell if its contents were lost."""
 
-    def identity(self) -> str:
-        """Return the identity of the contents, "" before the first use. It changes only if all contents are lost.
+    def identity(self, *, create: bool = False) -> str:
+        """Return the identity of the contents, "" if they have none. It changes only if all contents are lost.
+
+        ``create`` gives them one if it is missing. Only the control plane may do this.
 
         Raises:
             StoreError: The store does not answer.
         """
 
 
-def store_identity(store: StateStore) -> str:
-    """Return the identity of the contents of `store`; "" before its first use. Raises StoreError."""
-    return store.identity() if isinstance(store, Identified) else ""
+def store_identity(store: StateStore, *, create: bool = False) -> str:
+    """Return the identity of the contents of `store`, as ``Identified.identity`` does. Raises StoreError."""
+    return store.identity(create=create) if isinstance(store, Identified) else ""
 
 
 class StoreReplaced(StoreUnavailable):

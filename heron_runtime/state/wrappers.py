@@ -80,9 +80,9 @@ class StoreWrapper:
         """See `StateStore.session`."""
         return self._store.session()
 
-    def identity(self) -> str:
+    def identity(self, *, create: bool = False) -> str:
         """See `Identified`."""
-        return store_identity(self._store)
+        return store_identity(self._store, create=create)
 
 
 class LeadershipLost(StoreUnavailable):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import secrets
 import ssl
 import threading
 import time
@@ -39,7 +40,7 @@ from kazoo.protocol.states import EventType
 
 from heron_runtime.state import zookeeper_transactions as plan
 from heron_runtime.state.credential import StoreCredential, read_credential
-from heron_runtime.state.paths import EXECUTION_STATES
+from heron_runtime.state.paths import identity_node
 from heron_runtime.state.store import (
     MAX_SEGMENTS,
     AnswerLost,
@@ -61,7 +62,7 @@ from heron_runtime.state.store import (
     parent,
 )
 from heron_runtime.state.store_base import Watch, WatchTable, call, needs_session
-from heron_runtime.state.zookeeper_acl import checked_root, entry, rights
+from heron_runtime.state.zookeeper_acl import READ_BY_ALL, checked_root, entry, rights
 from heron_runtime.state.zookeeper_connection import (
     MOMENT_SECS,
     TLS_SCHEME,
@@ -320,15 +321,17 @@ class ZookeeperStore:
         """Return the current state of the session."""
         return self._link.state
 
-    def identity(self) -> str:
-        """See ``heron_runtime.state.store.Identified``.
-
-        The first submission creates the folder of all submissions, which is never removed. ZooKeeper lets every client
-        ask when that was.
-        """
-        folder = self._full(EXECUTION_STATES)
-        (stat,) = self._link.ask(EXECUTION_STATES, lambda client: [client.exists_async(folder)])
-        return "" if stat is None else f"{stat.czxid:x}.{stat.ctime}"
+    def identity(self, *, create: bool = False) -> str:
+        """See ``heron_runtime.state.store.Identified``. It is in a node that every client may read."""
+        path = identity_node()
+        if create:
+            full, acl = self._full(path), [*rights(self._credential), READ_BY_ALL]
+            self._make_folder(parent(path))
+            drawn = secrets.token_hex(16).encode()
+            self._link.ask(path, lambda client: [client.create_async(full, drawn, acl)], usual=NodeExistsError)
+            self._link.ask(path, lambda client: [client.set_acls_async(full, acl)])  # after a change of the password
+        node = self.get(path)
+        return "" if node is None else node.data.decode(errors="replace")
 
     # -- Foldered --------------------------------------------------------------------------------------------------
 

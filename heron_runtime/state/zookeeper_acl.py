@@ -23,6 +23,7 @@ from heron_runtime.state.store import MAX_SEGMENTS, Right, StoreError
 DEFAULT_ROOT = "/heronry"
 ANSWER_SECS = 10.0
 _DIGEST = "digest"
+READ_BY_ALL = ACL(Permissions.READ, Id("world", "anyone"))
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +117,8 @@ def _claim_below(client: KazooClient, path: str, acl: list[ACL], depth: int) -> 
         for name in done(client.get_children_async(path)) if depth < MAX_SEGMENTS else ():
             _claim_below(client, f"{path}/{name}", acl, depth + 1)
         found = done(client.get_acls_async(path))[0]
-        topologies = [one for one in found if one.id.scheme == _DIGEST and one.id.id.startswith(TOPOLOGY_USER)]
-        done(client.set_acls_async(path, [*acl, *topologies]))
+        granted = [one for one in found if one == READ_BY_ALL or one.id.id.startswith(TOPOLOGY_USER)]
+        done(client.set_acls_async(path, [*acl, *granted]))
     except NoNodeError:
         pass  # it was removed meanwhile
     except NoAuthError:

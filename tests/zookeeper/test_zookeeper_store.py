@@ -135,12 +135,12 @@ def test_a_root_that_is_removed_under_us_is_told(world: ZookeeperStoreClients, a
 def test_contents_that_are_lost_are_not_a_kill(world: ZookeeperStoreClients, admin: KazooClient) -> None:
     store = world.client()
     assert store_identity(store) == ""
-    store.commit([Create("/executionstate/t", b"")])
-    identity = store_identity(store)
+    identity = store_identity(store, create=True)
+    assert store_identity(world.client(), create=True) == identity != ""
     admin.delete(world.root, recursive=True)
     with pytest.raises(StoreReplaced, match="it is empty"):
         is_killed(store, "t", "t-1", identity)
-    world.client().commit([Create("/executionstate/u", b"")])
+    store_identity(world.client(), create=True)
     with pytest.raises(StoreReplaced, match="another identity"):
         is_killed(store, "t", "t-1", identity)
 

@@ -281,7 +281,7 @@ def test_every_reader_of_a_damaged_node_says_which_one_it_is(store: StateStore) 
 def test_a_killed_topology_leaves_the_identity_of_the_store(world: StoreClients) -> None:
     store, other = world.client(), world.client()
     topologies.submit(store, *parts())
-    identity = store_identity(store)
+    identity = store_identity(store, create=True)
     assert identity
     assert not is_killed(store, "words", "words-1", identity)
     topologies.kill(store, "words")
@@ -292,6 +292,7 @@ def test_a_killed_topology_leaves_the_identity_of_the_store(world: StoreClients)
 
 def test_a_record_that_is_missing_in_another_store_is_not_a_kill(store: StateStore) -> None:
     topologies.submit(store, *parts("other"))
+    assert store_identity(store, create=True)
     with pytest.raises(StoreReplaced, match="the state store was replaced: its contents have another identity"):
         is_killed(store, "words", "words-1", "of the lost store")
     with pytest.raises(StoreReplaced):

@@ -12,16 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from comparing import difference
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from spark_world import run_all
 
 from data_pipeline.core.decode import Decoding
 from data_pipeline.shell.footers import need_python
 from data_pipeline.shell.tasks import columns_of
 from data_pipeline.shell.unpack import Part, UnpackTask
+from heronry.streamlet import Builder, collect, files
 from heronry.streamlet.decoding import read_all
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.packed import ReadError
+from heronry.streamlet.reference import run
 
 MOMENT_NS = 1_234_567_891_234_567_891
 MOMENT = dt.datetime(2009, 2, 13, 23, 31, 31, 234567)
@@ -85,14 +90,14 @@ def test_awkward_columns_have_the_same_values_on_every_engine(name: str, tmp_pat
 
 
 @given(st.lists(st.lists(st.sampled_from([*AWKWARD, *COMMON]), min_size=1, max_size=4, unique=True), max_size=3))
-def test_files_of_any_columns_have_the_same_records_on_every_engine(files: list[list[str]]) -> None:
+def test_files_of_any_columns_have_the_same_records_on_every_engine(columns_of_files: list[list[str]]) -> None:
     columns = {**COMMON, **{name: column for name, (column, _) in AWKWARD.items()}}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for number, names in enumerate(files):
+        for number, names in enumerate(columns_of_files):
             pq.write_table(pa.table({name: columns[name] for name in names}), folder / f"{number}.parquet")
         assert repr(by_spark_worker(folder)) == repr(by_reference(folder))
-        plain = all(names == files[0] and {*names} <= {*COMMON, "nested"} for names in files)
+        plain = all(names == columns_of_files[0] and {*names} <= {*COMMON, "nested"} for names in columns_of_files)
         assert (need_python(urls(folder)) == []) is plain
 
 
@@ -129,3 +134,17 @@ def test_two_columns_of_one_name_are_refused_by_name(tmp_path: Path) -> None:
     pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "a.parquet")
     with pytest.raises(ReadError, match=r"a\.parquet has several columns named 'a'; rename one of them"):
         by_reference(tmp_path)
+
+
+def test_spark_gives_the_records_of_the_reference(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where a schema types the columns, and a reducer would otherwise be SQL."""
+    for number, names in enumerate(([*AWKWARD], ["uint64", "nanoseconds"])):
+        pq.write_table(pa.table({name: AWKWARD[name][0] for name in names}), tmp_path / f"{number}.parquet")
+    builder = Builder("awkward")
+    rows = builder.source(files(tmp_path, "parquet"), name="rows")
+    rows.map(repr, name="shown").sink(collect(), name="all")
+    rows.key_by("nanoseconds").sum_by_key("uint64", name="sums").sink(collect(), name="summed")
+    program = builder.build()
+    (found,) = run_all(spark, [program])
+    for sink, expected in run(program).items():
+        assert difference(expected, found[sink]) == "", sink

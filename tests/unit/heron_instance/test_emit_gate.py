@@ -29,7 +29,8 @@ def test_the_window_holds_within_a_call() -> None:
     pending = shell.executor.pending
     shell.meanwhile = lambda: complete_all(world) if len(shell.waits) % 3 == 0 else None
     most: list[int] = []
-    spout.look = lambda: most.append(pending.count + len(shell.executor.collector.streams["default"].rows))
+    out = shell.executor.collector.streams["default"]
+    spout.look = lambda: most.append(pending.count + len(out.waiting) // out.per_row)
     world.step(SPOUT)
     assert spout.n == 500
     in_short_call = int(LONG_CALL_MS) + 1

@@ -92,7 +92,7 @@ class RemoteCluster:
         """Send the definition, and the packed code unless the server has it."""
         definition = submission.definition
         where = f"{self.name}/{submission.role}/{submission.environ} {definition.name}"
-        carry = submission.carry if replace and submission.start is None else None
+        carry = submission.handover if replace and submission.start is None else None
         if carry is not None and keeps_state(definition.config):
             print_message(
                 "note: the running version is drained, and the new one continues from its checkpoint "

@@ -176,7 +176,7 @@ def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperWorld, ad
 
 
 def test_a_reader_makes_no_root(world: ZookeeperWorld) -> None:
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         world.client(credential=READER)
 
 

@@ -28,7 +28,8 @@ def described(plan: Plan) -> str:
 
 def _sink(sink: Sink) -> str:
     if isinstance(sink, ServerSink):
-        return f"{sink}; tasks stage records, which are committed after the rename of the result"
+        # The text must not change: ``portions.former_identity`` is a digest of descriptions.
+        return f"{sink}; tasks stage, what counts is committed behind the result's rename"
     return type(sink).__name__
 
 

@@ -155,7 +155,7 @@ def stalled_text(managers: Sequence[StreamManagerStatus]) -> str:
     text = f"no tuple was acked for {min(stalled) / 1000:.0f} s although tuples are in flight"
     holder = max((flow.holder for flow in flows), key=lambda holder: holder.seconds)
     if holder.component:
-        return f"{text}; the longest queue is at {holder}"
+        return f"{text}; bottleneck: {holder}"
     return f"{text}; no stream manager has a queue: bolts hold them, or never ack them"
 
 

@@ -21,7 +21,7 @@ def timed_out(holder: Bottleneck) -> Reason:
     if not holder.component:
         text = "not acked within the message timeout; no queue is long, so a bolt still holds it or a process lost it"
         return Reason(FailKind.TIMEOUT, message=text)
-    return Reason(FailKind.TIMEOUT, holder.component, holder.task, f"most waits for {holder}")
+    return Reason(FailKind.TIMEOUT, holder.component, holder.task, f"bottleneck: {holder}")
 
 
 def roots_of(message: Ack | Fail) -> Column:

@@ -12,11 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from comparing import difference
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from spark_world import run_all
 
 from data_pipeline.core.decode import Decoding
 from data_pipeline.shell.footers import need_python
@@ -27,6 +25,8 @@ from heronry.streamlet.decoding import read_all
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.reference import run
+from tests.support.streamlets.comparison import difference
+from tests.support.streamlets.spark_engine import run_all
 
 MOMENT_NS = 1_234_567_891_234_567_891
 MOMENT = dt.datetime(2009, 2, 13, 23, 31, 31, 234567)

@@ -192,7 +192,7 @@ def test_a_reader_reads_and_watches_and_writes_nothing(world: ZookeeperStoreClie
 
 
 def test_a_reader_makes_no_root(world: ZookeeperStoreClients) -> None:
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         world.client(credential=READER)
 
 

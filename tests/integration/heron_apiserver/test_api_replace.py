@@ -50,7 +50,7 @@ def test_a_new_version_and_another_topology_go_on_where_it_was(api: ApiProcess, 
     try:
         wait_until(lambda: (tmp_path / "out").exists() and served.every_count_is_there_once() > 100)
         said = served.submit("OtherKeys", "--replace", code=7)
-        assert "nothing was done, Kept goes on" in said
+        assert "nothing was changed, Kept continues" in said
         served.goes_on()
 
         said = served.submit("Later", "--replace", "--allow-dropped-state")

@@ -170,7 +170,7 @@ def test_an_exception_shows_the_user_s_frames_only(write: Any) -> None:
         ("e = ValueError('x')\ne.add_note('y')\nraise e\n", "raised ValueError: x"),
         (
             "import os, sys\nopen(sys.orig_argv[sys.orig_argv.index('--output') + 1], 'w').write('{')\nos._exit(0)\n",
-            "spoiled",
+            "corrupted",
         ),
     ],
 )

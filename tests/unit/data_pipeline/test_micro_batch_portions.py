@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from data_pipeline.core import portions
 from data_pipeline.core.plan import CannotPlan
 from data_pipeline.core.planner import Choice, plan
-from data_pipeline.core.portions import Kept, Portion, by_parts, cover, identity, streamed, without
-from heronry.streamlet import Builder, files, sequence, to_files
+from data_pipeline.core.portions import Kept, Portion, by_parts, cover, former_identity, identity, streamed, without
+from heronry.streamlet import Builder, archive, files, sequence, to_files, to_table
 
 
 def test_every_micro_batch_is_held_once() -> None:
@@ -78,6 +78,15 @@ def test_the_identity_of_a_plan_stays_what_it_was_in_checkpoints_that_are_there(
     lines = builder.source(files("/in", "text"), name="lines").map(str.lower, name="lower")
     lines.key_by().count_by_key(name="count").sink(to_files("/out"), name="out")
     assert identity(plan(builder.build(), Choice(sql=False))) == "9b77e0d0282cf939"
+
+
+def test_the_former_identity_of_a_plan_stays_what_it_was() -> None:
+    builder = Builder("golden")
+    lines = builder.source(files("/in", "text"), name="lines", event_time=len)
+    lines.sink(archive("/archive"), name="keep")
+    counts = lines.key_by().count_by_key(name="count")
+    counts.sink(to_table("host=h", "t", ["key", "value"], key="key"), name="out")
+    assert former_identity(plan(builder.build(), Choice(sql=False))) == "df32a14fa62cfb57"
 
 
 @pytest.mark.parametrize(

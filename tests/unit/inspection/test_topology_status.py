@@ -176,7 +176,7 @@ SLOW = Bottleneck("count", 2, 4.0)
         (
             [FlowStatus(5, 31_000, Bottleneck("split", 1, 1.0)), FlowStatus(0, 0, SLOW)],
             "failing",
-            f"most waits for {SLOW}",
+            f"bottleneck: {SLOW}",
         ),
         (
             [FlowStatus(5, 31_000), FlowStatus(2, 40_000)],
@@ -284,7 +284,7 @@ def test_json_has_the_fixed_shape_and_nulls() -> None:
         "containers", "processes",
     ]  # fmt: skip
     assert data["state"] == "degraded"
-    assert data["cause"] == "stream_manager-2 is dead: container 2 is not there"
+    assert data["cause"] == "stream_manager-2 is dead: container 2 is not available"
     assert data["submitted_at"] == "1970-01-01T00:16:40.000+00:00"
     assert data["containers"][0] == {"id": 0, "host": "host0", "state": "running"}
     instance = next(p for p in data["processes"] if p["name"] == "container_2_count_3")

@@ -125,7 +125,7 @@ def test_a_timeout_says_who_held_the_tuple(world: StreamManagerHarness) -> None:
         world.tick(500)
     world.settle()
     known, unknown = world.instances[1].reasons
-    assert known == Reason(FailKind.TIMEOUT, "count", 8, "most waits for count task 8 (12.0 s of work)")
+    assert known == Reason(FailKind.TIMEOUT, "count", 8, "bottleneck: count task 8 (12.0 s of work)")
     assert (unknown.component, unknown.task) == ("", 0)
     assert "no queue is long" in unknown.message
     assert "\n" not in known.message + unknown.message

@@ -178,7 +178,7 @@ def test_cycles_and_missing_inputs_of_a_program_made_by_hand() -> None:
     (problem,) = (p for p in validate_program(Program("p", (source, *loop))) if "cycle" in p)
     assert problem.startswith("step 'a' reads 'b', which comes behind it")
     gone = validate_program(Program("p", (source, SinkStep("out", Ref("sss"), collect()))))
-    assert "step 'out' reads 'sss', which is not there" in gone[0]
+    assert "step 'out' reads 'sss', which does not exist" in gone[0]
 
 
 def test_names_are_the_functions_and_numbered_where_they_meet() -> None:

@@ -97,7 +97,7 @@ protos: $(READY)  ## Generate the protobuf code
 
 docs: $(READY)  ## Build the documentation into site/; warnings are errors
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "documentation: site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "documentation: site/index.html"
 
 docs-serve: $(READY)  ## Serve the documentation at http://127.0.0.1:8000 and rebuild it when a page changes
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs

@@ -187,6 +187,7 @@ _SEARCH_WEIGHTS = {
     "reference/rest-apiserver.md": 0.4,
     "reference/rest-tracker.md": 0.4,
     "reference/changelog.md": 0.1,
+    "development/security-policy.md": 0.4,
 }
 
 

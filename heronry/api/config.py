@@ -98,7 +98,7 @@ class Config(Keys, dict[str, Any]):
     Raises:
         ConfigError: An unknown key or an invalid value in ``settings``.
 
-    Example:
+    Examples:
         >>> from heronry import Config
         >>> Config(topology_stmgrs=2, topology_container_ram="2GB")
         {'topology.stmgrs': 2, 'topology.container.ram': 2147483648}

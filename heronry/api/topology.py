@@ -30,7 +30,7 @@ class Topology:
         name: Name of the topology. Default: the name of the class.
         config: Configuration of the topology.
 
-    Example:
+    Examples:
         >>> from heronry import BasicBolt, Grouping, Spout, Topology
         >>> class Words(Spout):
         ...     outputs = ["word"]

@@ -36,7 +36,7 @@ class Builder:
         name: Name of the program, and of its topology.
         config: Configuration of the topology.
 
-    Example:
+    Examples:
         >>> from heronry.streamlet import Builder, collect
         >>> from heronry.streamlet.reference import run
         >>> builder = Builder("words")

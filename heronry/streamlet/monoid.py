@@ -108,7 +108,7 @@ def monoid(
     Raises:
         TypeError: An argument is not a function, or ``zero`` is a mutable value.
 
-    Example:
+    Examples:
         >>> from heronry.streamlet import monoid
         >>> product = monoid(1, lambda a, b: a * b, name="product")
         >>> product.finish(product.folded([2, 3, 4]))

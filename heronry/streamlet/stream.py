@@ -95,7 +95,7 @@ class Streamlet(Generic[T_co]):
     ) -> Streamlet[U]:
         """Return the stream of ``function(record)``.
 
-        Example:
+        Examples:
             >>> from heronry.streamlet import Builder
             >>> Builder("lengths").source(["to", "be"]).map(len)
             Streamlet('len')

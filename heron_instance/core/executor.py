@@ -65,7 +65,7 @@ class Executor(ABC):
         self.paused = False  # by backpressure
         task = self.task = TaskRuntime(setup)
         self.checkpointer = task.checkpointer  # None without checkpoints
-        self.gate = EmitGate(self, task)
+        self.gate = EmitGate(self, task, setup.driver)
         admit: Admit = self.gate.admit
         guard: EmitThreadGuard | None = None
         if task.checkpointer is not None and setup.threads is not None:

@@ -14,12 +14,12 @@ from heron_apiserver.request_log import RequestLog
 from heron_apiserver.self_metrics import ApiServerMetrics
 from heron_apiserver.tokens import TokenBook
 from heron_apiserver.topologies import PlacedTopologies
+from heron_control.packaging.archive import ArchiveLimits
+from heron_control.packaging.package import LIMITS
 from heron_control.packaging.requirements import TargetPlatform, this_interpreter
-from heron_control.packaging.shipping import LIMITS
-from heron_control.packaging.writer import ArchiveLimits
 from heron_control.schedulers.scheduler import Scheduler
 from heron_control.submission.submission import ClusterConfig
-from heron_control.web.throttle import Throttle
+from heron_control.web.tokens import Throttle
 from heron_runtime.state.store import StateStore
 
 

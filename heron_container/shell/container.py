@@ -37,8 +37,7 @@ from heron_container.shell.store_watch import ContainerPlans, StoreObservation
 from heron_container.startup import ForkedZygote
 from heron_control.schedulers import local
 from heron_control.schedulers.alarm import Alarm, now_ms
-from heron_control.schedulers.endings import exit_in_words
-from heron_control.schedulers.identity import catches, traced
+from heron_control.schedulers.identity import catches, exit_in_words, traced
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.code_user import PASSED_THROUGH, TALKED_THROUGH, CodeUser

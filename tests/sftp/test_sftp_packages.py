@@ -13,7 +13,7 @@ from package_contract import CONTRACT, Kept
 from sftp_server import SftpServer
 
 from heron_apiserver.package_store import PackageStore, PackageStoreError, RemotePackageStore, load_package_location
-from heron_control.packaging.shipping import pack_package
+from heron_control.packaging.package import pack_package
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.wire import message_codecs
 from tests.support.waiting import wait_until

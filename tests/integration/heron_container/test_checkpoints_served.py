@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from heron_container.shell.service import serve
-from heron_control.inspection.asking import Asker
 from heron_control.inspection.checkpoints import details, read_manifest, rows
+from heron_control.inspection.inspector import Asker
 from heron_control.inspection.remote_checkpoints import CHUNK_BYTES, RemoteCheckpoints
 from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets

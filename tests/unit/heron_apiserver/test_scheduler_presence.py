@@ -14,7 +14,7 @@ from topology_world import process
 from heron_apiserver.request_log import RequestInProgress, RequestLog, RequestRecord
 from heron_apiserver.scheduler_endpoints import SchedulerEndpoints
 from heron_apiserver.topologies import PlacedTopologies
-from heron_control.inspection.asking import Asker
+from heron_control.inspection.inspector import Asker
 from heron_runtime.launch import Launch
 from heron_runtime.net.identity import Identity, draw_key, parse_identity
 from heron_runtime.net.services import SCHEDULER_SERVICE

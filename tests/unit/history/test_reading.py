@@ -15,8 +15,7 @@ pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history
 
 from history_rows import write_raw, write_rolled
 
-from heron_control.history.loads import loads
-from heron_control.history.reading import History, Question, find, level_for
+from heron_control.history.reading import History, Question, find, level_for, loads
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 from heron_runtime.model.history import ABOUT, LEVEL_MS, ComponentSummary, MetricRow, TopologySummary, bucket
 from heron_runtime.model.sketch import Sketch

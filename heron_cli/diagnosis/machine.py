@@ -20,9 +20,8 @@ from heron_control.schedulers.runtime import make_runtime_dir, runtime_base
 from heron_control.schedulers.topology_folder import Homes, load_launch
 from heron_runtime import cgroups
 from heron_runtime.failures import Failure, NotAllowed
-from heron_runtime.state import open_address, topologies
+from heron_runtime.state import FOLDERS, open_address, topologies
 from heron_runtime.state.files import FilesStore
-from heron_runtime.state.local import FOLDERS
 from heron_runtime.state.store import StateStore, StoreError
 
 PYTHON_NEEDED = (3, 11)

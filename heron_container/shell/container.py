@@ -42,11 +42,10 @@ from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.code_user import PASSED_THROUGH, TALKED_THROUGH, CodeUser
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name, holds_master
 from heron_runtime.model.settings import Keys, MiB, setting
-from heron_runtime.process import EXIT_OTHER_SETTINGS, EXIT_REPLACED
+from heron_runtime.process import EXIT_OTHER_SETTINGS, EXIT_REPLACED, HeartbeatReader, ProcessPhase
 from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus
 from heron_runtime.wire.metrics import ProcessMetrics

@@ -46,8 +46,7 @@ from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import Identity
-from heron_runtime.net.rpc import RpcService, make_blocking_channel
-from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE, MASTER_SERVICE, RpcService, make_blocking_channel
 from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology

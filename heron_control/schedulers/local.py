@@ -35,8 +35,7 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_blocking_channel
-from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.net.rpc import SCHEDULER_SERVICE, make_blocking_channel
 from heron_runtime.spawn import start_session
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.topologies import decoded

@@ -61,7 +61,6 @@ from heron_instance.shell.inbox import Inbox, InboxItem, LeaveRequested, PlanArr
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.launch import Launch
 from heron_runtime.linux import become_subreaper
-from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import GenerationPhase, PhysicalPlan
@@ -71,6 +70,7 @@ from heron_runtime.process import (
     EXIT_OTHER_SETTINGS,
     EXIT_REPLACED,
     ProcessArguments,
+    ProcessPhase,
     beat_forever,
     run_loop,
     set_scheduling,

@@ -20,8 +20,7 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import Identity
-from heron_runtime.net.rpc import make_channel, make_server
-from heron_runtime.net.services import MASTER_SERVICE, PEER_SERVICE
+from heron_runtime.net.rpc import MASTER_SERVICE, PEER_SERVICE, make_channel, make_server
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.wire.control import Leave, PeerHello

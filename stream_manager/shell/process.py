@@ -18,13 +18,13 @@ import msgspec
 
 from heron_runtime.code_user import TALKED_THROUGH, code_user
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.history import PRESSURE
 from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import identity_of
+from heron_runtime.process import ProcessPhase
 from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.telemetry.reporter import MetricsReporter
 from heron_runtime.wire.errors import UNREADABLE, MalformedMessage

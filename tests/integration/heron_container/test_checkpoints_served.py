@@ -26,7 +26,7 @@ from heron_runtime.model.checkpoints import Manifest, StatePart, initial_manifes
 from heron_runtime.model.plan import NO_PLAN
 from heron_runtime.model.records import ContainerLocation
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE
 from heron_runtime.wire.container import ContainerStatus, ReadFile
 
 WHOSE = ("me", "default", "words")

@@ -16,10 +16,10 @@ import grpc.aio
 import pytest
 from master_processes import BOUND, NAME, PlayedStreamManager, World, submitted
 
-from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import draw_key, parse_identity
+from heron_runtime.process import HeartbeatReader, ProcessPhase
 from heron_runtime.state import paths
 from heron_runtime.state.store import Delete
 from heron_runtime.telemetry.recorder import Telemetry

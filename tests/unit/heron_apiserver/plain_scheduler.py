@@ -28,8 +28,7 @@ from heron_runtime.model.topology import (
     TopologyDefinition,
     TopologyState,
 )
-from heron_runtime.state import open_store
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_store
 from heron_runtime.state.store import Operation, StateStore
 from heron_runtime.wire.container import SchedulerStatus
 

@@ -33,7 +33,6 @@ from heron_runtime.model.checkpoints import (
     keeps_state,
     next_manifest,
 )
-from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import (
     ContainerPlan,
     Generation,
@@ -51,6 +50,7 @@ from heronry.streamlet import Builder
 from heronry.streamlet.online.locate import STAGE
 from heronry.streamlet.online.server_spout import ServerSpout
 from heronry.streamlet.online.server_writer import ServerWriter
+from topology_master.core.planner import initial_table, rebalance
 
 MODULE = "program_under_test"
 CHECKPOINT_SECONDS = 2.0

@@ -28,8 +28,7 @@ from heron_runtime.failures import Failure, Interrupted, InvalidTopology
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import CheckpointRecord
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
-from heron_runtime.state import open_store, paths, topologies
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_store, paths, topologies
 from heron_runtime.state.store import Create, Set
 from heron_runtime.wire import message_codecs
 

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import CannotPlan, Node, Plan, Scan, Unit
-from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.endpoints import FileSource, Source
 from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.schema import RecordConverter
 from heronry.streamlet.servers import ServerSource
 
 _NAME = re.compile(r"(\d{1,18})-(\d{1,18})")

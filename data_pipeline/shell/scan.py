@@ -31,9 +31,8 @@ from data_pipeline.shell.url_files import is_foreign, parts_of
 from heron_runtime.failures import NotFound, listing
 from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import COLUMNAR, FileSource, SequenceSource
-from heronry.streamlet.orc import Leaves, refuse_times
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, open_decompressed, refuse_unreadable
-from heronry.streamlet.reading import ARCHIVE_COLUMNS, local_files
+from heronry.streamlet.reading import ARCHIVE_COLUMNS, Leaves, local_files, refuse_times
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.trees import is_hidden
 from heronry.streamlet.windows import HOUR_MS
@@ -191,7 +190,7 @@ def _orc(spark: SparkSession, step: str, paths: list[str]) -> _Table:
 
 
 def _leaves_of(kind: Any) -> Leaves:
-    """Return the leaves of a Spark type, as ``heronry.streamlet.orc.leaves_of`` does."""
+    """Return the leaves of a Spark type, as ``heronry.streamlet.reading.leaves_of`` does."""
     parts = [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
     parts += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
     return ["nested", *(leaf for part in parts for leaf in _leaves_of(part))] if parts else [kind.simpleString()]

@@ -18,7 +18,7 @@ from typing import Any
 from heronry.api.component import Spout
 from heronry.streamlet.online.locate import STAGE, load_submitted_program
 from heronry.streamlet.online.settings import IDLE, IDLE_SECONDS, problems
-from heronry.streamlet.online.streams import BLOCKS, MARKS
+from heronry.streamlet.online.stages import BLOCKS, MARKS
 from heronry.streamlet.online.watermark import Mark
 from heronry.streamlet.program import SourceStep
 

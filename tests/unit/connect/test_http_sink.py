@@ -11,14 +11,14 @@ import pytest
 from connect_parts import checkpoint, made, row
 from keeping_server import KeepingServer
 
-from heronry.connect import attempts
+from heronry.connect import seats
 from heronry.connect.http import HttpSink
 from heronry.connect.settings import BadConfig, ConnectError
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeepingServer]:
-    monkeypatch.setattr(attempts, "FIRST_PAUSE_SECS", 0.001)
+    monkeypatch.setattr(seats, "FIRST_PAUSE_SECS", 0.001)
     made = KeepingServer()
     thread = threading.Thread(target=made.serve_forever, args=(0.01,))
     thread.start()

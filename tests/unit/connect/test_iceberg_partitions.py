@@ -15,7 +15,7 @@ from iceberg_tables import imported, make, opened, partition, rows_of, with_dele
 from lake_tables import TYPES, UTC, WORDS, arrow, typed
 from test_iceberg import read, reader_of, sink_of
 
-from heronry.connect.iceberg_parts import refused
+from heronry.connect.iceberg import refused
 from heronry.connect.iceberg_sink import IcebergSink
 from heronry.connect.settings import ConnectError
 

@@ -49,7 +49,7 @@ from heron_runtime.model.topology import GroupingKind, TopologyDefinition, Topol
 from heronry.streamlet import Builder
 from heronry.streamlet.online.locate import STAGE
 from heronry.streamlet.online.server_spout import ServerSpout
-from heronry.streamlet.online.server_writer import ServerWriter
+from heronry.streamlet.online.sinks import ServerWriter
 from topology_master.core.planner import initial_table, rebalance
 
 MODULE = "program_under_test"

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
-from data_pipeline.core.columns import Columns
-from data_pipeline.core.joins import Decision, decided
+from data_pipeline.core.columns import Columns, Decision, decided
 from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
 from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink
 from heronry.streamlet.lookup import without_lookups

@@ -5,8 +5,9 @@ the scans and the units downstream of them make of micro-batch N. The portions 0
 may be added in any order, so a batch over all consecutive portions from 0 gives the result of a batch over all the
 input. A portion that another one covers is ignored, so it does not matter whether it still exists.
 
-A reducer that SQL can compute from the files of a micro-batch is kept as *parts* (shell/parts.py), and its unit does
-not emit accumulators for it. As long as all portions have parts with the same columns, SQL also computes the result.
+A reducer that SQL can compute from the files of a micro-batch is kept as *parts* (``shell/portions.py``), and its unit
+does not emit accumulators for it. As long as all portions have parts with the same columns, SQL also computes the
+result.
 
 Where micro-batches append to servers (``stream_sinks.py``), an existing portion is never replaced. The records that
 its tasks staged count from the moment the portion has its name, and a commit cannot be undone. Such a portion

@@ -4,26 +4,42 @@ Lines arrive as Spark's strings, which are the bytes of the file. For CSV, the f
 with them, to recognize the header. Parquet and ORC arrive as their columns, and an archive without rows whose message
 id and index occur twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours. For compressed files see
 ``unpack.py``.
+
+Spark starts a job to learn the columns of a Parquet source, and another one to merge those of many files. Both cost
+more than a small query. The footers of a few local files are read here in a millisecond. If all have the same columns,
+merging is unnecessary, and if every column is of a plain type, Spark need not inspect the files at all. Files written
+by Spark contain its own schema. Other types (nested, bytes, decimals, times, unsigned numbers) are left to Spark.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
 
 from data_pipeline.core.combine import ASIDE
 from data_pipeline.core.decode import plain_path, shipped_name
 from data_pipeline.core.plan import Scan
-from data_pipeline.shell.footers import footers
 from data_pipeline.shell.output import local_path, place_of, spark_url
 from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.unpack import Part, unpacked
@@ -62,7 +78,7 @@ class Tables:
             only: Step to its files, as Hadoop writes them; other files are not read.
             made: Step to rows that scans and their units have already made.
             ranges: Step to the ranges that are read of servers.
-            parts: Reducer to its parts (parts.py), added up.
+            parts: Reducer to its parts (``PartsTask``), added up.
         """
         self._spark = spark
         self._ranges = ranges or {}
@@ -344,3 +360,72 @@ def _first_line(spark: SparkSession, name: str) -> bytes:
         return (reader.readLine() or "").encode().removeprefix(BYTE_ORDER_MARK)
     finally:
         stream.close()
+
+
+MAX_FOOTERS = 64
+_OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
+#: (physical type, logical type) → Spark type.
+_PLAIN: dict[tuple[str, str], DataType] = {
+    ("BYTE_ARRAY", "STRING"): StringType(), ("BOOLEAN", "NONE"): BooleanType(),
+    ("INT64", "NONE"): LongType(), ("INT32", "NONE"): IntegerType(), ("INT32", "DATE"): DateType(),
+    ("DOUBLE", "NONE"): DoubleType(), ("FLOAT", "NONE"): FloatType(),
+}  # fmt: skip
+
+
+class Footers(NamedTuple):
+    """Result of reading footers.
+
+    Attributes:
+        alike: True if every file is known to have the same columns.
+        columns: The columns that Spark would find, if they are known.
+    """
+
+    alike: bool
+    columns: StructType | None = None
+
+
+def footers(paths: list[str]) -> Footers:
+    """Return the columns in the footers of all files below these paths.
+
+    Footers on other file systems, or of more than MAX_FOOTERS files, are not read.
+    """
+    import pyarrow.parquet as pq
+
+    if len(paths) > MAX_FOOTERS:
+        return Footers(False)
+    files: list[Path] = []
+    for path in paths:
+        place = place_of(path)
+        if place is None:
+            return Footers(False)
+        found = [place] if place.is_file() else list(islice(place.rglob("*"), MAX_FOOTERS + 1))
+        if len(found) > MAX_FOOTERS:
+            return Footers(False)
+        files += [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
+    if not 0 < len(files) <= MAX_FOOTERS:
+        return Footers(False)
+    try:
+        first, *others = [pq.read_metadata(file) for file in files]
+    except (OSError, ValueError):  # Spark reports the error
+        return Footers(False)
+    if any(other.schema != first.schema or other.metadata != first.metadata for other in others):
+        return Footers(False)
+    return Footers(True, _columns(first))
+
+
+def _columns(footer: Any) -> StructType | None:
+    known = (footer.metadata or {}).get(_OF_SPARK)
+    if known is not None:
+        try:
+            return StructType.fromJson(json.loads(known))
+        except (ValueError, KeyError, TypeError, ImportError, AttributeError):  # types unknown to this Spark
+            return None
+    found = StructType()
+    for number in range(footer.num_columns):
+        column = footer.schema.column(number)
+        kind = _PLAIN.get((column.physical_type, column.logical_type.type))
+        legacy = column.converted_type  # from writers without logical types
+        if kind is None or column.max_repetition_level or "." in column.path or legacy not in ("NONE", "UTF8", "DATE"):
+            return None
+        found.add(column.name, kind)
+    return found

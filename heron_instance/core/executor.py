@@ -69,7 +69,8 @@ class Executor(ABC):
 
     def __init__(self, setup: ExecutorSetup, weight_estimator: TupleWeightEstimator | None = None) -> None:
         self.paused = False  # by backpressure
-        task = self.task = TaskRuntime(setup)
+        self._is_attached = False
+        task = self.task = TaskRuntime(setup, self._hooks_changed)
         self.checkpointer = task.checkpointer  # None without checkpoints
         self.gate = EmitGate(self, task, setup.driver)
         admit: Admit = self.gate.admit
@@ -82,7 +83,6 @@ class Executor(ABC):
         self.quiet_points: QuietPoints | None = None
         if task.checkpointer is not None:
             self.quiet_points = QuietPoints(task, task.checkpointer, self.output, self.collector, guard)
-        task.context.on_hooks_changed(self._attach)
 
     @abstractmethod
     def _make_collector(self, setup: ExecutorSetup, admit: Admit) -> TaskCollector:
@@ -94,8 +94,14 @@ class Executor(ABC):
 
     def _attach(self) -> None:
         """Give the component its collector, with the current filters."""
+        self._is_attached = True
         self.collector.filters = tuple(self._row_filters())
         bind_collector(self.task.component, self.collector, self.task.name)
+
+    def _hooks_changed(self) -> None:
+        """Apply the filters of a new hook. Hooks that are added before ``start`` wait for it."""
+        if self._is_attached:
+            self._attach()
 
     @property
     def full(self) -> bool:

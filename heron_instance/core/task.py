@@ -63,9 +63,14 @@ class ExecutorSetup:
 
 
 class TaskRuntime:
-    """Component of one task with its collaborators."""
+    """Component of one task with its collaborators.
 
-    def __init__(self, setup: ExecutorSetup) -> None:
+    Args:
+        setup: Component, plan and surroundings.
+        hooks_changed: Called when a task hook is added.
+    """
+
+    def __init__(self, setup: ExecutorSetup, hooks_changed: Callable[[], None]) -> None:
         plan = setup.plan
         self.id = setup.task
         self.incarnation = setup.incarnation
@@ -75,7 +80,7 @@ class TaskRuntime:
         self.telemetry = setup.telemetry
         config = self.config = plan.topology.component_config(self.name)
         self.tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
-        self.context = TopologyContext(plan, setup.task, config, setup.wake)
+        self.context = TopologyContext(plan, setup.task, config, setup.wake, hooks_changed)
         self.counts = CounterBuffer(setup.telemetry)
         self.user_code = UserCode(setup.clock, setup.lock, setup.wake)
         policy = str(

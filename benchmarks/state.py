@@ -21,8 +21,7 @@ from benchmarks.cluster import Cluster
 from benchmarks.recovery import recovery
 from benchmarks.run import Options, prepared, run
 from heron_control.inspection.inspector import asker_of
-from heron_runtime.state import open_address
-from heron_runtime.state.local import local_store
+from heron_runtime.state import local_store, open_address
 from heron_runtime.state.topologies import read_topology
 from heron_runtime.wire.master import CheckpointSummary
 

@@ -10,8 +10,7 @@ from fastapi import FastAPI
 from heron_apiserver.api_server import ApiServer
 from heron_apiserver.responses import encode_error, install_error_handlers
 from heron_apiserver.routes import packages, server, submit, tokens, topologies
-from heron_control.web.body import BodyBounds
-from heron_control.web.guard import Guard
+from heron_control.web.guard import BodyBounds, Guard
 from heronry.version import VERSION
 
 DESCRIPTION = (

@@ -1,7 +1,7 @@
 """Audit log: one JSON object per line in ``audit.jsonl``, rotated, without secrets.
 
 Repeated refusals of callers other than administrators are counted instead of written
-(``heron_control/web/repeats.py``). A line with ``repeats`` follows the first one when the minute is over.
+(``heron_control/web/tokens.py``). A line with ``repeats`` follows the first one when the minute is over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from heron_apiserver.access import CallerRole
 from heron_control.schedulers.log_files import RotatingFile
-from heron_control.web.repeats import Kind, Repeats
+from heron_control.web.tokens import Kind, Repeats
 
 MAX_BYTES = 16 << 20
 FILES = 9

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from heron_apiserver.request_log import RequestIdReused, RequestInProgress
 from heron_apiserver.submit_request import SubmitRejected
-from heron_control.web.statuses import RETRY, argument_faults
+from heron_control.web.guard import RETRY, argument_faults
 from heron_runtime.failures import UsageError, to_failure
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from heron_control.web.names import is_loopback
 from heron_runtime.launch import Launch
 from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.net.identity import Identity
-from heron_runtime.net.rpc import make_server
-from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.net.rpc import SCHEDULER_SERVICE, make_server
 from heron_runtime.state import paths
 from heron_runtime.state.wrappers import CachedStore
 from heron_runtime.wire import message_codecs

@@ -32,8 +32,7 @@ from heron_runtime.extensions import SCHEDULERS, ExtensionError
 from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.model.ids import is_safe_name
 from heron_runtime.process import set_up_process
-from heron_runtime.state import open_address, paths
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_address, paths
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.wrappers import fenced
 

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from heron_apiserver.packages import IncomingPackage
 from heron_apiserver.submit_request import FILES
-from heron_control.web.body import TooLarge
+from heron_control.web.guard import TooLarge
 from heron_runtime.failures import InvalidTopology
 
 MAX_PARTS = 24

@@ -23,7 +23,7 @@ from heron_runtime.files import replace_file
 from heron_runtime.user_home import NAME, home_of_user, read_config
 
 if TYPE_CHECKING:
-    from heron_runtime.state.local import StoreAddress
+    from heron_runtime.state import StoreAddress
 
 CREDENTIALS_FILE = "credentials.json"
 SPACE_NEEDED_BYTES = 16 * 1024 * 1024
@@ -45,7 +45,7 @@ class Home:
 
     def state_store(self, cluster: str) -> StoreAddress:
         """Return the address of the state store of ``local`` or ``slurm``. Raises StoreError."""
-        from heron_runtime.state.local import local_store  # imported here, since few commands use a store
+        from heron_runtime.state import local_store  # imported here, since few commands use a store
 
         return local_store(self.root, cluster)
 

@@ -333,7 +333,7 @@ class SlurmJobGuard:
 
     def resubmit_if_lost(self) -> bool:
         """Return whether the job exists. False if it has ended or is lost too often."""
-        from heron_control.schedulers.slurm_client import SlurmError
+        from heron_control.schedulers.slurm import SlurmError
         from heron_control.schedulers.topology_folder import LAUNCH_FILE, load_launch
 
         launch = load_launch(self._folder)

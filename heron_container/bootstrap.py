@@ -15,7 +15,7 @@ The package is downloaded without proxy and redirects. The API server answers th
 request proves, with this nonce, that it comes from a container of the topology; the secret itself is never sent. A
 nonce is valid at the API server that issued it and for the client address that this server saw, so the proof uses the
 same connection. If a load balancer routes it elsewhere, the new server's nonce is used for another proof. The received
-bytes are counted, their SHA-256 must equal the requested digest, and ``heron_control.packaging.shipping`` unpacks them
+bytes are counted, their SHA-256 must equal the requested digest, and ``heron_control.packaging.package`` unpacks them
 atomically. Two containers may download at the same time: one of them wins the rename, the other uses the result.
 """
 
@@ -33,7 +33,7 @@ import time
 import urllib.parse
 from pathlib import Path
 
-from heron_control.packaging.shipping import unpack_package
+from heron_control.packaging.package import unpack_package
 from heron_control.schedulers.docker_plan import SHARED_PATH, VOLUME_PATH
 from heron_control.schedulers.identity import process_title
 from heron_runtime.checkpoint_files import CHECKPOINTS

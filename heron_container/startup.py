@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heron_container.zygote import INSTANCE, run_zygote
-from heron_control.schedulers.identity import process_title
+from heron_control.schedulers.identity import mark_of, process_title
 from heron_control.schedulers.log_files import OwnLog
-from heron_control.schedulers.remnants import mark_of
 from heron_runtime import cgroups
 from heron_runtime.code_user import READ, CodeUser, attainable_code_user
 from heron_runtime.failures import Failure

@@ -68,7 +68,7 @@ IMPORTED_FOR_INSTANCES = (
     "heron_runtime.wire.message_codecs", "heron_runtime.wire.data_codec", "heron_runtime.wire.sketch_codec",
     "heron_runtime.telemetry.recorder",
     "heronry.api.assemble", "heronry.api.builder",
-    "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.stream", "heronry.api.topology",
+    "heronry.api.context", "heronry.api.grouping", "heronry.api.metrics", "heronry.api.spec", "heronry.api.topology",
     INSTANCE_MAIN,
 )  # fmt: skip
 MAX_MESSAGE_BYTES = 128 * 1024

@@ -87,7 +87,7 @@ class Launch:
         return f"unix:{self.runtime_dir}/mm{container}.sock"
 
     def heartbeats(self, container: int) -> Path:
-        """Return the folder with the heartbeats of the container's processes (``heron_runtime.liveness``)."""
+        """Return the folder with the heartbeats of the container's processes (``heron_runtime.process``)."""
         return Path(self.runtime_dir, f"beats{container}")
 
     def heartbeat_file(self, container: int, slot: int) -> Path:

@@ -26,7 +26,7 @@ from heron_control.schedulers.containers import (
     TerminateContainer,
     container_statuses,
 )
-from heron_control.schedulers.endings import exit_in_words
+from heron_control.schedulers.identity import exit_in_words
 from heron_runtime.launch import Launch
 from heron_runtime.model.ids import container_name
 from heron_runtime.state.store import StateStore

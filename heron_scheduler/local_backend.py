@@ -30,8 +30,8 @@ from heron_control.schedulers.identity import (
     kill_group,
     last_holder,
     process_title,
+    remnants,
 )
-from heron_control.schedulers.remnants import remnants
 from heron_runtime.cgroups import group_of
 from heron_runtime.files import entries
 from heron_runtime.launch import Launch

@@ -17,9 +17,8 @@ import grpc.aio
 
 from heron_control.schedulers.containers import SHOWN, Containers
 from heron_control.schedulers.identity import HostLock, is_held, last_holder, process_title, scheduler_lock
-from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.log_files import OwnLog
-from heron_control.schedulers.presence import Presence
+from heron_control.schedulers.presence import Presence, is_killed
 from heron_control.schedulers.runtime import remove_runtime_dir
 from heron_control.schedulers.scheduler import ALL, SchedulerError
 from heron_control.schedulers.slurm_node import is_replaced
@@ -32,8 +31,7 @@ from heron_runtime.model.ids import MASTER_CONTAINER, container_name
 from heron_runtime.model.records import SchedulerLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_server
-from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.net.rpc import SCHEDULER_SERVICE, make_server
 from heron_runtime.process import parse_arguments, set_up_process, stop_on_signals
 from heron_runtime.spawn import raise_descriptor_limit
 from heron_runtime.state import paths, store_of

@@ -29,8 +29,7 @@ from heron_control.schedulers.containers import ContainerRow
 from heron_control.schedulers.grants import read_granted
 from heron_control.schedulers.identity import kill_group
 from heron_control.schedulers.scheduler import SchedulerError
-from heron_control.schedulers.slurm import allocation_in
-from heron_control.schedulers.slurm_client import SlurmClient, SlurmError
+from heron_control.schedulers.slurm import SlurmClient, SlurmError, allocation_in
 from heron_control.schedulers.slurm_node import (
     is_replaced,
     launch_on,

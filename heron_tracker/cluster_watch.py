@@ -24,8 +24,7 @@ from typing import TypeVar
 from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.failures import NotAllowed
 from heron_runtime.model.records import TopologyRecord
-from heron_runtime.state import open_address, paths
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_address, paths
 from heron_runtime.state.store import SessionState, StateStore, StoreError, StoreMissing, check_identity, store_identity
 from heron_runtime.state.topologies import NoSuchTopology, read_topology
 from heron_tracker.events import EventBroadcast, StoreChange

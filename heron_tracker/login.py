@@ -19,10 +19,8 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from heron_control.web.guard import refuse
-from heron_control.web.repeats import Kind, Repeats
 from heron_control.web.serving import StartError
-from heron_control.web.throttle import Throttle
-from heron_control.web.tokens import DIGEST_CHARACTERS, Token, digest_of, fault_of, find_token
+from heron_control.web.tokens import DIGEST_CHARACTERS, Kind, Repeats, Throttle, Token, digest_of, fault_of, find_token
 from heron_tracker.responses import encode_error
 
 OPEN_PATHS = ("/healthz", "/health", "/readyz", "/metrics", "/prometheus/targets")

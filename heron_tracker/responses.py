@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from heron_control.web.statuses import RETRY, argument_faults
+from heron_control.web.guard import RETRY, argument_faults
 from heron_runtime.failures import Failure
 from heronry.version import VERSION
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge
 
-from heron_control.web.self_metrics import ServerMetrics
+from heron_control.web.serving import ServerMetrics
 
 
 class TrackerMetrics(ServerMetrics):

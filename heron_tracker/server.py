@@ -10,7 +10,7 @@ from heron_control.web.guard import ALWAYS_ALLOWED
 from heron_control.web.names import hosts_of
 from heron_control.web.serving import ConnectionLimits, Server, StartError, bind, config_of, url_of
 from heron_runtime.process import set_up_process
-from heron_runtime.state.local import StoreAddress, local_store
+from heron_runtime.state import StoreAddress, local_store
 from heron_runtime.state.store import StoreError
 from heron_runtime.user_home import home_of_user
 from heron_tracker.application import make_app

@@ -16,7 +16,7 @@ from heron_runtime.failures import NotFound, Unavailable, did_you_mean
 from heron_runtime.model.history import HISTORY
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.records import TopologyRecord
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress
 from heron_tracker.cluster_watch import ClusterSnapshot, ClusterWatch
 from heron_tracker.events import EventBroadcast
 from heron_tracker.process_queries import SharedProcessClient

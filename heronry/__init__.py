@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from heronry.api.errors import TopologyError
     from heronry.api.grouping import Grouping
     from heronry.api.hooks import TaskHook
+    from heronry.api.spec import Stream
     from heronry.api.state import Checkpoint, StatefulComponent, TwoPhaseSink
-    from heronry.api.stream import Stream
     from heronry.api.topology import Topology
     from heronry.api.tuples import Tuple, TupleBatch
 
@@ -56,7 +56,7 @@ _HOME = {
     "Grouping": "heronry.api.grouping",
     "Spout": "heronry.api.component",
     "StatefulComponent": "heronry.api.state",
-    "Stream": "heronry.api.stream",
+    "Stream": "heronry.api.spec",
     "TaskHook": "heronry.api.hooks",
     "Topology": "heronry.api.topology",
     "TopologyBuilder": "heronry.api.builder",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from data_pipeline.core.plan import Node, Plan, Reduction, Scan, Table, Unit
-from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.endpoints import FileSource, Sink
 from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.schema import RecordConverter
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 

@@ -1,10 +1,10 @@
 """Plan of a batch job as values: made by the planner from a program, turned into Spark operations by the shell.
 
-A program is cut at its reducers (``heronry.streamlet.cut``). The executable part of a segment is a *unit*. It begins at
-its entry (a source, or a reducer's results) and runs fused, as one ``mapInArrow``, through all downstream steps up to
-its outputs (the next reducers, and sinks). Every row that leaves a unit carries the tag of its output, so a unit runs
-once regardless of its number of readers. An output to a reducer combines before the shuffle; after the shuffle the next
-unit begins by merging.
+A program is cut at its reducers (``heronry.streamlet.program``). The executable part of a segment is a *unit*. It
+begins at its entry (a source, or a reducer's results) and runs fused, as one ``mapInArrow``, through all downstream
+steps up to its outputs (the next reducers, and sinks). Every row that leaves a unit carries the tag of its output, so a
+unit runs once regardless of its number of readers. An output to a reducer combines before the shuffle; after the
+shuffle the next unit begins by merging.
 """
 
 from __future__ import annotations

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
-from data_pipeline.core.columns import Columns
-from data_pipeline.core.joins import Decision, decided
+from data_pipeline.core.columns import Columns, Decision, decided
 from data_pipeline.core.plan import CannotPlan, Kind, Node, Output, Plan, Reduction, Scan, TaggedOutput, Unit
-from heronry.streamlet.cut import split_into_segments
 from heronry.streamlet.endpoints import BUILT_IN_SINKS, ArchiveSink, FileSource, ViewSink
 from heronry.streamlet.lookup import without_lookups
 from heronry.streamlet.program import (
@@ -31,6 +29,7 @@ from heronry.streamlet.program import (
     Step,
     TapStep,
     Windowing,
+    split_into_segments,
 )
 from heronry.streamlet.windows import Window
 

@@ -5,8 +5,9 @@ the scans and the units downstream of them make of micro-batch N. The portions 0
 may be added in any order, so a batch over all consecutive portions from 0 gives the result of a batch over all the
 input. A portion that another one covers is ignored, so it does not matter whether it still exists.
 
-A reducer that SQL can compute from the files of a micro-batch is kept as *parts* (shell/parts.py), and its unit does
-not emit accumulators for it. As long as all portions have parts with the same columns, SQL also computes the result.
+A reducer that SQL can compute from the files of a micro-batch is kept as *parts* (``shell/portions.py``), and its unit
+does not emit accumulators for it. As long as all portions have parts with the same columns, SQL also computes the
+result.
 
 Where micro-batches append to servers (``stream_sinks.py``), an existing portion is never replaced. The records that
 its tasks staged count from the moment the portion has its name, and a commit cannot be undone. Such a portion
@@ -25,9 +26,9 @@ from typing import Any, NamedTuple
 
 from data_pipeline.core.describe import described
 from data_pipeline.core.plan import CannotPlan, Node, Plan, Scan, Unit
-from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.endpoints import FileSource, Source
 from heronry.streamlet.program import ReduceStep
+from heronry.streamlet.schema import RecordConverter
 from heronry.streamlet.servers import ServerSource
 
 _NAME = re.compile(r"(\d{1,18})-(\d{1,18})")

@@ -12,8 +12,8 @@ import msgspec
 from data_pipeline.core.failure import failed
 from data_pipeline.core.merge import Merged
 from heronry.pipeline.rows import key_bytes
-from heronry.streamlet.layout import cells, folder_of
 from heronry.streamlet.monoid import Monoid
+from heronry.streamlet.partitions import cells, folder_of
 from heronry.streamlet.records import fields_of, named_fields, pack
 from heronry.streamlet.server_sinks import ServerSink
 

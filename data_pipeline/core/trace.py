@@ -2,7 +2,7 @@
 
 A column with the file name of each line costs a word count 7 % of its time and is needed only when a record fails.
 Lines therefore travel alone. A failing task reports the source, the number of its partition, and a hash of the line.
-The driver finds the file from these (``shell/origin.py``).
+The driver finds the file from these (``shell/job.py``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compaction of the history's raw files on Spark: workers join files, and the driver publishes the results.
 
-``core/compaction.py`` selects the files. A worker streams the files of one container and day into one file below the
+``core/history.py`` selects the files. A worker streams the files of one container and day into one file below the
 job's work folder, in row groups of ``history_rows.PIECE`` rows, so its memory is bounded whatever the size of a day.
 The driver syncs the file to disk, renames it, and removes the originals. Rows are kept unchanged: rows of one key are
 not added up.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_pipeline.core.compaction import Join, Raw, joins
+from data_pipeline.core.history import Join, Raw, joins
 from data_pipeline.shell import history_rows
 from heron_runtime.files import sync_folder
 from heron_runtime.history_folder import dates, files, places, superseded, taken

@@ -10,6 +10,11 @@
 
 An *engine* adds a way of running: the source of the rows, and the times at which a result is made. The other steps do
 not depend on the engine.
+
+The input file of a line that failed is found only when it is needed (``core/trace.py``). A task reads one partition of
+a source: a few files, or a part of one. The line is searched in these by its hash, so the reported file does contain
+the line. Where streams of several sources are united, a task's number is not that of the source's partition. The line
+is then not found there, and all files are searched.
 """
 
 from __future__ import annotations
@@ -17,23 +22,28 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 
-from data_pipeline.core.failure import failure_in, server_failure_in
+from data_pipeline.core.failure import Failure, RecordFailed, failure_in, server_failure_in
+from data_pipeline.core.plan import Plan
 from data_pipeline.core.render import to_json
+from data_pipeline.core.trace import Trace, trace_in
 from data_pipeline.shell import backfill, until
-from data_pipeline.shell.batch import Batch
 from data_pipeline.shell.execute import Execution
-from data_pipeline.shell.origin import with_file
 from data_pipeline.shell.output import Place
 from data_pipeline.shell.program import load
 from data_pipeline.shell.request import Request, check
 from data_pipeline.shell.resolved_request import ResolvedRequest, make_plan, resolve_request
 from data_pipeline.shell.results import written
-from data_pipeline.shell.scan import Tables
+from data_pipeline.shell.scan import Tables, lines_of
+from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.session import SessionOptions, session
 from data_pipeline.shell.staged import settle_for
 from data_pipeline.shell.stream import Stream
@@ -128,3 +138,56 @@ def _run_steps(
         raise told from error
     finally:
         execution.close()
+
+
+class Batch:
+    """Engine that reads all input once (``job.Engine``)."""
+
+    def __init__(self, spark: SparkSession, ranges: Ranges) -> None:
+        self._spark, self._ranges = spark, ranges
+
+    def tables(self, *, careful: bool) -> Tables:
+        """Return every file of every source, and the ranges that servers had when the job began."""
+        return Tables(self._spark, numbered=careful, ranges=self._ranges)
+
+    def run(self, result: Callable[[], str]) -> str:
+        """Call ``result`` once and return its text."""
+        return result()
+
+
+def with_file(spark: SparkSession, tables: Tables, plan: Plan, error: Exception) -> Exception:
+    """Return the error with its record's file, if that is found.
+
+    An error that is not the failure of a traced line is returned unchanged.
+    """
+    failure = failure_in(str(error))
+    trace = trace_in(failure.file) if failure is not None else None
+    if failure is None or trace is None:
+        return error
+    return RecordFailed(_named(spark, tables, plan, failure, trace))
+
+
+def _named(spark: SparkSession, tables: Tables, plan: Plan, failure: Failure, trace: Trace) -> Failure:
+    gone = (PySparkException, Py4JError, OSError)  # the file or the cluster is gone; the failure is reported anyway
+    try:
+        (scan,) = [scan for scan in plan.scans if scan.step == trace.source]
+        rows = tables.read(scan)
+        parts = _files(rows, trace.partition)
+        found = _holder(lines_of(spark, parts), trace.digest) if parts else None
+        return replace(failure, file=found or _holder(rows, trace.digest) or "")
+    except gone:
+        return replace(failure, file="")
+
+
+def _holder(rows: DataFrame, digest: str) -> str | None:
+    """Return a file that contains a line with this hash."""
+    found = rows.where(sql.sha1("value") == digest).selectExpr("_metadata.file_path AS file").first()
+    return None if found is None else str(found["file"])
+
+
+def _files(rows: DataFrame, partition: int) -> list[str]:
+    """Return the files of one partition; empty if the partition does not exist."""
+    planned: Any = rows._jdf.queryExecution().toRdd().partitions()
+    if partition >= len(planned):
+        return []
+    return [str(file.toPath().toString()) for file in planned[partition].files()]

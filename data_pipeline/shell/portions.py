@@ -1,19 +1,26 @@
 """Storage of the portions (``core/portions.py``) of one stream: each appears, and is replaced, atomically.
 
 ``CHECKPOINT/portions-IDENTITY/FIRST-LAST/rows`` is Parquet: rows of units, as between any two units, with the scan of
-each. Next to it, ``parts/N`` holds the parts of the N-th reducer, if there are any (parts.py). The manifest lists the
+each. Next to it, ``parts/N`` holds the parts of the N-th reducer, if there are any. The manifest lists the
 reducers with parts, and their columns. ``IDENTITY`` is that of the plan, so the portions of another program are not
 added to this program's.
 
 A portion is written like any result (``output.py``). Records that the tasks of a micro-batch stage in servers
 therefore count from the rename of its portion, and are settled after it (``staged.py``). Such a portion is not written
 again when Spark repeats the micro-batch.
+
+``catalyst.reduced`` makes *parts* of the files of one micro-batch: a key, a start if there are windows, and the columns
+of an accumulator. SQL adds up parts as it does records: counts and sums are sums of parts, a minimum is the minimum of
+the parts, and sessions that touch are merged. A result of many micro-batches therefore does not pass through Python
+either. If Python had to compute a micro-batch, because a record was put aside or its columns have other types, the
+parts are converted to Python accumulators and merged with those.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from functools import reduce as fold
 from typing import Any, NamedTuple
@@ -21,16 +28,17 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from data_pipeline.core.plan import CannotPlan, Output, Plan, Reduction, Scan
+from data_pipeline.core.plan import CannotPlan, Output, Plan, Reduction, Scan, Unit
 from data_pipeline.core.portions import Kept, Portion, columns_of_parts, cover, former_identity, holds, identity
 from data_pipeline.core.staged import Report
+from data_pipeline.shell.catalyst import ResultTask, grouped, total_of
 from data_pipeline.shell.output import OutputFolder, Place, owner_is_gone, spark_url
-from data_pipeline.shell.parts import PartsTask, added_up
 from data_pipeline.shell.progress import next_stage, stages_from
 from data_pipeline.shell.scan import file_system
 from data_pipeline.shell.staged import Staging, clear_journal, manifest_of, settle
-from data_pipeline.shell.tasks import ROW_SCHEMA, JoinTask, Shipped
+from data_pipeline.shell.tasks import ROW_SCHEMA, JoinTask, Shipped, accumulators
 from heron_runtime.failures import listing
+from heron_runtime.model.keys import encode
 from heronry.streamlet.program import ReduceStep
 
 SCAN = "scan"  # column in addition to those of ROW_SCHEMA
@@ -306,3 +314,30 @@ def marked(rows: DataFrame, scan: Scan) -> DataFrame:
 def is_of(spark: SparkSession, url: str, checkpoint: str) -> bool:
     """Return True for a result that the stream of this checkpoint has written."""
     return bool((manifest_of(Place(spark, url)) or {}).get("checkpoint") == checkpoint)
+
+
+def added_up(parts: DataFrame, step: ReduceStep) -> DataFrame:
+    """Return the parts of several micro-batches added up to one row for each key, and window or session."""
+    names = [name for name in parts.columns if name.startswith("acc")]
+    added = [sql.expr(_added(step.monoid.builtin or "", name, names)).alias(name) for name in names]
+    return grouped(parts, step, added, "last")
+
+
+def _added(builtin: str, name: str, names: list[str]) -> str:
+    if builtin in ("min", "max"):
+        return f"{builtin}({name})"
+    is_total = builtin == "sum" and name == "acc0" and len(names) == 2  # of floating-point numbers
+    return total_of(name) if is_total else f"sum({name})"
+
+
+@dataclass(frozen=True)
+class PartsTask:
+    """Task that converts parts to rows with Python accumulators, as emitted by the unit before the reducer."""
+
+    tag: int
+    step: ReduceStep
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Convert batches; the function for ``mapInArrow``."""
+        found = ResultTask(self.step, Unit(self.step.name, (), ()), {}).merged(batches)
+        yield from accumulators(self.tag, self.step, (item._replace(code=encode(item.key)) for item in found))

@@ -4,26 +4,45 @@ Lines arrive as Spark's strings, which are the bytes of the file. For CSV, the f
 with them, to recognize the header. Parquet and ORC arrive as their columns, and an archive without rows whose message
 id and index occur twice. Hidden names (``.``, ``_``) are not read, by Spark's rule and ours. For compressed files see
 ``unpack.py``.
+
+Spark starts a job to learn the columns of a Parquet source, and another one to merge those of many files. Both cost
+more than a small query. The footers of a few local files are read here in a millisecond. If all have the same columns,
+merging is unnecessary, and if every column is of a plain type, Spark need not inspect the files at all. Files written
+by Spark contain its own schema. Other types (nested, bytes, decimals, times, unsigned numbers) are left to Spark.
+
+Some files Spark reads otherwise than the other engines do, or not at all: files whose columns differ, and those with
+columns of certain types, names or compression. Python reads these, as in the other engines (``need_python``).
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
 
 from data_pipeline.core.combine import ASIDE
 from data_pipeline.core.decode import plain_path, shipped_name
 from data_pipeline.core.plan import Scan
-from data_pipeline.shell.footers import footers, need_python
 from data_pipeline.shell.output import local_path, place_of, spark_url
 from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.unpack import FILE_COLUMN, Part, unpacked
@@ -31,9 +50,8 @@ from data_pipeline.shell.url_files import is_foreign, parts_of
 from heron_runtime.failures import NotFound, listing
 from heronry.connect.polling import Range
 from heronry.streamlet.endpoints import COLUMNAR, FileSource, SequenceSource
-from heronry.streamlet.orc import Leaves, refuse_times
 from heronry.streamlet.packed import BYTE_ORDER_MARK, ReadError, is_packed, open_decompressed, refuse_unreadable
-from heronry.streamlet.reading import ARCHIVE_COLUMNS, local_files
+from heronry.streamlet.reading import ARCHIVE_COLUMNS, Leaves, local_files, refuse_times
 from heronry.streamlet.servers import ServerSource
 from heronry.streamlet.trees import is_hidden
 from heronry.streamlet.windows import HOUR_MS
@@ -62,7 +80,7 @@ class Tables:
             only: Step to its files, as Hadoop writes them; other files are not read.
             made: Step to rows that scans and their units have already made.
             ranges: Step to the ranges that are read of servers.
-            parts: Reducer to its parts (parts.py), added up.
+            parts: Reducer to its parts (``PartsTask``), added up.
         """
         self._spark = spark
         self._ranges = ranges or {}
@@ -195,7 +213,7 @@ def _orc(spark: SparkSession, step: str, paths: list[str]) -> _Table:
 
 
 def _leaves_of(kind: Any) -> Leaves:
-    """Return the leaves of a Spark type, as ``heronry.streamlet.orc.leaves_of`` does."""
+    """Return the leaves of a Spark type, as ``heronry.streamlet.reading.leaves_of`` does."""
     parts = [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
     parts += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
     return ["nested", *(leaf for part in parts for leaf in _leaves_of(part))] if parts else [kind.simpleString()]
@@ -349,3 +367,120 @@ def _first_line(spark: SparkSession, name: str) -> bytes:
         return (reader.readLine() or "").encode().removeprefix(BYTE_ORDER_MARK)
     finally:
         stream.close()
+
+
+MAX_FOOTERS = 64
+_OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
+_UNKNOWN_CODECS = {"BROTLI", "LZO"}  # Spark has no library for them
+#: (physical type, logical type) → Spark type.
+_PLAIN: dict[tuple[str, str], DataType] = {
+    ("BYTE_ARRAY", "STRING"): StringType(), ("BOOLEAN", "NONE"): BooleanType(),
+    ("INT64", "NONE"): LongType(), ("INT32", "NONE"): IntegerType(), ("INT32", "DATE"): DateType(),
+    ("DOUBLE", "NONE"): DoubleType(), ("FLOAT", "NONE"): FloatType(),
+}  # fmt: skip
+
+
+class Footers(NamedTuple):
+    """Result of reading footers.
+
+    Attributes:
+        alike: True if every file is known to have the same columns.
+        columns: The columns that Spark would find, if they are known.
+    """
+
+    alike: bool
+    columns: StructType | None = None
+
+
+def need_python(paths: list[str]) -> list[Path]:
+    """Return the local Parquet files if Python has to read them; empty if Spark reads the same records."""
+    import pyarrow.parquet as pq
+
+    files = [place for path in paths if (place := place_of(path)) is not None and place.is_file()]
+    if len(files) < len(paths):
+        return []
+    first = None
+    try:
+        for file in files:
+            with pq.ParquetFile(file) as opened:
+                columns = [(field.name, field.type) for field in opened.schema_arrow]
+                first = first or columns
+                if columns != first or _is_awkward(columns) or _packed_as(opened.metadata) & _UNKNOWN_CODECS:
+                    return files
+    except (OSError, ValueError):  # Spark reports the error
+        return []
+    return []
+
+
+def _is_awkward(columns: list[tuple[str, Any]]) -> bool:
+    names = {name.lower() for name, _ in columns}  # Spark ignores case
+    return len(names) < len(columns) or "_metadata" in names or not all(_is_common(of) for _, of in columns)
+
+
+def _is_common(of: Any) -> bool:
+    """Return True for a type whose values are the same in records that Spark and Python read."""
+    import pyarrow as pa
+
+    kind = pa.types
+    if of.num_fields:
+        return all(_is_common(of.field(place).type) for place in range(of.num_fields))
+    if kind.is_timestamp(of):
+        return bool(of.unit != "ns")
+    if kind.is_dictionary(of):
+        return _is_common(of.value_type)
+    refused = (kind.is_duration, kind.is_time, kind.is_float16, kind.is_null, kind.is_uint64, kind.is_decimal256)
+    return not any(refuses(of) for refuses in refused)
+
+
+def _packed_as(footer: Any) -> set[str]:
+    if not footer.num_row_groups:
+        return set()
+    group = footer.row_group(0)
+    return {group.column(number).compression for number in range(group.num_columns)}
+
+
+def footers(paths: list[str]) -> Footers:
+    """Return the columns in the footers of all files below these paths.
+
+    Footers on other file systems, or of more than MAX_FOOTERS files, are not read.
+    """
+    import pyarrow.parquet as pq
+
+    if len(paths) > MAX_FOOTERS:
+        return Footers(False)
+    files: list[Path] = []
+    for path in paths:
+        place = place_of(path)
+        if place is None:
+            return Footers(False)
+        found = [place] if place.is_file() else list(islice(place.rglob("*"), MAX_FOOTERS + 1))
+        if len(found) > MAX_FOOTERS:
+            return Footers(False)
+        files += [file for file in found if file.is_file() and not file.name.startswith((".", "_"))]
+    if not 0 < len(files) <= MAX_FOOTERS:
+        return Footers(False)
+    try:
+        first, *others = [pq.read_metadata(file) for file in files]
+    except (OSError, ValueError):  # Spark reports the error
+        return Footers(False)
+    if any(other.schema != first.schema or other.metadata != first.metadata for other in others):
+        return Footers(False)
+    return Footers(True, _columns(first))
+
+
+def _columns(footer: Any) -> StructType | None:
+    known = (footer.metadata or {}).get(_OF_SPARK)
+    if known is not None:
+        try:
+            return StructType.fromJson(json.loads(known))
+        except (ValueError, KeyError, TypeError, ImportError, AttributeError):  # types unknown to this Spark
+            return None
+    found = StructType()
+    for number in range(footer.num_columns):
+        column = footer.schema.column(number)
+        kind = _PLAIN.get((column.physical_type, column.logical_type.type))
+        legacy = column.converted_type  # from writers without logical types
+        if kind is None or column.max_repetition_level or "." in column.path or legacy not in ("NONE", "UTF8", "DATE"):
+            return None
+        found.add(column.name, kind)
+    return found

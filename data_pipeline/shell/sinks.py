@@ -31,7 +31,7 @@ from heronry.streamlet.server_sinks import ServerSink
 
 AT_ONCE = 8  # number of sinks that are written concurrently
 VIEW_ROW_GROUP_BYTES = 512 << 10  # some 12 000 rows, which a query for one key reads of a file
-# As heronry.streamlet.layout writes it; by default Spark trims cells and escapes by a backslash.
+# As heronry.streamlet.partitions writes it; by default Spark trims cells and escapes by a backslash.
 CSV: dict[str, Any] = {
     "header": True, "escape": '"', "lineSep": "\n", "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False,
     "nullValue": "", "emptyValue": '""',

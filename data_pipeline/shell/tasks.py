@@ -41,10 +41,9 @@ from heronry.streamlet.aside import failure_line
 from heronry.streamlet.decoding import cells_of
 from heronry.streamlet.endpoints import COLUMNAR, Source
 from heronry.streamlet.errors import shown
-from heronry.streamlet.orc import refuse_old_dates
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import ReduceStep
-from heronry.streamlet.reading import LINES
+from heronry.streamlet.reading import LINES, refuse_old_dates
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.servers import ServerSource
 

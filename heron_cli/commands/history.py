@@ -24,8 +24,7 @@ from heron_cli.console import (
 from heron_cli.options import OutputOption, VerboseOption, parse_past_instant
 from heron_control.history.advice import Advice, Advised
 from heron_control.history.advice import advise as advice_from
-from heron_control.history.loads import loads
-from heron_control.history.reading import MAX_EVENTS, Events, History, find, newest_first
+from heron_control.history.reading import MAX_EVENTS, Events, History, find, loads, newest_first
 from heron_runtime.failures import NotFound, UsageError
 from heron_runtime.history_folder import places, read_about
 from heron_runtime.model.history import HISTORY, KINDS, LEVEL_MS, HistoryEvent, SubmissionPath

@@ -15,14 +15,13 @@ from heron_cli.clusters import LOCAL
 from heron_cli.diagnosis.findings import Finding, bad, good, note
 from heron_cli.diagnosis.probe import COMMAND_SECONDS
 from heron_cli.home import Home, SavedLogin, read_credentials
-from heron_control.schedulers.local_processes import processes_of
+from heron_control.schedulers.local import processes_of
 from heron_control.schedulers.runtime import make_runtime_dir, runtime_base
 from heron_control.schedulers.topology_folder import Homes, load_launch
 from heron_runtime import cgroups
 from heron_runtime.failures import Failure, NotAllowed
-from heron_runtime.state import open_address, topologies
+from heron_runtime.state import FOLDERS, open_address, topologies
 from heron_runtime.state.files import FilesStore
-from heron_runtime.state.local import FOLDERS
 from heron_runtime.state.store import StateStore, StoreError, StoreMissing
 
 PYTHON_NEEDED = (3, 11)

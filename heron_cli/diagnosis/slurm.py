@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from heron_cli.clusters import SLURM
 from heron_cli.diagnosis.findings import Finding, bad, cure_for, good, note, shorten
 from heron_cli.home import Home
-from heron_control.schedulers.slurm_client import NEEDED, SlurmClient, SlurmError
+from heron_control.schedulers.slurm import NEEDED, SlurmClient, SlurmError
 from heron_control.schedulers.slurm_plan import strangers
 from heron_runtime.model.settings import Keys
 from heron_runtime.state.filesystem import network_file_system
 
 if TYPE_CHECKING:
-    from heron_control.schedulers.slurm_client import SiteNode
+    from heron_control.schedulers.slurm import SiteNode
 
 ENGINE = "Slurm"
 USABLE = ("idle", "mixed", "allocated", "completing")  # a job gets such nodes now or when they are free

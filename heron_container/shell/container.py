@@ -37,17 +37,15 @@ from heron_container.shell.store_watch import ContainerPlans, StoreObservation
 from heron_container.startup import ForkedZygote
 from heron_control.schedulers import local
 from heron_control.schedulers.alarm import Alarm, now_ms
-from heron_control.schedulers.endings import exit_in_words
-from heron_control.schedulers.identity import catches, traced
+from heron_control.schedulers.identity import catches, exit_in_words, traced
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.code_user import PASSED_THROUGH, TALKED_THROUGH, CodeUser
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.backoff import BackoffPolicy
 from heron_runtime.model.ids import MASTER_CONTAINER, container_name, holds_master
 from heron_runtime.model.settings import Keys, MiB, setting
-from heron_runtime.process import EXIT_OTHER_SETTINGS, EXIT_REPLACED
+from heron_runtime.process import EXIT_OTHER_SETTINGS, EXIT_REPLACED, HeartbeatReader, ProcessPhase
 from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.container import ContainerStatus, ProcessState, ProcessStatus
 from heron_runtime.wire.metrics import ProcessMetrics

@@ -30,8 +30,7 @@ from heron_container.shell.children import Child, ExecChild, ZygoteChild, Zygote
 from heron_container.shell.logs import LastLines, LogPipe, LogWriter
 from heron_container.startup import ForkedZygote, service_kinds
 from heron_container.zygote import INSTANCE, process_arguments, zygote_name
-from heron_control.schedulers.endings import exit_in_words
-from heron_control.schedulers.identity import process_title
+from heron_control.schedulers.identity import exit_in_words, process_title
 from heron_runtime.code_user import CodeUser
 from heron_runtime.launch import Launch
 from heron_runtime.linux import CHANGE_USER, hold_capabilities

@@ -29,8 +29,7 @@ from heron_control.schedulers.identity import catches
 from heron_runtime.checkpoint_files import checkpoint_folder
 from heron_runtime.launch import Launch
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_server
-from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE, make_server
 from heron_runtime.wire.container import (
     ContainerStatus,
     ContainerStatusRequest,

@@ -8,9 +8,9 @@ other clusters. Every request has a deadline. The topology master carries out th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,19 @@ from typing import Any
 
 import grpc
 
-from heron_control.inspection.asking import Asker
 from heron_control.inspection.checkpoints import storage_of
 from heron_control.inspection.log_reading import read_local
-from heron_control.inspection.questions import identity_of_record
+from heron_control.inspection.questions import (
+    DEADLINE_SECS,
+    NoAnswer,
+    Question,
+    answers_of,
+    identity_of_record,
+    status_questions,
+)
 from heron_control.inspection.topology_status import (
     HERON_SCHEDULER,
+    Answers,
     TopologyStatus,
     expected_processes,
     iso,
@@ -38,7 +45,8 @@ from heron_runtime.model.ids import MASTER_CONTAINER
 from heron_runtime.model.records import ExecutionState, TopologyRecord
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyState
-from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE
+from heron_runtime.net.identity import Identity
+from heron_runtime.net.rpc import CONTAINER_SERVICE, MASTER_SERVICE, RpcService, make_blocking_channel
 from heron_runtime.state import topologies
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import NoSuchTopology
@@ -370,3 +378,50 @@ class LogReader:
         if self._local is None:
             raise Unavailable(f"container {container} does not answer, and its logs are not on this machine")
         return self._local(path, offset, length)
+
+
+class Asker:
+    """Blocking client of the processes of one topology, with the topology's key."""
+
+    def __init__(self, identity: Identity, deadline_secs: float = DEADLINE_SECS) -> None:
+        self._identity = identity
+        self._metadata = identity.metadata()
+        self._deadline_secs = deadline_secs
+
+    def call(self, location: Any, service: RpcService, method: str, request: object, wait_secs: float = 0.0) -> Any:
+        """Call the process at ``location`` (host and port), which may wait before it answers.
+
+        Raises:
+            grpc.RpcError: The process does not answer.
+        """
+        with make_blocking_channel(f"{location.host}:{location.port}", self._identity) as channel:
+            call = service.blocking_call(channel, method)
+            return call(request, metadata=self._metadata, timeout=wait_secs + self._deadline_secs)
+
+    def query_all(self, record: TopologyRecord, exceptions: bool = False) -> Answers:
+        """Return the status of scheduler, containers and master, as far as they answer in time."""
+        questions = status_questions(record, exceptions=exceptions)
+        replies = self._ask_all(questions, self._deadline_secs)
+        # On a loaded machine a process may be slow but alive: ask once more, and wait longer.
+        late = {name: question for name, question in questions.items() if _is_late(replies[name])}
+        return answers_of(record, {**replies, **self._ask_all(late, 2 * self._deadline_secs)})
+
+    def _ask_all(self, questions: Mapping[str, Question], deadline_secs: float) -> dict[str, Any]:
+        """Return each answer, or a NoAnswer in its place."""
+        replies: dict[str, Any] = {}
+        with ExitStack() as channels:
+            pending = {}
+            for name, question in questions.items():
+                channel = channels.enter_context(make_blocking_channel(question.address, self._identity))
+                call: Any = question.service.blocking_call(channel, question.method)
+                pending[name] = call.future(question.request, metadata=self._metadata, timeout=deadline_secs)
+            for name, future in pending.items():
+                try:
+                    replies[name] = future.result()
+                except grpc.RpcError as error:
+                    replies[name] = questions[name].no_answer(error, deadline_secs)
+        return replies
+
+
+def _is_late(reply: object) -> bool:
+    return isinstance(reply, NoAnswer) and reply.code is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -20,8 +20,7 @@ from heron_runtime.failures import Unavailable
 from heron_runtime.model.containers import TOPOLOGY_MASTER
 from heron_runtime.model.records import ContainerLocation, MasterLocation, SchedulerLocation, TopologyRecord
 from heron_runtime.net.identity import Identity
-from heron_runtime.net.rpc import RpcService
-from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE, RpcService
 from heron_runtime.wire.container import ContainerStatusRequest, SchedulerStatusRequest
 from heron_runtime.wire.master import ExceptionsRequest, MasterStatus, MetricsRequest, StatusRequest
 

@@ -24,7 +24,7 @@ from heron_runtime.failures import Failure, Unavailable
 from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.model.settings import Keys, setting
-from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE
 from heron_runtime.wire.container import FileData, FileInfo, FileList, ListFiles, ReadFile
 
 MANIFESTS, PARTS = "manifests", "parts"

@@ -36,8 +36,8 @@ from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.docker_topology import DockerTopology
 from heron_control.schedulers.engine import Engine, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.grants import Granted, read_granted
-from heron_control.schedulers.killed import is_killed
 from heron_control.schedulers.known_store import known_store_id
+from heron_control.schedulers.presence import is_killed
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
 from heron_control.schedulers.topology_folder import LOG_FILES, Homes, load_launch
 from heron_runtime.checkpoint_files import CHECKPOINTS

@@ -28,8 +28,8 @@ from heron_control.schedulers.containers import (
     TerminateContainer,
     container_statuses,
 )
-from heron_control.schedulers.endings import exit_in_words
 from heron_control.schedulers.engine import Ending, Engine, EngineError, Seen
+from heron_control.schedulers.identity import exit_in_words
 from heron_runtime.launch import Launch
 from heron_runtime.model.containers import containers_of, standbys_of
 from heron_runtime.model.ids import holds_master

@@ -1,9 +1,16 @@
-"""Identity of processes on this host: single-instance locks, process groups, and checks before a signal.
+"""Processes on this host: single-instance locks, process groups, checks before a signal, leftovers, ends as text.
 
 A process id alone proves nothing, because it may have been reused. So before a process is adopted or signalled, its
 title, user and start time are compared with what is known. ``heron_container`` and ``heron_scheduler`` each hold an
 flock on a file in the topology's runtime folder. The kernel releases it at their end, and no other process inherits it.
 Its text names the holder.
+
+*Leftovers* are the processes that a container whose leader is dead has left. Descent is the reliable way to find them
+(``heron_runtime.orphans``), but it fails if a whole line of parents was killed. ``remnants`` uses two other properties.
+A daemon does not lose them by fork, setsid, chdir or closing its descriptors. The first is the mark in the environment
+that ``heron_container`` gives to all its descendants, which exec preserves. The second is the container's heartbeat
+file, which every process of the container has mapped until an exec. Only a program that was started with an empty
+environment has neither.
 """
 
 from __future__ import annotations
@@ -12,10 +19,14 @@ import fcntl
 import json
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+
+from heron_runtime.launch import Launch
+from heron_runtime.spawn import MARK
 
 START_TOLERANCE_SECONDS = 5.0  # wall clocks are stepped occasionally
 
@@ -176,3 +187,60 @@ def kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def mark_of(topology_id: str, container: int) -> str:
+    """Return the value of the mark."""
+    return f"{topology_id}/{container}"
+
+
+def remnants(launch: Launch, container: int | None = None) -> list[psutil.Process]:
+    """Return living marked processes of this submission or container, except the caller."""
+    one = container is not None
+    mark = f"{MARK}={launch.topology_id}/" if container is None else f"{MARK}={mark_of(launch.topology_id, container)}"
+    heartbeats = f"{launch.runtime_dir}/beats" if container is None else f"{launch.heartbeats(container)}/"
+    found = []
+    for pid in _processes():
+        try:
+            if _has_mark(pid, mark, whole=one) or _has_mapped(pid, heartbeats):
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        except (OSError, psutil.Error):
+            continue  # it has ended meanwhile, or belongs to another user
+    return found
+
+
+def _processes() -> Iterator[int]:
+    own = os.getpid()
+    return (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own)
+
+
+def _has_mark(pid: int, mark: str, *, whole: bool) -> bool:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        variables = file.read().split(b"\0")
+    wanted = mark.encode()
+    return any(variable == wanted if whole else variable.startswith(wanted) for variable in variables)
+
+
+def _has_mapped(pid: int, path: str) -> bool:
+    if "python" not in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
+        return False  # other programs do not map our files, and the maps of some are long
+    with open(f"/proc/{pid}/maps", errors="replace") as file:
+        return path in file.read()
+
+
+def exit_in_words(code: int | None, last_line: str) -> str:
+    """Return why a process ended.
+
+    ``code`` is the exit code, minus the signal's number, or None if unknown.
+    """
+    if code is None:
+        return "ended with its parent"
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"killed by {name}"
+    return f"exit code {code}" + (f": {last_line}" if last_line and code else "")

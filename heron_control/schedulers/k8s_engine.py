@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heron_control.schedulers import docker_plan
-from heron_control.schedulers import k8s_answers as answers
 from heron_control.schedulers import k8s_plan as plan
 from heron_control.schedulers.engine import Ending, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.k8s_client import CONFLICT, KubernetesClient, Refused
@@ -36,7 +35,7 @@ class KubernetesEngine(OfNodes):
         self._placing = placing
         self._storage = storage
         self._api = KubernetesClient(placing.namespace)
-        self._sight = answers.Sight()
+        self._sight = plan.Sight()
         self._looking = threading.Lock()
 
     # Queries.
@@ -52,11 +51,11 @@ class KubernetesEngine(OfNodes):
             return float("inf")
         return max((node.cores for node in nodes.values() if not node.lost), default=0.01)
 
-    def _nodes(self) -> dict[str, answers.Node] | None:
+    def _nodes(self) -> dict[str, plan.Node] | None:
         found = self._api.nodes()
         if found is None:
             return None
-        shown = {name: answers.node_of(node) for name, node in found.items()}
+        shown = {name: plan.node_of(node) for name, node in found.items()}
         with self._looking:
             before = self._sight
             self._sight, judged = before.look(shown, time.monotonic())
@@ -64,7 +63,7 @@ class KubernetesEngine(OfNodes):
             if name not in before.unknown:
                 log.warning(
                     "node %s is not heard of since Kubernetes' API server was away (or since this process looks); what "
-                    "runs there is replaced if that is so %g s after it is back", name, answers.GRACE_SECONDS,
+                    "runs there is replaced if that is so %g s after it is back", name, plan.GRACE_SECONDS,
                 )  # fmt: skip
         return judged
 
@@ -80,7 +79,7 @@ class KubernetesEngine(OfNodes):
         records = self._api.list("ConfigMap", self._ours(plan.RECORD_LABEL))
         pods = self._pods_by_owner()  # read after the records: a started record has a Pod, unless it is gone
         nodes = self._nodes()
-        return [_seen(record, answers.life_of(record, pods.get(_uid(record)), nodes)) for record in records]
+        return [_seen(record, plan.life_of(record, pods.get(_uid(record)), nodes)) for record in records]
 
     def _pods_by_owner(self) -> dict[str, dict[str, Any]]:
         """Return the Pod of each record by the record's uid."""
@@ -103,7 +102,7 @@ class KubernetesEngine(OfNodes):
         if record is None:
             raise EngineError(f"Kubernetes says: No such container: {container}")
         pod = self._pods_by_owner().get(_uid(record))
-        life = answers.life_of(record, pod, self._nodes())
+        life = plan.life_of(record, pod, self._nodes())
         limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {}) if pod else {}
         return Ending(life.exit_code, life.out_of_memory, life.trouble, int(limits.get("memory", 0)))
 
@@ -119,7 +118,7 @@ class KubernetesEngine(OfNodes):
         if network and self._api.read("Service", plan.object_name(network)) is None:
             raise EngineError(f"network {network}: its Service was removed outside of Heronry; it is created again")
         apart = docker_plan.APART_LABEL in body["Labels"]
-        takers = answers.takers(self._nodes(), dict(self._placing.selector)) if apart else 0
+        takers = plan.takers(self._nodes(), dict(self._placing.selector)) if apart else 0
         try:
             record = self._api.create(plan.record_of(name, body, files, folder, self._placing, takers))
         except Refused as error:
@@ -177,7 +176,7 @@ class KubernetesEngine(OfNodes):
             return
         if (pod := self._pod(container)) is not None:
             nodes = self._nodes()
-            life = answers.life_of(record, pod, nodes)
+            life = plan.life_of(record, pod, nodes)
             # A Pod that has ended, or whose node is lost, only needs to be removed from the API.
             self._remove_object("Pod", pod["metadata"]["name"], _uid(pod), 0 if life.state == "exited" else 1)
         name = record["metadata"]["name"]
@@ -300,7 +299,7 @@ def _owners(found: Mapping[str, Any]) -> set[str]:
     return {owner["uid"] for owner in found["metadata"].get("ownerReferences") or ()}
 
 
-def _seen(record: Mapping[str, Any], life: answers.Life) -> Seen:
+def _seen(record: Mapping[str, Any], life: plan.Life) -> Seen:
     metadata = record["metadata"]
     network = metadata["annotations"].get(plan.NETWORK_NOTE, "")
     return Seen(

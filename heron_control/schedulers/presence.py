@@ -1,8 +1,25 @@
-"""Ephemeral node with the address of a process, restored after lost sessions."""
+"""Ephemeral node with the address of a process, restored after lost sessions, and the killed state of a topology.
+
+A topology has ended if its execution state is missing, is the killed state, or belongs to another submission. A record
+that is missing in a store which has lost its contents is not a kill.
+"""
 
 from __future__ import annotations
 
-from heron_runtime.state.store import CheckOwner, Create, Delete, NodeExists, Set, StateStore, TransactionFailed
+from heron_runtime.model.topology import TopologyState
+from heron_runtime.state import paths
+from heron_runtime.state.store import (
+    CheckOwner,
+    Create,
+    Delete,
+    NodeExists,
+    Set,
+    StateStore,
+    TransactionFailed,
+    check_identity,
+)
+from heron_runtime.state.topologies import decoded
+from heron_runtime.wire import store_codecs as codec
 
 
 class Presence:
@@ -57,3 +74,19 @@ class Presence:
             self._store.commit([CheckOwner(self.path), Delete(self.path)])
         except TransactionFailed:
             return  # it belongs to an earlier session and ends with it, or it is already gone
+
+
+def is_killed(store: StateStore, topology: str, topology_id: str, store_id: str) -> bool:
+    """Return True if the processes of this submission must stop. Blocks.
+
+    ``store_id`` is the identity of the store that had the record; "" if it is unknown.
+
+    Raises:
+        StoreReplaced: The record is missing in another store.
+        StoreError: The execution state cannot be read.
+    """
+    path = paths.execution_state(topology)
+    state = decoded(path, store.get(path), codec.EXECUTION_STATE)
+    if state is None:
+        check_identity(store, store_id)  # after the read, so that the store cannot be lost between the two unnoticed
+    return state is None or state.topology_id != topology_id or state.state is TopologyState.KILLED

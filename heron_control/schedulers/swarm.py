@@ -5,20 +5,35 @@ The API server runs on a manager. It decides which containers to start, stop and
 writes to the disk of its node, and these files are removed with it. If the operator provides storage that all nodes
 share (HERONRY_SWARM_STORAGE), each topology has a folder in it: for its checkpoints, and for files that user code keeps
 in ``/var/lib/heronry/shared``. Without such storage, a topology that keeps state is refused.
+
+``SwarmEngine`` is the swarm as a container engine. Requests that concern a single machine go to the manager's own
+engine, as in ``DockerEngine``: the image, and the services of the cluster (API server, ZooKeeper, trackers). These run
+there as plain containers and join the topologies' overlay networks. A swarm does not report the end of a task, so
+``events`` polls once a second.
+
+``storage`` is a folder that every node and this process share. Each topology has a folder of its own in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import docker
+import docker.errors
+
+from heron_control.schedulers import docker_plan
+from heron_control.schedulers import swarm_plan as plan
 from heron_control.schedulers.docker import DockerOptions, DockerScheduler
-from heron_control.schedulers.engine import Engine
+from heron_control.schedulers.docker_engine import CALL_SECONDS, NETWORK_PAUSE_SECONDS, DockerEngine
+from heron_control.schedulers.engine import Ending, Engine, EngineError, Joiner, Owner, Seen
 from heron_control.schedulers.grants import read_granted
 from heron_control.schedulers.scheduler import SchedulerContext, SchedulerError
-from heron_control.schedulers.shared_storage import check_state
-from heron_control.schedulers.swarm_engine import SwarmEngine
+from heron_control.schedulers.shared_storage import OfNodes, SharedStorage, check_state
 from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.failures import NotAllowed
 from heron_runtime.launch import Launch
@@ -93,3 +108,380 @@ class SwarmScheduler(DockerScheduler):
 def scheduler_of(context: SchedulerContext) -> SwarmScheduler:
     """Return the scheduler for an API server."""
     return SwarmScheduler(context.store, context.homes, SwarmOptions.of_environment(context.environment))
+
+
+LOOK_SECONDS = 1.0
+LOG_LINES = 5
+PLACED_SECONDS, PLACE_LOOK_SECONDS = 10.0, 0.1  # limits of the wait for a swarm to place a task
+UPDATES = 5  # another client may change a service between a read and an update
+NO_SWARM = (
+    "the Docker engine at {} is not a swarm manager; run docker swarm init there, or run the api server on a manager"
+)
+
+
+class SwarmEngine(OfNodes, DockerEngine):
+    """Implementation of ``heron_control.schedulers.engine.Engine`` for a Docker Swarm.
+
+    ``constraints`` apply to all tasks, for example ``node.labels.disk==ssd``. ``image`` is used to remove files that
+    belong to the user of user code.
+    """
+
+    network_attempts = 150  # a task on another node takes its grace time, and the manager learns of its end later
+    network_is_used = (*DockerEngine.network_is_used, "is in use by task")
+
+    def __init__(
+        self,
+        project: str,
+        address: str = "",
+        constraints: tuple[str, ...] = (),
+        storage: Path | None = None,
+        image: str = "",
+    ) -> None:
+        super().__init__(project, address)
+        self._image = image
+        self._constraints = constraints
+        self._placing = threading.Lock()
+        self._storage = SharedStorage(storage, project) if storage is not None else None
+
+    # Queries.
+
+    def cores(self) -> float:
+        """Return the processor cores of the largest node that is ready."""
+        return max((node.cores for node in self.nodes().values() if node.state == "ready"), default=0.01)
+
+    def nodes(self) -> dict[str, plan.Node]:
+        """Return the nodes by their ids.
+
+        Raises:
+            EngineError: The engine is not the manager of a swarm, or does not answer.
+        """
+        with self._explained():
+            try:
+                found = self._api.nodes()
+            except docker.errors.APIError as error:
+                if error.status_code == 503:
+                    raise EngineError(NO_SWARM.format(self.address)) from error
+                raise
+        return {entry["ID"]: _node(entry) for entry in found}
+
+    def require_image(self, image: str) -> None:
+        """Raise EngineError if the manager lacks the image, or the engine is not a manager."""
+        self.nodes()
+        self._pinned(image)
+
+    def _pinned(self, image: str) -> str:
+        """Return a reference to the image that is the same image on every node.
+
+        It is an image id or a name with a digest, so a node that has the image does not ask a registry for it.
+        """
+        if "@sha256:" in image:
+            return image
+        with self._explained(image):
+            return str(self._api.inspect_image(image)["Id"])
+
+    def containers(self) -> list[Seen]:
+        """Return the containers of all topologies of the cluster in any state."""
+        filters = {"label": [self._ours()["label"], docker_plan.CONTAINER_LABEL]}
+        with self._explained():
+            services = self._api.services(filters=filters)
+            tasks = self._api.tasks(filters=filters)
+        nodes = self.nodes()  # read after the tasks: a missing node has left the swarm, it is not merely new
+        return [_seen(entry, self._life(entry, tasks, nodes)) for entry in services]
+
+    def ending(self, container: str) -> Ending:
+        """Return how a container ended. Its last line is read from its node."""
+        with self._explained():
+            service = self._api.inspect_service(container)
+            tasks = self._api.tasks(filters={"service": service["ID"]})
+        life = self._life(service, tasks, self.nodes())
+        limit = service["Spec"]["TaskTemplate"].get("Resources", {}).get("Limits", {}).get("MemoryBytes", 0)
+        said = life.trouble
+        if not said and tasks:
+            said = self._last_line(service["ID"])
+        code = None if life.trouble and not life.exit_code else life.exit_code
+        return Ending(code, None, said, limit)
+
+    def _last_line(self, service: str) -> str:
+        with self._explained():
+            pieces = self._api.service_logs(service, stdout=True, stderr=True, tail=LOG_LINES, is_tty=False)
+            said = b"".join(pieces).decode(errors="replace")
+        return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
+
+    @staticmethod
+    def _life(service: Mapping[str, Any], tasks: list[dict[str, Any]], nodes: Mapping[str, plan.Node]) -> plan.Life:
+        spec = service["Spec"]
+        return plan.life_of(
+            wanted=spec["Mode"]["Replicated"].get("Replicas", 0) > 0,
+            started=plan.STARTED_LABEL in spec["Labels"],
+            tasks=_tasks_of(service["ID"], tasks),
+            nodes=nodes,
+        )
+
+    def events(self, since: int, until: int) -> Iterator[object]:
+        """Yield the state of tasks and nodes after each change, by polling: a swarm does not report changes."""
+        known = self._fingerprint()
+        while (left := until - time.time()) > 0:
+            time.sleep(min(LOOK_SECONDS, left))
+            found = self._fingerprint()
+            if found != known:
+                known = found
+                yield found
+
+    def _fingerprint(self) -> object:
+        with self._explained():
+            tasks = self._api.tasks(filters=self._ours())
+        states = frozenset((task["ID"], task["Status"]["State"], task["DesiredState"]) for task in tasks)
+        return states, frozenset((key, node.state) for key, node in self.nodes().items())
+
+    # Containers.
+
+    def create(self, name: str, body: Mapping[str, Any], files: Mapping[str, bytes], folder: str) -> str:
+        """Create the secrets and a service without a task, and return the service's id."""
+        image = self._pinned(str(body["Image"]))
+        if self._service(name) is not None:
+            raise EngineError(f"the Docker engine says: Conflict. The service name {name} is in use")
+        secrets: dict[str, str] = {}
+        try:
+            for file, content in files.items():
+                path = f"{docker_plan.VOLUME_PATH}/{folder.strip('/')}/{file}"
+                secrets[path] = self._make_secret(name, file, content, body)
+            volume = docker_plan.volume_of(body)
+            storage = str(self._storage.folder / volume) if self._storage is not None and volume else ""
+            template = plan.service_of(
+                name, body, image, secrets, constraints=self._constraints, storage=storage
+            )  # fmt: skip
+            with self._explained(image):
+                made: dict[str, str] = self._api.create_service(
+                    template, name, plan.labels_of(body), mode={"Replicated": {"Replicas": 0}},
+                    networks=None, endpoint_spec={"Mode": "dnsrr"},
+                )  # fmt: skip
+        except EngineError:
+            self._remove_secrets(plan.SERVICE_LABEL, name)
+            raise
+        return made["ID"]
+
+    def _make_secret(self, service: str, file: str, content: bytes, body: Mapping[str, Any]) -> str:
+        name, labels = plan.secret_name(service, file), plan.secret_labels(service, body)
+        for attempt in range(2):
+            with self._explained():
+                try:
+                    return str(self._api.create_secret(name, content, labels)["ID"])
+                except docker.errors.APIError as error:
+                    if error.status_code != 409 or attempt:
+                        raise
+            self._remove_secrets(plan.SERVICE_LABEL, service)  # left by an interrupted start
+        raise AssertionError("unreachable")
+
+    def _service(self, name: str) -> dict[str, Any] | None:
+        with self._explained(gone=(404,)):
+            found: dict[str, Any] = self._api.inspect_service(name)
+            return found
+        return None
+
+    def start(self, container: str) -> int:
+        """Scale the service to one task. ``containers`` shows the task's progress.
+
+        Containers that must run apart are started one after the other: each is kept off the nodes of those before it.
+        """
+        found = self._service(container)
+        if found is not None and docker_plan.APART_LABEL in found["Spec"]["Labels"]:
+            with self._placing:
+                more = plan.apart_from(self._places_beside(found), self.nodes(), self._constraints)
+                scaled = self._scale(container, 1, more)
+        else:
+            scaled = self._scale(container, 1)
+        if not scaled:
+            raise EngineError(f"the Docker engine says: service {container} not found")
+        return 0
+
+    def _places_beside(self, service: Mapping[str, Any]) -> list[str]:
+        """Return the nodes of the topology's other containers that must run apart.
+
+        Wait up to ``PLACED_SECONDS`` for a container that is being placed.
+        """
+        name = docker_plan.TOPOLOGY_ID_LABEL
+        filters = {"label": [docker_plan.APART_LABEL, f"{name}={service['Spec']['Labels'][name]}"]}
+        deadline = time.monotonic() + PLACED_SECONDS
+        while True:
+            with self._explained():
+                others = [
+                    entry["ID"]
+                    for entry in self._api.services(filters=filters)
+                    if entry["ID"] != service["ID"] and entry["Spec"]["Mode"]["Replicated"].get("Replicas", 0)
+                ]
+                tasks = self._api.tasks(filters={"service": others}) if others else []
+            nodes = self.nodes()
+            places = [plan.place_of(_tasks_of(key, tasks), nodes) for key in others]
+            if not any(coming for _, coming in places) or time.monotonic() > deadline:
+                return [node for node, _ in places if node]
+            time.sleep(PLACE_LOOK_SECONDS)
+
+    def signal(self, container: str, name: str) -> None:
+        """End the task: its node sends SIGTERM, and SIGKILL after the grace time."""
+        self._scale(container, 0)
+
+    def _scale(self, container: str, replicas: int, more: Sequence[str] = ()) -> bool:
+        """Set the number of replicas; return False if the service does not exist.
+
+        ``more`` are additional constraints of its task.
+        """
+        for attempt in range(UPDATES):
+            found = self._service(container)
+            if found is None:
+                return False
+            spec = found["Spec"]
+            if replicas == spec["Mode"]["Replicated"].get("Replicas", 0):
+                return True
+            placement = {"Placement": {"Constraints": [*self._constraints, *more]}} if more else None
+            with self._explained():
+                try:
+                    self._api.update_service(
+                        found["ID"], found["Version"]["Index"], placement, mode={"Replicated": {"Replicas": replicas}},
+                        labels={**spec["Labels"], plan.STARTED_LABEL: "1"}, fetch_current_spec=True,
+                    )  # fmt: skip
+                    return True
+                except docker.errors.APIError as error:
+                    if "out of sequence" not in str(error.explanation) or attempt == UPDATES - 1:
+                        raise
+        raise AssertionError("unreachable")
+
+    def remove(self, container: str) -> None:
+        """Remove the service (id or name), which ends its task, and its secrets."""
+        found = self._service(container)
+        name = found["Spec"]["Name"] if found is not None else container
+        with self._explained(gone=(404,)):
+            self._api.remove_service(container)
+        self._remove_secrets(plan.SERVICE_LABEL, name)
+
+    # Networks and volumes.
+
+    def make_network(self, name: str, labels: Mapping[str, str], *, internal: bool = True) -> None:
+        """Create an overlay network that plain containers of the manager may join, unless it exists."""
+        if name not in self.networks():
+            with self._explained():
+                self._api.create_network(
+                    name, driver="overlay", internal=internal, attachable=True, labels=dict(labels)
+                )  # fmt: skip
+
+    def remove_network(self, name: str) -> None:
+        """Disconnect the services from a network, and remove it.
+
+        The manager's engine still lists the network for a moment, so this method waits until it is gone.
+        """
+        super().remove_network(name)
+        for _ in range(self.network_attempts):
+            if name not in self.networks():
+                return
+            time.sleep(NETWORK_PAUSE_SECONDS)
+        raise EngineError(f"the network {name} still goes: a task on the manager has not ended; it is tried again")
+
+    def connect(self, joiner: Joiner, network: str) -> None:
+        """Connect a service to an overlay network, unless it is connected."""
+        try:
+            super().connect(joiner, network)
+        except EngineError as error:
+            if "already attached" not in str(error):
+                raise
+
+    def volumes(self) -> dict[str, Owner]:
+        """Return the owner of each topology's secrets and folder of the shared storage, by volume name."""
+        with self._explained():
+            secrets = self._api.secrets(filters=self._ours())
+        found = {}
+        for entry in secrets:
+            labels = entry["Spec"]["Labels"]
+            if name := labels.get(plan.VOLUME_LABEL):
+                found[name] = Owner(labels[docker_plan.TOPOLOGY_LABEL], labels[docker_plan.TOPOLOGY_ID_LABEL])
+        return found | (self._storage.owners() if self._storage is not None else {})
+
+    def make_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Create a folder of the shared storage, if it is configured. Secrets are created with each container."""
+        if self._storage is not None:
+            self._storage.make(name, labels)
+
+    def remove_volume(self, name: str) -> None:
+        """Remove the secrets and the folder of a topology."""
+        self._remove_secrets(plan.VOLUME_LABEL, name)
+        if self._storage is not None:
+            try:
+                self._storage.remove(name)
+            except PermissionError:  # user code owns some of the folders
+                self._remove_as_root(self._storage.folder / name)
+
+    def _remove_as_root(self, folder: Path) -> None:
+        """Remove a folder through a container on the manager that can access only the storage."""
+        host = {
+            "NetworkMode": "none", "CapDrop": ["ALL"], "CapAdd": ["DAC_OVERRIDE", "FOWNER"], "ReadonlyRootfs": True,
+            "Mounts": [{"Type": "bind", "Source": str(folder.parent), "Target": "/storage"}],
+        }  # fmt: skip
+        command = ["rm", "-rf", "--", f"/storage/{folder.name}"]
+        labels = {**docker_plan.NO_COMPOSE, docker_plan.CLUSTER_LABEL: self.project}
+        body = {"Image": self._image, "User": "root", "Cmd": command, "Labels": labels, "HostConfig": host}
+        with self._explained(self._image):
+            made = self._api.create_container_from_config(body)["Id"]
+        try:
+            with self._explained():
+                self._api.start(made)
+                code = self._api.wait(made, timeout=CALL_SECONDS)["StatusCode"]
+        finally:
+            super().remove(made)
+        if code:
+            raise EngineError(
+                f"{folder} cannot be removed, even by root (exit code {code}): check whether a file server forbids it"
+            )
+
+    def _remove_secrets(self, label: str, value: str) -> None:
+        with self._explained():
+            found = self._api.secrets(filters={"label": [self._ours()["label"], f"{label}={value}"]})
+        for entry in found:
+            with self._explained(gone=(404,)):
+                self._api.remove_secret(entry["ID"])
+
+
+def _node(entry: Mapping[str, Any]) -> plan.Node:
+    described, spec = entry.get("Description", {}), entry.get("Spec", {})
+    name = described.get("Hostname", entry["ID"])
+    platform = described.get("Platform", {})
+    known_by = {
+        "node.id": entry["ID"], "node.hostname": name, "node.role": spec.get("Role", ""),
+        "node.platform.os": platform.get("OS", ""), "node.platform.arch": platform.get("Architecture", ""),
+        "node.ip": entry.get("Status", {}).get("Addr", ""),
+    }  # fmt: skip
+    for kind, labels in (("node", spec.get("Labels")), ("engine", described.get("Engine", {}).get("Labels"))):
+        known_by |= {f"{kind}.labels.{key}": value for key, value in (labels or {}).items()}
+    return plan.Node(
+        name,
+        entry.get("Status", {}).get("State", "unknown"),
+        described.get("Resources", {}).get("NanoCPUs", 0) / 1e9,
+        spec.get("Availability", "active") == "active",
+        known_by,
+    )
+
+
+def _tasks_of(service: str, tasks: Iterable[Mapping[str, Any]]) -> list[plan.Task]:
+    """Return the tasks of a service, the oldest first."""
+    mine = sorted((t for t in tasks if t.get("ServiceID") == service), key=lambda t: str(t["CreatedAt"]))
+    return [_task(entry) for entry in mine]
+
+
+def _task(entry: Mapping[str, Any]) -> plan.Task:
+    status = entry["Status"]
+    state = status["State"]
+    code = status.get("ContainerStatus", {}).get("ExitCode") if state in ("complete", "failed", "shutdown") else None
+    image = entry["Spec"]["ContainerSpec"]["Image"]
+    return plan.Task(state, entry.get("NodeID") or "", status.get("Err", ""), code, image)
+
+
+def _seen(service: Mapping[str, Any], life: plan.Life) -> Seen:
+    labels = service["Spec"]["Labels"]
+    network = labels.get(plan.NETWORK_LABEL, "none")
+    return Seen(
+        service["ID"],
+        service["Spec"]["Name"],
+        labels.get(docker_plan.TOPOLOGY_LABEL, ""),
+        labels.get(docker_plan.TOPOLOGY_ID_LABEL, ""),
+        int(labels[docker_plan.CONTAINER_LABEL]),
+        life.state,
+        () if network == "none" else (network,),
+        life.trouble,
+    )

@@ -11,12 +11,14 @@ interrupted kill is completed by the next one.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -42,17 +44,16 @@ from heron_control.schedulers.topology_folder import (
     with_store_id,
     write_secrets,
 )
-from heron_control.submission.adopting import check_reachable
-from heron_control.submission.draining import drain
+from heron_control.submission.adopting import Adoption, Found, adopt_files, check_reachable
 from heron_control.submission.kept_checkpoints import KeptCheckpoints
-from heron_control.submission.prepared import Prepared
 from heron_control.submission.submission import ClusterConfig, Submission
 from heron_control.submission.topology_update import TopologyUpdate
-from heron_control.submission.upgrading import no_way_back, upgrade_of
+from heron_control.submission.upgrading import drain, no_way_back, upgrade_of
 from heron_runtime.failures import Failure, Interrupted, NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.records import ExecutionState, TopologyRecord
+from heron_runtime.model.settings import Keys, setting
 from heron_runtime.model.topology import TopologyDefinition
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.credential import read_credential
@@ -438,3 +439,36 @@ class SubmissionService:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
             yield
+
+
+@dataclass
+class Prepared:
+    """Submission in its ``staging`` folder; ``adoption`` holds the files of its start checkpoint."""
+
+    launch: Launch
+    staging: Path
+    submission: Submission
+    execution: ExecutionState
+    adoption: Adoption | None = None
+
+    def adopt(self, found: Found, scheduler: Scheduler, progress: Progress) -> None:
+        """Start with this checkpoint. Raises as ``adopt_files`` and ``Scheduler.place_checkpoint``."""
+        definition, packing = self.submission.definition, self.submission.packing
+        bounded = setting(self.launch.settings, Keys.HERON_VOLUME_FOLDER) is not None
+        adoption = adopt_files(found, definition, packing, self.staging, progress, bounded=bounded)
+        self.adoption = adoption
+        self.launch = dataclasses.replace(
+            self.launch, start_checkpoint=adoption.checkpoint, start_generation=adoption.generation
+        )
+        self.launch.save(self.staging / LAUNCH_FILE)
+        scheduler.place_checkpoint(self.launch, self.staging)
+
+    def undo(self, scheduler: Scheduler) -> None:
+        """Remove the submission. None of its processes runs; a topology of the same name is left alone."""
+        try:
+            if self.adoption is not None:
+                self.adoption.undo()
+            scheduler.remove(self.launch)
+        except Exception:
+            log.exception("%s is not all removed", self.launch.topology)
+        shutil.rmtree(self.staging, ignore_errors=True)

@@ -11,7 +11,7 @@ from heron_control.schedulers.grants import Quota
 from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.model.plan import PackingPlan
 from heron_runtime.model.topology import TopologyDefinition, TopologyState
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress
 
 
 @dataclass(frozen=True, slots=True)

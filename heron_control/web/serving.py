@@ -1,9 +1,16 @@
 """HTTP server of an application: bind a port and serve until SIGTERM or SIGINT, which exit with code 0.
 
+It parses HTTP/1.1 strictly, and offers Prometheus metrics of itself at ``/metrics``.
+
 uvicorn does not limit the time for the head of a request. Here it is HEAD_SECONDS, for every request on every
 connection, so that a few slow clients cannot hold all connections. The unread rest of a body has the same limit.
 ``ConnectionLimits`` bounds the connections of one address and the time in which an answer has to be read.
-``strict_http`` checks the content of heads.
+
+If a request can be read in two ways, a proxy in front may read it differently and pass a second request that it has not
+seen. h11 accepts what older specifications allow: ``Content-Length`` together with ``Transfer-Encoding``, lines that
+end without CR, continued header lines. Each of these is refused with 400.
+
+Labels of the metrics are routes and codes, never values sent by clients.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import re
 import signal
 import socket
 import sys
@@ -21,10 +29,12 @@ from typing import Any
 
 import h11
 import uvicorn
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from heron_control.web.strict_http import StrictConnection
 from heron_runtime.failures import Failure, Unavailable
+from heron_runtime.process_stats import GARBAGE, LoopLag
+from heronry.version import VERSION
 
 BACKLOG = 256
 HEAD_SECONDS = 15.0
@@ -222,3 +232,62 @@ def _address(transport: Any) -> str:
     """Return the address of the client, "" if it is unknown."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if peer else ""
+
+
+_LOOSE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]")  # a line that ends by LF or CR alone, or a folded line
+
+
+class StrictConnection(h11.Connection):
+    """Server side of a connection."""
+
+    def next_event(self) -> Any:
+        """Return h11's next event.
+
+        Raises:
+            RemoteProtocolError: The head of the request is ambiguous.
+        """
+        if self.their_state is not h11.IDLE:
+            return super().next_event()
+        before = self.trailing_data[0]
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            head = before[: len(before) - len(self.trailing_data[0])]
+            names = [name for name, _ in event.headers]
+            if _LOOSE.search(head):
+                raise h11.RemoteProtocolError("header lines end with CR LF, and none goes on in the next")
+            if b"transfer-encoding" in names and b"content-length" in names:
+                raise h11.RemoteProtocolError("a request has a Content-Length or a Transfer-Encoding, not both")
+        return event
+
+
+class ServerMetrics:
+    """Metrics whose names begin with ``prefix``. One registry per server, so several can share a process."""
+
+    def __init__(self, prefix: str) -> None:
+        self.registry = CollectorRegistry()
+        self.lag = LoopLag()  # must be started and stopped on the serving loop
+        self._requests = Counter(
+            f"{prefix}_requests_total", "requests answered", ("route", "code"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            f"{prefix}_request_seconds", "time to answer a request", ("route",), registry=self.registry
+        )
+        self._lag_seconds = Gauge(
+            f"{prefix}_event_loop_lag_seconds", "how late the loop came to a timer, at most, since the last scrape",
+            registry=self.registry,
+        )  # fmt: skip
+        garbage = Gauge(f"{prefix}_gc_seconds", "time the garbage collector has taken", registry=self.registry)
+        garbage.set_function(lambda: GARBAGE.total_ms / 1000)
+        GARBAGE.start()
+        ProcessCollector(prefix, registry=self.registry)  # CPU, memory, descriptors
+        Info(prefix, "version", registry=self.registry).info({"version": VERSION})
+
+    def request(self, route: str, code: int, seconds: float) -> None:
+        """Count a response."""
+        self._requests.labels(route, str(code)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """Return the exposition. Called on the loop that serves."""
+        self._lag_seconds.set(self.lag.take_ms() / 1000)
+        return generate_latest(self.registry)

@@ -32,10 +32,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from heron_instance.core.collector import TaskCollector
-from heron_instance.core.outbox import Flush
 from heron_instance.core.output import TaskOutput
 from heron_instance.core.output_streams import OutputStream, Router
-from heron_instance.core.task import TaskRuntime
+from heron_instance.core.task import ExecutorDriver, TaskRuntime
 from heron_instance.core.user_code import ThreadInspector
 from heron_runtime.failures import Failure
 from heron_runtime.model.settings import Keys, setting
@@ -141,19 +140,6 @@ class EmitThreadGuard:
         return error
 
 
-class ExecutorDriver(Protocol):
-    """Surroundings of an executor that are needed while user code runs."""
-
-    def watch(self) -> None:
-        """Take note that rows have begun to wait for a flush."""
-
-    def post(self, flushes: list[Flush]) -> None:
-        """Send these flushes."""
-
-    def serve(self, wait_ms: float) -> None:
-        """Handle arrivals, waiting up to ``wait_ms`` for the first. Raises exceptions that end the executor."""
-
-
 class GatedExecutor(Protocol):
     """Executor as seen by its emit gate, which uses it only after its construction."""
 
@@ -176,14 +162,14 @@ class GatedExecutor(Protocol):
 class EmitGate:
     """Emit gate of one task. Without a driver (tests, simulation) emits never wait."""
 
-    def __init__(self, executor: GatedExecutor, task: TaskRuntime) -> None:
-        self.driver: ExecutorDriver | None = None
+    def __init__(self, executor: GatedExecutor, task: TaskRuntime, driver: ExecutorDriver | None) -> None:
         self.closing = False  # True: emits never wait
         self.waits_since_ms: float | None = None  # since when an emit waits for room
         self.budget = EmitBudget(task.router)
         self.interval_ms = float(setting(task.config, Keys.TOPOLOGY_FLUSH_INTERVAL_MS))
         self.lock = task.user_code.lock
         self._executor = executor
+        self._driver = driver
         self._user_code = task.user_code
         self._clock = task.clock
 
@@ -194,7 +180,7 @@ class EmitGate:
         must take the lock: no user code runs, so the emit comes from another thread while the executor waits or works.
         """
         now_ms = self._clock() * 1000
-        driver, call = self.driver, self._user_code.call
+        driver, call = self._driver, self._user_code.call
         if call is None and driver is not None:
             return True
         if self.budget.is_active and not self.budget.is_exhausted:
@@ -241,10 +227,11 @@ class EmitGate:
 
     def poll(self) -> None:
         """Let the executor work for a moment within a call of user code, without waiting."""
-        if self.driver is not None and not self.closing:
+        driver = self._driver
+        if driver is not None and not self.closing:
             with self.lock:
-                self.driver.serve(0.0)
-                self._serve(self.driver)
+                driver.serve(0.0)
+                self._serve(driver)
 
     def _pass(self, driver: ExecutorDriver) -> float:
         """Serve, and wait until more may be emitted. Return the time."""

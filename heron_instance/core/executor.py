@@ -8,6 +8,11 @@ releases its lock meanwhile (``user_code.py``), so that another thread may call 
 
 An executor is built from a ``TaskRuntime`` (user code and its surroundings), an emit gate, a collector and a
 ``TaskOutput``.
+
+The executor of a stateful task asks ``QuietPoints`` before it takes a frame, and calls ``run_due_work`` between two
+calls of user code. A quiet point is taken while no input is in progress: all emitted rows are routed and flushed, user
+code has its last word, the snapshot is taken, and the barriers follow all frames. An exception of user code here
+returns all tasks to the last checkpoint (``UserErrors.strict``).
 """
 
 from __future__ import annotations
@@ -21,11 +26,12 @@ from heron_instance.core.emit_gate import EmitGate, EmitThreadGuard
 from heron_instance.core.flow_control import TupleWeightEstimator
 from heron_instance.core.outbox import Flush
 from heron_instance.core.output import TaskOutput
-from heron_instance.core.quiet_points import QuietPoints
+from heron_instance.core.state.barriers import InvalidBarrier, SnapshotRequest
+from heron_instance.core.state.checkpointer import TaskCheckpointer
 from heron_instance.core.task import ExecutorSetup, TaskRuntime
 from heron_instance.core.user_code import UserCodeFailed
 from heron_runtime.model.plan import PhysicalPlan
-from heron_runtime.wire.data import Frame, Verdict
+from heron_runtime.wire.data import BARRIER, Frame, Verdict
 from heronry.api.component import bind_collector
 
 
@@ -63,9 +69,10 @@ class Executor(ABC):
 
     def __init__(self, setup: ExecutorSetup, weight_estimator: TupleWeightEstimator | None = None) -> None:
         self.paused = False  # by backpressure
-        task = self.task = TaskRuntime(setup)
+        self._is_attached = False
+        task = self.task = TaskRuntime(setup, self._hooks_changed)
         self.checkpointer = task.checkpointer  # None without checkpoints
-        self.gate = EmitGate(self, task)
+        self.gate = EmitGate(self, task, setup.driver)
         admit: Admit = self.gate.admit
         guard: EmitThreadGuard | None = None
         if task.checkpointer is not None and setup.threads is not None:
@@ -76,7 +83,6 @@ class Executor(ABC):
         self.quiet_points: QuietPoints | None = None
         if task.checkpointer is not None:
             self.quiet_points = QuietPoints(task, task.checkpointer, self.output, self.collector, guard)
-        task.context.on_hooks_changed(self._attach)
 
     @abstractmethod
     def _make_collector(self, setup: ExecutorSetup, admit: Admit) -> TaskCollector:
@@ -88,8 +94,14 @@ class Executor(ABC):
 
     def _attach(self) -> None:
         """Give the component its collector, with the current filters."""
+        self._is_attached = True
         self.collector.filters = tuple(self._row_filters())
         bind_collector(self.task.component, self.collector, self.task.name)
+
+    def _hooks_changed(self) -> None:
+        """Apply the filters of a new hook. Hooks that are added before ``start`` wait for it."""
+        if self._is_attached:
+            self._attach()
 
     @property
     def full(self) -> bool:
@@ -183,3 +195,73 @@ def ms_until_first(now_ms: float, *deadlines_ms: float | None) -> float | None:
     """Return the milliseconds until the first of these moments, or None if there is none."""
     times = [deadline for deadline in deadlines_ms if deadline is not None]
     return max(0.0, min(times) - now_ms) if times else None
+
+
+class QuietPoints:
+    """Checkpoint duties of one executor."""
+
+    def __init__(
+        self,
+        task: TaskRuntime,
+        checkpointer: TaskCheckpointer,
+        output: TaskOutput,
+        collector: TaskCollector,
+        guard: EmitThreadGuard | None,
+    ) -> None:
+        self.checkpointer = checkpointer
+        self._task = task
+        self._output = output
+        self._collector = collector
+        self._guard = guard
+
+    def can_take(self, frame: Frame, batch_begun: bool) -> bool:
+        """Return True if the next frame may be taken now. No batch spans a barrier."""
+        if frame.codec == BARRIER:
+            return not batch_begun
+        return self.checkpointer.may_take(frame.source_task)
+
+    def barrier(self, frame: Frame) -> None:
+        """Handle a barrier taken from data-in while no input is in progress."""
+        try:
+            align = self.checkpointer.barrier(frame)
+        except InvalidBarrier as error:
+            self._task.errors.record_exception(error, "input")
+            return
+        if align is not None:
+            self.align(align)
+
+    def run_due_work(self, now_ms: float) -> None:
+        """Do the work due between two calls of user code: timeouts, commits, and the begin of a checkpoint."""
+        self.checkpointer.tick(now_ms)
+        if self.checkpointer.written_bytes:
+            self._task.telemetry.count("__snapshot-bytes", self.checkpointer.written_bytes)
+            self.checkpointer.written_bytes = 0
+        if self._guard is not None:
+            self._guard.between_calls()
+            if self._guard.violation is not None:
+                self._task.errors.record_exception(self._guard.violation, "emit")
+        if self._task.errors.failed is not None:
+            return
+        if self.checkpointer.has_completed:
+            try:
+                self.checkpointer.complete()
+            except Exception as error:
+                self._task.errors.record_exception(error, "on_checkpoint_complete")
+            self._collector.route_pending()
+        align = self.checkpointer.due()
+        if align is not None:
+            self.align(align)
+
+    def align(self, align: SnapshotRequest) -> None:
+        """Take a quiet point."""
+        task, output, clock = self._task, self._output, self._task.clock
+        try:
+            self.checkpointer.prepare(align)
+            self._collector.route_all()
+            output.flush_early(clock() * 1000)
+            barriers = self.checkpointer.take(align, output.plan.routing_version, clock() * 1000, clock)
+        except Exception as error:
+            task.errors.record_exception(error, "pre_save")
+            return
+        output.append(barriers)
+        task.telemetry.latency("__snapshot-time-ms", self.checkpointer.snapshot_ms)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from heron_instance.core.input_batch import FailureBuffer
-from heron_instance.core.outbox import Outbox
+from heron_instance.core.outbox import Flush, Outbox
 from heron_instance.core.output_streams import Router
 from heron_instance.core.state.checkpointer import TaskCheckpointer
 from heron_instance.core.state.task_state import INITIAL_STATE, StateSetup, TaskState
@@ -25,11 +25,24 @@ from heronry.api.context import TopologyContext
 log = logging.getLogger(__name__)
 
 
+class ExecutorDriver(Protocol):
+    """Surroundings of an executor that are needed while user code runs."""
+
+    def watch(self) -> None:
+        """Take note that rows have begun to wait for a flush."""
+
+    def post(self, flushes: list[Flush]) -> None:
+        """Send these flushes."""
+
+    def serve(self, wait_ms: float) -> None:
+        """Handle arrivals, waiting up to ``wait_ms`` for the first. Raises exceptions that end the executor."""
+
+
 @dataclass
 class ExecutorSetup:
     """Parts of an executor. ``wall`` gives seconds since 1970, ``clock`` monotonic seconds.
 
-    The thread that drives the executor holds ``lock`` (``user_code.py``).
+    The thread that drives the executor holds ``lock`` (``user_code.py``). Without a driver emits never wait.
     """
 
     component: Any
@@ -46,12 +59,18 @@ class ExecutorSetup:
     settings: Mapping[str, Any] = field(default_factory=dict)  # heron.* keys
     state: StateSetup | None = None  # None without checkpoints
     threads: ThreadInspector | None = None  # to find emits of other threads
+    driver: ExecutorDriver | None = None  # serves arrivals while user code runs
 
 
 class TaskRuntime:
-    """Component of one task with its collaborators."""
+    """Component of one task with its collaborators.
 
-    def __init__(self, setup: ExecutorSetup) -> None:
+    Args:
+        setup: Component, plan and surroundings.
+        hooks_changed: Called when a task hook is added.
+    """
+
+    def __init__(self, setup: ExecutorSetup, hooks_changed: Callable[[], None]) -> None:
         plan = setup.plan
         self.id = setup.task
         self.incarnation = setup.incarnation
@@ -61,7 +80,7 @@ class TaskRuntime:
         self.telemetry = setup.telemetry
         config = self.config = plan.topology.component_config(self.name)
         self.tracked = setting(config, Keys.TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
-        self.context = TopologyContext(plan, setup.task, config, setup.wake)
+        self.context = TopologyContext(plan, setup.task, config, setup.wake, hooks_changed)
         self.counts = CounterBuffer(setup.telemetry)
         self.user_code = UserCode(setup.clock, setup.lock, setup.wake)
         policy = str(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from heron_instance.core.executor import Executor
 from heron_instance.core.outbox import Flush
+from heron_instance.core.task import ExecutorDriver
 from heron_instance.core.task_metrics import TelemetrySink
 from heron_instance.shell.gateway import Gateway
 from heron_instance.shell.inbox import (
@@ -67,12 +68,25 @@ def now_ms() -> float:
 
 
 class ExecutorLoop:
-    """Drives one executor until it is stopped."""
+    """Drives one executor until it is stopped.
+
+    Args:
+        make_executor: Makes the executor, for this loop as its driver.
+        inbox: Items for the executor.
+        gateway: Sends flushes.
+        telemetry: Receives the times.
+        report_each_ms: Interval at which the totals are updated.
+    """
 
     def __init__(
-        self, executor: Executor, inbox: Inbox, gateway: Gateway, telemetry: TelemetrySink, report_each_ms: float
+        self,
+        make_executor: Callable[[ExecutorDriver], Executor],
+        inbox: Inbox,
+        gateway: Gateway,
+        telemetry: TelemetrySink,
+        report_each_ms: float,
     ) -> None:
-        self.executor = executor
+        executor = self.executor = make_executor(self)
         self._inbox = inbox
         self._gateway = gateway
         self._telemetry = telemetry
@@ -88,7 +102,6 @@ class ExecutorLoop:
         self._reported: TaskReport | None = None
         self._settings = repr(executor.task.config)  # before user code can change what it is given
         gateway.flush_timer.attach(executor)
-        executor.gate.driver = self
 
     def run(self) -> None:
         """Run until the end. On return of an exception, all flushes are with the gateway.
@@ -172,7 +185,7 @@ class ExecutorLoop:
             self.collect()
         return now
 
-    # For the gate, while user code runs.
+    # For the gate, while user code runs (``ExecutorDriver``).
 
     def watch(self) -> None:
         """Take note that rows have begun to wait for a flush."""

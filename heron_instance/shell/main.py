@@ -33,6 +33,7 @@ import threading
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,7 +44,7 @@ from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor
 from heron_instance.core.spout_executor import SpoutExecutor
 from heron_instance.core.state.task_state import StateSetup
-from heron_instance.core.task import ExecutorSetup
+from heron_instance.core.task import ExecutorDriver, ExecutorSetup
 from heron_instance.core.user_code import UserCodeFailed
 from heron_instance.core.values_codec import make_values_codec
 from heron_instance.shell.checkpoint_io import PartWriter, load_restored_state
@@ -60,7 +61,6 @@ from heron_instance.shell.inbox import Inbox, InboxItem, LeaveRequested, PlanArr
 from heron_runtime.checkpoint_files import CheckpointFolder, checkpoint_folder
 from heron_runtime.launch import Launch
 from heron_runtime.linux import become_subreaper
-from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.checkpoints import TaskReport
 from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import GenerationPhase, PhysicalPlan
@@ -70,6 +70,7 @@ from heron_runtime.process import (
     EXIT_OTHER_SETTINGS,
     EXIT_REPLACED,
     ProcessArguments,
+    ProcessPhase,
     beat_forever,
     run_loop,
     set_scheduling,
@@ -229,8 +230,13 @@ class InstanceProcess:
     def _make_loop(self, plan: PhysicalPlan, state: StateSetup | None = None) -> ExecutorLoop:
         """Make an executor and its loop; neither is started."""
         interval_ms = 1000 * setting(self.launch.settings, Keys.HERON_METRICS_INTERVAL_SECS)
-        executor = self._make_executor(plan, state)
-        self._loop = ExecutorLoop(executor, self.inbox, self.gateway, self.telemetry, min(1000.0, interval_ms))
+        self._loop = ExecutorLoop(
+            partial(self._make_executor, plan, state),
+            self.inbox,
+            self.gateway,
+            self.telemetry,
+            min(1000.0, interval_ms),
+        )
         return self._loop
 
     def _enter_running(self, plan: PhysicalPlan) -> None:
@@ -244,7 +250,7 @@ class InstanceProcess:
         self.phase = ProcessPhase.RUNNING
         log.info("%s task %d runs (plan %s)", self.component, self.task, plan.version)
 
-    def _make_executor(self, plan: PhysicalPlan, state: StateSetup | None = None) -> Executor:
+    def _make_executor(self, plan: PhysicalPlan, state: StateSetup | None, driver: ExecutorDriver) -> Executor:
         config = plan.topology.component_config(self.component)
         debug = setting(config, Keys.TOPOLOGY_DEBUG)
         logging.getLogger().setLevel("DEBUG" if debug else setting(config, Keys.TOPOLOGY_LOG_LEVEL))
@@ -267,6 +273,7 @@ class InstanceProcess:
             settings=self.launch.settings,
             state=state,
             threads=ProcessThreads(),
+            driver=driver,
         )
         return SpoutExecutor(setup) if spec.is_spout else BoltExecutor(setup)
 

@@ -86,7 +86,7 @@ Layers = tuple[StatePart, ...]  # of one component, oldest first
 
 
 class AdoptionMode(StrEnum):
-    """Adoption of the checkpoint of another topology (`model/adoption.py`)."""
+    """Adoption of the checkpoint of another topology (``heron submit --from-checkpoint``)."""
 
     NO = ""
     WHOLE = "whole"  # a task that finds state without a place reports it

@@ -1,19 +1,27 @@
 """State store: ``open_store`` selects an implementation by URL. The protocol is in ``store``, the tree in ``paths``.
 
 Every process of a topology gets its store from ``store_of(launch)``, so that the credential is always included.
+
+The store of a cluster without an API server is a folder in the home (``local_store``), or set in ``config.yaml``::
+
+    local:
+      heron.state.url: zookeeper://zk1:2181,zk2:2181,zk3:2181/heronry/ada
+      heron.state.credential.file: zookeeper-credential      # beside config.yaml, or an absolute path
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from heron_runtime.extensions import STATE_STORES, ExtensionError
+from heron_runtime.failures import Failure
 from heron_runtime.launch import Launch
-from heron_runtime.model.settings import Keys, setting
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.model.settings import STATE_KEYS, Keys, setting
 from heron_runtime.state.store import StateStore, StoreError, StoreMaker, StoreParameters
+from heron_runtime.user_home import NAME, read_config
 
 
 def store_of(launch: Launch) -> StateStore:
@@ -57,3 +65,31 @@ def open_store(
     except ExtensionError as error:
         raise StoreError(f"{url!r} names no store: {error.line()}") from error
     return make(StoreParameters(parts, timeout, credential_file, create))
+
+
+FOLDERS = {"local": "state", "slurm": "state-slurm"}  # by cluster, in a home
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """URL of a store, and the path of the file with its credential ("" without a credential)."""
+
+    url: str
+    credential_file: str = ""
+
+
+def local_store(home: Path, cluster: str = "local") -> StoreAddress:
+    """Return the address of the store of a cluster in ``FOLDERS``. ``home`` is absolute. Raises StoreError."""
+    settings = _settings(home, cluster)
+    url, file = (settings.get(key) or "" for key in STATE_KEYS)
+    if not isinstance(url, str) or not isinstance(file, str):
+        raise StoreError(f"{home / NAME}: {STATE_KEYS[0]} and {STATE_KEYS[1]} are texts")
+    files = (home / FOLDERS[cluster]).as_uri().replace("file:", "files:", 1)
+    return StoreAddress(url or files, str(home / Path(file).expanduser()) if file else "")
+
+
+def _settings(home: Path, cluster: str) -> dict[str, Any]:
+    try:
+        return read_config(home).get(cluster, {})
+    except (Failure, OSError) as error:
+        raise StoreError(str(error), error.cure if isinstance(error, Failure) else "") from error

@@ -19,8 +19,7 @@ import grpc.aio
 from heron_runtime.launch import Launch
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_channel
-from heron_runtime.net.services import METRICS_SERVICE
+from heron_runtime.net.rpc import METRICS_SERVICE, make_channel
 from heron_runtime.process_stats import LoopLag
 from heron_runtime.wire.metrics import ProcessMetrics, Reports
 

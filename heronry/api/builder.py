@@ -8,8 +8,7 @@ from typing import Any
 from heron_runtime.model.topology import TopologyDefinition
 from heronry.api.assemble import TopologyDraft, build_definition, check_draft
 from heronry.api.errors import TopologyError
-from heronry.api.spec import ComponentDeclaration, Inputs
-from heronry.api.stream import Stream
+from heronry.api.spec import ComponentDeclaration, Inputs, Stream
 
 
 class TopologyBuilder:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import logging
 
     from heronry.api.context import TopologyContext
-    from heronry.api.spec import ComponentDeclaration, Inputs
-    from heronry.api.stream import Stream
+    from heronry.api.spec import ComponentDeclaration, Inputs, Stream
 
 IDEMPOTENT, AT_LEAST_ONCE = EFFECTS = ("idempotent", "at_least_once")  # values of ``Bolt.output_effect``
 

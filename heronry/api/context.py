@@ -21,12 +21,13 @@ class TopologyContext:
         task: int,
         config: Mapping[str, Any],
         wake: Callable[[], None] | None = None,
+        hooks_changed: Callable[[], None] | None = None,
     ) -> None:
         self._plan = plan
         self._task = task
         self._config = dict(config)
         self._wake = wake
-        self._hooks_changed: Callable[[], None] | None = None
+        self._hooks_changed = hooks_changed
         self.metrics: dict[str, Metric] = {}
         self.hooks: list[TaskHook] = []
 
@@ -131,7 +132,3 @@ class TopologyContext:
     def follow(self, plan: PhysicalPlan) -> None:
         """Use another plan, after an update."""
         self._plan = plan
-
-    def on_hooks_changed(self, call: Callable[[], None]) -> None:
-        """Set the function to call when a hook is added."""
-        self._hooks_changed = call

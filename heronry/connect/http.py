@@ -1,6 +1,6 @@
 """HTTP sink for servers that support idempotency keys: one POST for each checkpoint and task.
 
-A spooled batch (``posting.py``) is posted with the header ``Idempotency-Key: TOPOLOGY.COMPONENT-TOKEN`` until the
+A spooled batch (``spool.py``) is posted with the header ``Idempotency-Key: TOPOLOGY.COMPONENT-TOKEN`` until the
 server has accepted it. So each batch takes effect once if the server remembers the keys that it answered with 2xx for
 longer than a topology may be stopped. The IETF draft "The Idempotency-Key HTTP Header Field" defines the rules.
 
@@ -18,9 +18,8 @@ import httpx
 
 from heron_runtime.failures import one_line
 from heronry.api.tuples import Tuple
-from heronry.connect.attempts import attempts
 from heronry.connect.files import json_object
-from heronry.connect.posting import PostingSink, safe_in
+from heronry.connect.seats import attempts
 from heronry.connect.settings import (
     ConnectError,
     address_problems,
@@ -32,6 +31,7 @@ from heronry.connect.settings import (
     text,
     whole,
 )
+from heronry.connect.spool import PostingSink, safe_in
 
 URL = text("user.http.url", "where batches are posted, as http:// or https://", required=True)
 HEADERS = mapping("user.http.headers", "headers of each request; they must not hold secrets")

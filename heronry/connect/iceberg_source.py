@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heron_runtime.failures import one_line
-from heronry.connect.drivers import driver
 from heronry.connect.iceberg import CATALOG, TABLE, IcebergTable, catalog_problems, end_threads
 from heronry.connect.lake_source import LakeRows, Snapshot
-from heronry.connect.settings import ConnectError, seconds, whole
+from heronry.connect.settings import ConnectError, driver, seconds, whole
 
 EMPTY = 0  # the version of a table without a snapshot
 

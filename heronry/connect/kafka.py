@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from heron_runtime.failures import one_line
-from heronry.connect.drivers import driver
-from heronry.connect.settings import ConnectError, mapping, seconds, secret_of, text
+from heronry.connect.settings import ConnectError, driver, mapping, seconds, secret_of, text
 
 SERVERS = text("user.kafka.servers", "bootstrap brokers, as HOST:PORT[,HOST:PORT…]", required=True)
 CLIENT = mapping("user.kafka.client", "settings of librdkafka besides, as {'security.protocol': 'SASL_SSL'}")

@@ -1,6 +1,6 @@
 """Exactly-once sink for a Kafka topic.
 
-A spooled batch (``posting.py``) starts with a line that holds the end offset of each partition at the time the batch
+A spooled batch (``spool.py``) starts with a line that holds the end offset of each partition at the time the batch
 was begun, followed by one line for each message. Commit writes the messages in one transaction of the producer
 ``heronry.STEP-TASK``. Each message has the header ``heronry-id: TOPOLOGY.COMPONENT-TOKEN-NUMBER``. The commit protocol:
 
@@ -25,12 +25,11 @@ from typing import Any, BinaryIO
 
 from heron_runtime.files import entries
 from heronry.api.tuples import Tuple
-from heronry.connect.attempts import attempts
 from heronry.connect.files import json_object
 from heronry.connect.kafka import OPTIONS, Brokers, Unreachable, client_problems, error_of
-from heronry.connect.posting import PostingSink, safe_in
-from heronry.connect.seats import Seat
+from heronry.connect.seats import Seat, attempts
 from heronry.connect.settings import ConnectError, problems, text, whole
+from heronry.connect.spool import PostingSink, safe_in
 from heronry.connect.text import fitting
 
 TOPIC = text("user.kafka.topic", "the topic that messages are written to", required=True)

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from heron_runtime.files import sync_folder
-from heronry.connect.attempts import attempts
 from heronry.connect.lake_parts import Partitions, Staged, Unfit, read_staged, remove, stored
+from heronry.connect.seats import attempts
 from heronry.connect.settings import ConnectError
 
 STAGED = "_heronry"  # staging folder below a table

@@ -28,12 +28,12 @@ from heron_runtime.failures import one_line
 from heron_runtime.model.settings import Keys, setting
 from heronry.api.component import Spout
 from heronry.api.config import Config
-from heronry.connect.drivers import driver
 from heronry.connect.polling import fields_of
 from heronry.connect.settings import (
     BadConfig,
     ConnectError,
     address_problems,
+    driver,
     names,
     problems,
     require,

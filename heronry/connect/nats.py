@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from heron_runtime.failures import one_line
-from heronry.connect.drivers import driver
-from heronry.connect.settings import ConnectError, address_problems, seconds, secret_of, text
+from heronry.connect.settings import ConnectError, address_problems, driver, seconds, secret_of, text
 
 URL = text("user.nats.url", "the server, as nats://[USER@]HOST[:PORT] or tls://", required=True)
 PASSWORD_FILE = text("user.nats.password.file", "a file with the password, or, where the address has no user, a token")

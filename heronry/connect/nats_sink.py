@@ -1,6 +1,6 @@
 """Exactly-once sink for a JetStream stream.
 
-A spooled batch (``posting.py``) starts with a line that holds the stream's last sequence number at the time the batch
+A spooled batch (``spool.py``) starts with a line that holds the stream's last sequence number at the time the batch
 was begun, followed by one line for each message. Commit publishes the messages with
 ``Nats-Msg-Id: TOPOLOGY.COMPONENT-TOKEN-NUMBER``. The server rejects repeated ids within the stream's
 ``duplicate_window``. If the batch is older than half of that window, commit first searches the stream, after the
@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from heronry.api.tuples import Tuple
-from heronry.connect.attempts import attempts
 from heronry.connect.files import json_object
 from heronry.connect.nats import OPTIONS, Server, Unreachable, url_problems
-from heronry.connect.posting import PostingSink, safe_in
-from heronry.connect.seats import Seat
+from heronry.connect.seats import Seat, attempts
 from heronry.connect.settings import ConnectError, problems, text, whole
+from heronry.connect.spool import PostingSink, safe_in
 
 SUBJECT = text("user.nats.subject", "subject to publish messages to", required=True)
 ATTEMPTS = whole("user.nats.attempts", "attempts of a commit when the server does not answer", 6)

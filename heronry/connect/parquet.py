@@ -13,8 +13,7 @@ from typing import Any, BinaryIO
 
 from heronry.api.state import Checkpoint
 from heronry.api.tuples import Tuple
-from heronry.connect.drivers import arrow_driver
-from heronry.connect.settings import ConnectError, mapping
+from heronry.connect.settings import ConnectError, arrow_driver, mapping
 from heronry.connect.spool import SpoolSink, cannot_hold
 
 ROWS_A_GROUP = 32_768

@@ -18,8 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from heron_runtime.failures import one_line
-from heronry.connect.drivers import driver
-from heronry.connect.settings import ConnectError, Option, secret_of, text, whole
+from heronry.connect.settings import ConnectError, Option, driver, secret_of, text, whole
 
 DSN = text("user.postgres.dsn", "the server, as host=… port=… dbname=… user=… or postgresql://…", required=True)
 PASSWORD_FILE = text("user.postgres.password.file", "a file with the password")

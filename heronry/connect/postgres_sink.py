@@ -26,9 +26,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from heronry.api.state import Checkpoint
-from heronry.connect.attempts import attempts
 from heronry.connect.postgres import OPTIONS, RetryableError, Server, as_json, dsn_problems, fitting, table_option
-from heronry.connect.seats import Seat, SeatedSink, seat_of
+from heronry.connect.seats import Seat, SeatedSink, attempts, seat_of
 from heronry.connect.settings import BadConfig, ConnectError, names, problems, require, whole
 from heronry.connect.spool import cannot_hold
 

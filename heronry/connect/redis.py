@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from heron_runtime.failures import one_line
-from heronry.connect.drivers import driver
-from heronry.connect.settings import ConnectError, address_problems, seconds, secret_of, text
+from heronry.connect.settings import ConnectError, address_problems, driver, seconds, secret_of, text
 
 URL = text(
     "user.redis.url", "the server, as redis://[USER@]HOST[:PORT][/DATABASE], rediss:// or unix://", required=True

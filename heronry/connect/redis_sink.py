@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from heronry.api.state import Checkpoint
-from heronry.connect.attempts import attempts
 from heronry.connect.redis import OPTIONS, Server, Unreachable, url_problems
-from heronry.connect.seats import Seat, SeatedSink
+from heronry.connect.seats import Seat, SeatedSink, attempts
 from heronry.connect.settings import ConnectError, problems, text, whole
 from heronry.connect.spool import cannot_hold
 from heronry.connect.text import fitting

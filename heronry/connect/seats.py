@@ -1,4 +1,4 @@
-"""Two-phase sinks that are not limited to bolts: identity of the writer, and processing split into two steps.
+"""Two-phase sinks that are not limited to bolts: identity of the writer, two steps of processing, and retries.
 
 A bolt of a topology, a streamlet program's online sink and a Spark task write through the same connector. The *seat*
 identifies the writer to the connector; a bolt gets it from its context. ``encoded`` checks without a server whether the
@@ -7,7 +7,9 @@ system can represent the values, so callers can check each record before anythin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -114,3 +116,33 @@ class SeatedSink(TwoPhaseSink):
     def forget(self) -> None:
         """Discard prepared output of the step, and the records of its committed tokens. Raises ConnectError."""
         raise NotImplementedError(f"{type(self).__name__} has no forget(self)")
+
+
+FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS = 0.25, 10.0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt of an operation.
+
+    Attributes:
+        last: Whether no other attempt follows.
+        asked_secs: Pause in seconds that the other side has requested, set by the caller.
+    """
+
+    last: bool
+    asked_secs: float = 0.0
+
+
+def attempts(number: int) -> Iterator[Attempt]:
+    """Yield up to ``number`` attempts, with pauses between them that double.
+
+    Iterating further means that the attempt has failed.
+    """
+    pause = FIRST_PAUSE_SECS
+    for left in reversed(range(number)):
+        attempt = Attempt(left == 0)
+        yield attempt
+        if not attempt.last:
+            time.sleep(min(max(pause, attempt.asked_secs), LONGEST_PAUSE_SECS))
+            pause = min(2 * pause, LONGEST_PAUSE_SECS)

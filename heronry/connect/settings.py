@@ -1,4 +1,4 @@
-"""Configuration options and errors shared by the connectors.
+"""Configuration options, errors and the import of optional client libraries, shared by the connectors.
 
 A connector checks its configuration twice: at submission (``config_problems``, which reports all faults), and again in
 ``initialize``, because the configuration of a class body may not have passed the first check. Problems that only the
@@ -7,12 +7,13 @@ running task can detect, such as a missing folder or server, are raised by ``ini
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from heron_runtime.failures import Failure, UsageError
+from heron_runtime.failures import Failure, UsageError, one_line
 
 Check = Callable[[Any], bool]
 
@@ -179,3 +180,34 @@ def step_name(context: Any) -> str:
 def step_name_of(*parts: str) -> str:
     """Return the name of a step from its parts."""
     return ".".join(part.replace("%", "%25").replace(".", "%2E") for part in parts)
+
+
+def driver(module: str, system: str, package: str, extra: str, error: type[Exception] = ConnectError) -> Any:
+    """Import a client library's module.
+
+    Args:
+        module: Name of the module.
+        system: Name of the system it is for, for messages.
+        package: Name of the package that contains the module.
+        extra: Extra of heronry that installs the package.
+        error: Class of the exception to raise if the import fails.
+
+    Returns:
+        The module.
+
+    Raises:
+        ConnectError: The module cannot be imported. ``error`` replaces this class.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as cause:
+        raise error(
+            f"{system} needs {package}, which cannot be imported ({one_line(str(cause), 200)}): name {package} in the "
+            f"topology's requirements, or on each host: pip install 'heronry[{extra}]'"
+        ) from None
+
+
+def arrow_driver(system: str, extra: str, error: type[Exception] = ConnectError) -> tuple[Any, Any]:
+    """Import pyarrow and pyarrow.parquet. Raises ``error`` if they cannot be imported."""
+    arrow, parquet = (driver(name, system, "pyarrow", extra, error) for name in ("pyarrow", "pyarrow.parquet"))
+    return arrow, parquet

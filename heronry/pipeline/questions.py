@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from heron_runtime.failures import UsageError
 from heron_runtime.model.keys import encode
-from heronry.pipeline.row_groups import Span, just_after
-from heronry.pipeline.rows import decode_key, key_bytes
+from heronry.pipeline.rows import Span, decode_key, just_after, key_bytes
 from heronry.pipeline.views import Answer, Merged, View
 
 TEXTS = Span(b"s", b"t")  # all keys that are texts

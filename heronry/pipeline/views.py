@@ -34,8 +34,18 @@ from typing import Any, NamedTuple
 
 from heron_runtime.failures import Failure, NotFound
 from heron_runtime.files import replace_file
-from heronry.pipeline.row_groups import Span, in_order, just_after, row_groups
-from heronry.pipeline.rows import OnlineFile, Row, decode_key, key_bytes, may_hold, read_online
+from heronry.pipeline.rows import (
+    OnlineFile,
+    Row,
+    Span,
+    decode_key,
+    in_order,
+    just_after,
+    key_bytes,
+    may_hold,
+    read_online,
+    row_groups,
+)
 from heronry.streamlet.monoid import Monoid, builtin_monoid
 
 DESCRIPTION, MANIFEST, BATCH, ONLINE = "view.json", "_heronry.json", "batch", "online"

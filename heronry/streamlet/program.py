@@ -1,4 +1,4 @@
-"""Program: a frozen graph of steps, the same for every engine. No I/O and no engine code.
+"""Program: a frozen graph of steps, the same for every engine, and its segments. No I/O and no engine code.
 
 Theory of operation. ``Builder`` (builder.py) records the user's calls. ``build`` checks them (check.py) and makes a
 ``Program``: steps in an order in which every step comes after its inputs. A step has a name that is unique in the
@@ -15,6 +15,11 @@ Every record has an *event time* if its source was declared with one. Records de
 union or tap have the event time of the original record. Results of a windowed reducer have the time ``end - 1`` (the
 last millisecond of the window). Results of a reducer without windows have none. Records that ``process`` emits have the
 time of the record or timer that they were emitted for.
+
+Every engine cuts at the reducers: the steps before a reducer and those after it run separately. A
+*segment* is named by its entry, the step that it begins with. It contains every step that its records reach before the
+next cut. A stream into the step that begins another segment is an *exchange*. An engine may cut at additional steps
+(``begins``). Without such a cut, a step whose inputs are of several segments runs in each of them.
 """
 
 from __future__ import annotations
@@ -26,12 +31,11 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import TypeVar
 
-from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.endpoints import Sink, Source
 from heronry.streamlet.extract import Extractor
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.process import Handlers
-from heronry.streamlet.schema import RecordSchema
+from heronry.streamlet.schema import RecordConverter, RecordSchema
 from heronry.streamlet.server_sinks import ServerSink
 from heronry.streamlet.windows import Window
 
@@ -387,3 +391,53 @@ class Program:
             inputs = ", ".join(ref.step + (f"[{ref.output}]" if ref.output else "") for ref in step.inputs)
             lines.append(f"{step.name}: {step.description}" + (f" <- {inputs}" if inputs else ""))
         return "\n".join(lines)
+
+
+class Exchange(NamedTuple):
+    """Stream that leaves its segment. ``reader`` is the step that begins another segment."""
+
+    ref: Ref
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Segment of a program. ``steps`` are in the program's order, the entry first."""
+
+    entry: str
+    steps: tuple[str, ...]
+    exchanges: tuple[Exchange, ...]
+
+
+def at_reducers(step: Step, entries: list[str]) -> bool:
+    """Return True for the steps at which every engine cuts."""
+    return isinstance(step, SourceStep | ReduceStep)
+
+
+def split_into_segments(
+    program: Program, begins: Callable[[Step, list[str]], bool] = at_reducers
+) -> dict[str, Segment]:
+    """Return the segments by their entries, inputs first.
+
+    Args:
+        program: The program.
+        begins: Function that returns True if a segment begins at a step. It is called once for each step, in order,
+            with the entries of the segments that the step reads. It must return True where ``at_reducers`` does.
+    """
+    steps: dict[str, list[str]] = {}
+    exchanges: dict[str, list[Exchange]] = {}
+    homes: dict[str, list[str]] = {}  # segments that contain a step
+    for step in program.steps:
+        entries = list(dict.fromkeys(entry for ref in step.inputs for entry in homes[ref.step]))
+        if begins(step, entries):
+            for ref in step.inputs:
+                for entry in homes[ref.step]:
+                    exchanges[entry].append(Exchange(ref, step.name))
+            steps[step.name], exchanges[step.name] = [], []
+            entries = [step.name]
+        homes[step.name] = entries
+        for entry in entries:
+            steps[entry].append(step.name)
+    return {
+        entry: Segment(entry, tuple(inside), tuple(dict.fromkeys(exchanges[entry]))) for entry, inside in steps.items()
+    }

@@ -11,11 +11,18 @@ trees.py locates files, on this machine or at a URL.
 
 An archive is read by its hour folders, each as if it were one file. Its rows are those of all its files in the order of
 their names, without rows whose message id and index occurred before.
+
+ORC columns with values on which readers disagree are rejected on every engine, with the name of the column. Depending
+on the reader, a time in ORC is in UTC, in the writer's zone or in the reader's zone. Columns of times are therefore
+rejected, also nested ones. A date is a number of days, in the calendar in use at that date or in the proleptic
+Gregorian calendar. Few writers state which, and few readers check. From 15 October 1582 on the two are identical. A
+top-level column may therefore contain dates, all of which are checked. Dates nested in other columns are rejected.
 """
 
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
@@ -25,9 +32,8 @@ from typing import Any, NamedTuple
 
 from heron_runtime.failures import listing
 from heronry.connect.arrow_times import instants
-from heronry.connect.drivers import arrow_driver
+from heronry.connect.settings import arrow_driver
 from heronry.streamlet.endpoints import FileSource, is_url
-from heronry.streamlet.orc import leaves_of, refuse_old_dates, refuse_times
 from heronry.streamlet.packed import (
     BYTE_ORDER_MARK,
     ReadError,
@@ -428,3 +434,52 @@ def open_reader(
         ConnectError: A store cannot be reached.
     """
     return (LineReader if source.format in LINES else ColumnReader)(source, name, offset, number, tree, version)
+
+
+FIRST_DATE = dt.date(1582, 10, 15)
+Leaves = list[str]  # names of the types that a column's type consists of; one if it is not nested
+
+
+def leaves_of(kind: Any) -> Leaves:
+    """Return the leaves of an Arrow type."""
+    if not kind.num_fields:
+        return [str(kind)]
+    return ["nested", *(leaf for place in range(kind.num_fields) for leaf in leaves_of(kind.field(place).type))]
+
+
+def refuse_times(columns: Iterable[tuple[str, Leaves]], where: str) -> None:
+    """Check that columns contain neither times nor nested dates.
+
+    Raises:
+        ReadError: A column contains them.
+    """
+    for name, leaves in columns:
+        if any(leaf.startswith("timestamp") for leaf in leaves):
+            raise ReadError(
+                f"{where} has times of ORC in column {name!r}, on whose zone its readers disagree: write them as whole "
+                "numbers (milliseconds since 1970) or text, or write Parquet"
+            )
+        if len(leaves) > 1 and any(leaf.startswith("date") for leaf in leaves):
+            raise ReadError(
+                f"{where} has dates of ORC inside column {name!r}, on whose calendar its readers disagree: write them "
+                "in columns of their own or as text, or write Parquet"
+            )
+
+
+def refuse_old_dates(rows: Any, where: str) -> None:
+    """Check that the dates in an Arrow batch are not before 15 October 1582.
+
+    Raises:
+        ReadError: A date is earlier.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if pa.types.is_date(field.type):
+            least = pc.min(column.cast(pa.int32())).as_py()
+            if least is not None and least < (FIRST_DATE - dt.date(1970, 1, 1)).days:
+                raise ReadError(
+                    f"{where} has a date of ORC before {FIRST_DATE} in column {field.name!r}, on whose calendar its "
+                    "readers disagree: write it as text, or write Parquet"
+                )

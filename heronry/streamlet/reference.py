@@ -29,7 +29,6 @@ from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.api.errors import TopologyError
 from heronry.streamlet.aside import MAX_FAILED_ON_CHARACTERS, failure_line
 from heronry.streamlet.compare import canonical
-from heronry.streamlet.cut import split_into_segments
 from heronry.streamlet.decoding import read_all, read_singly
 from heronry.streamlet.endpoints import FileSource
 from heronry.streamlet.errors import StepFailed, shown
@@ -54,6 +53,7 @@ from heronry.streamlet.program import (
     TapStep,
     UnionStep,
     Windowed,
+    split_into_segments,
 )
 from heronry.streamlet.servers import ServerSource, pieces_of, ranges_of
 from heronry.streamlet.windows import EventTimeError, to_ms

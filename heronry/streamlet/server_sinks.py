@@ -7,7 +7,7 @@ The declared ``fields`` of a record are written. Other fields are omitted, and a
 named fields: a dict, a named tuple or a dataclass. ``settings`` are the connector's own configuration. Invalid settings
 are reported when the program is built. Passwords are kept in files, never here. Declaring a sink imports no driver.
 
-Online, the connector's two phases are those of checkpoints (``online/server_writer.py``). On Spark they are those of
+Online, the connector's two phases are those of checkpoints (``online/sinks.py``). On Spark they are those of
 the result's folder (``data_pipeline/shell/staged.py``).
 """
 

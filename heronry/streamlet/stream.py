@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar, overload
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet.conform import RecordConverter
 from heronry.streamlet.draft import (
     DraftRef,
     GroupingDraft,
@@ -47,7 +46,7 @@ from heronry.streamlet.program import (
     Windowed,
     Windowing,
 )
-from heronry.streamlet.schema import schema_of
+from heronry.streamlet.schema import RecordConverter, schema_of
 from heronry.streamlet.windows import Duration, Window, whole_ms
 
 T = TypeVar("T")

@@ -19,8 +19,7 @@ import grpc.aio
 
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_channel
-from heron_runtime.net.services import MASTER_SERVICE
+from heron_runtime.net.rpc import MASTER_SERVICE, make_channel
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.state.topologies import decoded

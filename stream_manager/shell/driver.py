@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -29,6 +29,7 @@ from heron_runtime.net.link import EOF, LinkLost
 from heron_runtime.telemetry.reporter import ReportRelay
 from heron_runtime.wire.data import Packet
 from heron_runtime.wire.errors import MalformedMessage
+from heron_runtime.wire.master import ToMaster
 from heron_runtime.wire.metrics import ProcessMetrics
 from stream_manager.core.events import (
     ConnectionEnded,
@@ -36,8 +37,12 @@ from stream_manager.core.events import (
     DataStreamOpened,
     Effect,
     EndConnection,
+    EpochRaised,
     Event,
+    LeaveMaster,
+    PlanAccepted,
     SendMessage,
+    SendToMaster,
     StopReplaced,
     WakeLink,
 )
@@ -228,11 +233,33 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class CoreDriver:
-    """Passes events to the core and runs its effects. All of it runs on one event loop, so the core needs no lock."""
+class DriverSurroundings(Protocol):
+    """Parts of the process that effects of the core concern: plan file, peer connectors and master client."""
 
-    def __init__(self, core: StreamManager) -> None:
+    def accept_plan(self, effect: PlanAccepted) -> None:
+        """Store a plan, and connect to the peers that this stream manager calls."""
+
+    def save_epoch(self, epoch: int) -> None:
+        """Store an epoch."""
+
+    def send_to_master(self, message: ToMaster) -> None:
+        """Send a message to the topology master if it is connected."""
+
+    def leave_master(self, reason: str) -> None:
+        """Disconnect from the topology master if it is connected."""
+
+
+class CoreDriver:
+    """Passes events to the core and runs its effects. All of it runs on one event loop, so the core needs no lock.
+
+    Args:
+        core: Core of the stream manager.
+        surroundings: Runs the effects that do not concern a connection.
+    """
+
+    def __init__(self, core: StreamManager, surroundings: DriverSurroundings) -> None:
         self.core = core
+        self._surroundings = surroundings
         self.connections: dict[int, Connection] = {}
         self.reports = ReportRelay()  # metrics reports of the instances, for the metrics manager
         self.stop = asyncio.Event()
@@ -240,16 +267,6 @@ class CoreDriver:
         self._numbers = itertools.count(1)
         self._todo: deque[Effect] = deque()
         self._acting = False
-        self._do: dict[type[Effect], Callable[[Any], None]] = {
-            WakeLink: self._wake,
-            SendMessage: self._send,
-            EndConnection: self._end,
-            StopReplaced: self._replaced,
-        }
-
-    def on(self, kind: type[Effect], do: Callable[[Any], None]) -> None:
-        """Set the function that runs the effects of one kind."""
-        self._do[kind] = do
 
     def handle(self, event: Event) -> None:
         """Pass an event to the core and run its effects."""
@@ -308,30 +325,37 @@ class CoreDriver:
         self._acting = True
         try:
             while self._todo:
-                effect = self._todo.popleft()
-                self._do[type(effect)](effect)
+                self._run(self._todo.popleft())
         finally:
             self._acting = False
 
-    def _wake(self, effect: WakeLink) -> None:
-        connection = self.connections.get(effect.connection)
-        if connection is not None and connection.data is not None:
-            connection.data.wake()
-
-    def _send(self, effect: SendMessage) -> None:
-        connection = self.connections.get(effect.connection)
-        if connection is not None:
-            connection.send(effect.message)
-
-    def _end(self, effect: EndConnection) -> None:
-        connection = self.connections.get(effect.connection)
-        if connection is not None:
-            connection.end(effect.reason)
-
-    def _replaced(self, effect: StopReplaced) -> None:
-        log.warning("stopping, since another stream manager has taken over: %s", effect.reason)
-        self.replaced = True
-        self.stop.set()
+    def _run(self, effect: Effect) -> None:
+        """Run one effect. Effects on a connection that has ended have no consequence."""
+        match effect:
+            case WakeLink(number):
+                connection = self.connections.get(number)
+                if connection is not None and connection.data is not None:
+                    connection.data.wake()
+            case SendMessage(number, message):
+                connection = self.connections.get(number)
+                if connection is not None:
+                    connection.send(message)
+            case EndConnection(number, reason):
+                connection = self.connections.get(number)
+                if connection is not None:
+                    connection.end(reason)
+            case SendToMaster(to_master):
+                self._surroundings.send_to_master(to_master)
+            case LeaveMaster(reason):
+                self._surroundings.leave_master(reason)
+            case PlanAccepted():
+                self._surroundings.accept_plan(effect)
+            case EpochRaised(epoch):
+                self._surroundings.save_epoch(epoch)
+            case StopReplaced(reason):
+                log.warning("stopping, since another stream manager has taken over: %s", reason)
+                self.replaced = True
+                self.stop.set()
 
     def _next_packet(self, number: int) -> Packet | None:
         packet, effects = self.core.next_packet(number)

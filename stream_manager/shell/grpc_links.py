@@ -20,22 +20,19 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.plan import PhysicalPlan, StreamManagerInfo
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.net.identity import Identity
-from heron_runtime.net.rpc import make_channel, make_server
-from heron_runtime.net.services import MASTER_SERVICE, PEER_SERVICE
+from heron_runtime.net.rpc import MASTER_SERVICE, PEER_SERVICE, make_channel, make_server
 from heron_runtime.state import paths, store_of
 from heron_runtime.state.store import StateStore, StoreError
 from heron_runtime.wire.control import Leave, PeerHello
 from heron_runtime.wire.errors import MalformedMessage
-from heron_runtime.wire.master import FromMaster
+from heron_runtime.wire.master import FromMaster, ToMaster
 from heron_runtime.wire.message_codecs import MASTER_LOCATION
 from stream_manager.core.events import (
     ConnectionOpened,
-    LeaveMaster,
     MasterConnected,
     MasterDisconnected,
     MasterMessage,
     PeerRejected,
-    SendToMaster,
 )
 from stream_manager.shell.driver import Connection, CoreDriver
 
@@ -178,7 +175,10 @@ class PeerConnector:
         self._identity = identity
         self._container = container
         self._dialer = Dialer(f"container {container}", self._connect)
-        self.run = self._dialer.run
+
+    async def run(self) -> None:
+        """Connect until cancelled."""
+        await self._dialer.run()
 
     def set_plan(self, plan: PhysicalPlan) -> None:
         """Apply a new plan: connect to the address it names, and again when a generation begins."""
@@ -287,14 +287,25 @@ class MasterClient:
         self._driver = driver
         self._identity = identity
         self._dialer = Dialer("topology master", self._connect)
-        self.run = self._dialer.run
-        driver.on(SendToMaster, self._tell)
-        driver.on(LeaveMaster, self._refuse)
+
+    async def run(self) -> None:
+        """Connect until cancelled."""
+        await self._dialer.run()
 
     def set_location(self, location: MasterLocation) -> None:
         """Set the location of the topology master."""
         if self._dialer.set_target(location):
             log.info("topology master: %s:%d, epoch %d", location.host, location.port, location.epoch)
+
+    def send(self, message: ToMaster) -> None:
+        """Send a message if the topology master is connected."""
+        if self._dialer.connection is not None:
+            self._dialer.connection.send(message)
+
+    def leave(self, reason: str) -> None:
+        """Disconnect if the topology master is connected."""
+        if self._dialer.connection is not None:
+            self._dialer.connection.end(reason)
 
     async def _connect(self, location: MasterLocation) -> bool:
         """Run one connection. Return True if a message has arrived."""
@@ -322,11 +333,3 @@ class MasterClient:
     def _gone(self, reason: str) -> None:
         self._dialer.failed(reason)
         self._driver.handle(MasterDisconnected())
-
-    def _tell(self, effect: SendToMaster) -> None:
-        if self._dialer.connection is not None:
-            self._dialer.connection.send(effect.message)
-
-    def _refuse(self, effect: LeaveMaster) -> None:
-        if self._dialer.connection is not None:
-            self._dialer.connection.end(effect.reason)

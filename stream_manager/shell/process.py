@@ -18,19 +18,20 @@ import msgspec
 
 from heron_runtime.code_user import TALKED_THROUGH, code_user
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.history import PRESSURE
 from heron_runtime.model.plan import StreamManagerInfo
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import identity_of
+from heron_runtime.process import ProcessPhase
 from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.telemetry.reporter import MetricsReporter
 from heron_runtime.wire.errors import UNREADABLE, MalformedMessage
+from heron_runtime.wire.master import ToMaster
 from heron_runtime.wire.message_codecs import MASTER_LOCATION, PHYSICAL_PLAN
 from heron_runtime.wire.metrics import ProcessMetrics
-from stream_manager.core.events import EpochRaised, Listening, PlanAccepted, PlanLoaded, Tick
+from stream_manager.core.events import Listening, PlanAccepted, PlanLoaded, Tick
 from stream_manager.core.stream_manager import StreamManager
 from stream_manager.shell.driver import CoreDriver, now_ms
 from stream_manager.shell.grpc_links import MasterClient, MasterWatcher, PeerConnector, start_peer_server
@@ -65,7 +66,8 @@ class StreamManagerProcess:
         self._keeps_history = setting(launch.settings, Keys.HERON_HISTORY_ENABLED)
         self._telemetry = Telemetry("__stmgr__", f"stream_manager-{container}", container, 0, self._incarnation)
         info = StreamManagerInfo(container, launch.host, 0, self._incarnation, os.getpid())
-        self.driver = CoreDriver(StreamManager(launch.topology_id, info, launch.settings, now_ms()))
+        self.driver = CoreDriver(StreamManager(launch.topology_id, info, launch.settings, now_ms()), self)
+        self._master = MasterClient(self.driver, self._identity)
         key_of = partial(instance_key, launch.secret(), launch.topology_id, container)
         self._instances = InstanceServer(self.driver, key_of)
         self.reporter = MetricsReporter(launch, container, self._collect, self.driver.reports)
@@ -92,8 +94,6 @@ class StreamManagerProcess:
             OSError: A socket cannot be created.
             RuntimeError: No port is free.
         """
-        self.driver.on(PlanAccepted, self._plan_accepted)
-        self.driver.on(EpochRaised, lambda effect: self._file.update(epoch=effect.epoch))
         # The core reports its port, so the server for peers starts first.
         peers, port = await start_peer_server(self.driver, self._identity, self.launch.bind_host)
         self.driver.handle(Listening(port))
@@ -105,16 +105,8 @@ class StreamManagerProcess:
             user.share(path, TALKED_THROUGH)
         self._file.update(incarnation=self._incarnation)
         self._recall()
-        master = MasterClient(self.driver, self._identity)
-        if self._last_master is not None:
-            master.set_location(self._last_master)
-
-        def found(location: MasterLocation, data: bytes) -> None:
-            self._file.update(master=data)
-            master.set_location(location)
-
-        self._spawn(master.run(), "master client")
-        self._spawn(MasterWatcher(self.launch, found).run(), "master watch")
+        self._spawn(self._master.run(), "master client")
+        self._spawn(MasterWatcher(self.launch, self._follow_master).run(), "master watch")
         self._spawn(self._tick(), "tick")
         self.reporter.start()
         gc.collect()
@@ -156,10 +148,9 @@ class StreamManagerProcess:
 
     def _recall(self) -> None:
         memory = self._file.memory
-        self._last_master: MasterLocation | None = None
         try:
             if memory.master:
-                self._last_master = MASTER_LOCATION.decode(memory.master)
+                self._master.set_location(MASTER_LOCATION.decode(memory.master))
             if memory.plan:
                 plan = PHYSICAL_PLAN.decode(memory.plan)
                 log.info("loading plan %s from disk", plan.version)
@@ -167,7 +158,14 @@ class StreamManagerProcess:
         except MalformedMessage as error:
             log.warning("stream_manager-%d.plan: ignored, cannot be decoded: %s", self.container, error)
 
-    def _plan_accepted(self, effect: PlanAccepted) -> None:
+    def _follow_master(self, location: MasterLocation, data: bytes) -> None:
+        self._file.update(master=data)
+        self._master.set_location(location)
+
+    # Effects of the core (``DriverSurroundings``).
+
+    def accept_plan(self, effect: PlanAccepted) -> None:
+        """Store a plan, and connect to the peers that this stream manager calls."""
         plan, epoch = effect.plan, effect.epoch
         log.info("plan %s of epoch %d, generation %d", plan.version, epoch, plan.generation.number)
         self._file.update(plan=PHYSICAL_PLAN.encode(plan), epoch=epoch)
@@ -177,6 +175,18 @@ class StreamManagerProcess:
                 self._spawn(connector.run(), f"connector to {container}")
         for connector in self._connectors.values():
             connector.set_plan(plan)
+
+    def save_epoch(self, epoch: int) -> None:
+        """Store an epoch."""
+        self._file.update(epoch=epoch)
+
+    def send_to_master(self, message: ToMaster) -> None:
+        """Send a message to the topology master if it is connected."""
+        self._master.send(message)
+
+    def leave_master(self, reason: str) -> None:
+        """Disconnect from the topology master if it is connected."""
+        self._master.leave(reason)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from data_pipeline.core.decode import Decoding
-from data_pipeline.shell.footers import need_python
+from data_pipeline.shell.scan import need_python
 from data_pipeline.shell.tasks import columns_of
 from data_pipeline.shell.unpack import Part, UnpackTask
 from heronry.streamlet import Builder, collect, files

@@ -21,11 +21,10 @@ from data_pipeline.core.decode import plain_path
 from data_pipeline.core.failure import failure_in
 from data_pipeline.core.planner import Choice, plan
 from data_pipeline.shell.execute import Execution
-from data_pipeline.shell.footers import footers
-from data_pipeline.shell.origin import with_file
+from data_pipeline.shell.job import with_file
 from data_pipeline.shell.output import spark_url
 from data_pipeline.shell.resolved_request import with_columns
-from data_pipeline.shell.scan import Tables, seen_files
+from data_pipeline.shell.scan import Tables, footers, seen_files
 from heronry.streamlet import Builder, collect, files, sequence
 from heronry.streamlet.packed import ReadError
 from heronry.streamlet.program import Program

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from data_pipeline.shell import catalyst, parts, portions, tasks
+from data_pipeline.shell import catalyst, portions, tasks
 from data_pipeline.shell.job import compute_result
 from data_pipeline.shell.program import Loaded
 from data_pipeline.shell.request import Request, Streaming
@@ -100,7 +100,7 @@ def law_parts_of_micro_batches_add_up(spark: SparkSession, folder: Path) -> None
 def test_no_record_passes_through_python_and_no_accumulator(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for task in (tasks.ScanTask, tasks.MergeTask, parts.PartsTask, catalyst.ResultTask):
+    for task in (tasks.ScanTask, tasks.MergeTask, portions.PartsTask, catalyst.ResultTask):
         monkeypatch.setattr(task, "__init__", lambda *_, **__: pytest.fail("Python computes"))
     builder = Builder("by-sql")
     rows = builder.source(files(tmp_path / "in", "parquet"), event_time="t", name="rows").key_by("k")

@@ -27,8 +27,7 @@ from typer.testing import CliRunner
 from heron_cli.application import make_app
 from heron_runtime.launch import Launch
 from heron_runtime.model.records import MasterEpoch, MasterLocation
-from heron_runtime.state import open_address, paths
-from heron_runtime.state.local import local_store
+from heron_runtime.state import local_store, open_address, paths
 from heron_runtime.wire import message_codecs
 from tests.support.fault_ledger import all_acked, written_bytes
 from tests.support.waiting import wait_until

@@ -17,7 +17,6 @@ import msgspec
 
 from heron_control.schedulers.topology_folder import write_secrets
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.plan import (
     ContainerPlan,
@@ -29,6 +28,7 @@ from heron_runtime.model.plan import (
 )
 from heron_runtime.model.topology import ComponentSpec, TopologyDefinition
 from heron_runtime.net.handshake import instance_key
+from heron_runtime.process import HeartbeatReader, ProcessPhase
 from heron_runtime.wire.message_codecs import PHYSICAL_PLAN
 from tests.support.waiting import wait_until
 

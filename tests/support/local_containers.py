@@ -27,8 +27,7 @@ from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan
 from heron_runtime.model.records import ContainerLocation, ExecutionState, SchedulerLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_channel
-from heron_runtime.net.services import CONTAINER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE, SCHEDULER_SERVICE, make_channel
 from heron_runtime.spawn import source_root
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, Delete, store_identity
@@ -40,7 +39,7 @@ PATIENCE_SECONDS = 30.0
 COMMON = '''
 import asyncio, os, random, signal, sys, time
 from pathlib import Path
-from heron_runtime.liveness import HeartbeatWriter, ProcessPhase
+from heron_runtime.process import HeartbeatWriter, ProcessPhase
 from heron_runtime.process import EXIT_PARENT_GONE
 
 

@@ -27,8 +27,7 @@ from heron_runtime.model.plan import (
 from heron_runtime.model.records import ExecutionState, MasterLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_channel
-from heron_runtime.net.services import MASTER_SERVICE
+from heron_runtime.net.rpc import MASTER_SERVICE, make_channel
 from heron_runtime.state import open_store, paths
 from heron_runtime.state.store import Create, StateStore
 from heron_runtime.wire import message_codecs

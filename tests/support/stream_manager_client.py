@@ -20,8 +20,7 @@ from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.net.identity import Identity
 from heron_runtime.net.link import EOF, LinkLost, LinkStream, connect
-from heron_runtime.net.rpc import make_server
-from heron_runtime.net.services import MASTER_SERVICE
+from heron_runtime.net.rpc import MASTER_SERVICE, make_server
 from heron_runtime.wire.control import Credit, InstanceHello, Leave, Pause, PlanUpdate, StreamManagerHello
 from heron_runtime.wire.data import Ack, Frame, Init, Packet
 from heron_runtime.wire.master import Heartbeat, HeartbeatReply, Register

@@ -17,8 +17,7 @@ from heron_runtime.model.ids import instance_id
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterLocation, SchedulerLocation
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState
-from heron_runtime.net.rpc import make_server
-from heron_runtime.net.services import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE, MASTER_SERVICE, SCHEDULER_SERVICE, make_server
 from heron_runtime.state import open_store, paths, topologies
 from heron_runtime.state.store import Create, Set
 from heron_runtime.wire import message_codecs

@@ -43,8 +43,7 @@ from heron_runtime.model.topology import (
     TopologyState,
 )
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_server
-from heron_runtime.net.services import MASTER_SERVICE, SCHEDULER_SERVICE
+from heron_runtime.net.rpc import MASTER_SERVICE, SCHEDULER_SERVICE, make_server
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.store import Create, Delete, Set, StateStore
 from heron_runtime.wire import message_codecs

@@ -11,7 +11,7 @@ import pytest
 from heron_control.schedulers import docker_plan as plan
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.engine import Engine
-from heron_control.schedulers.swarm_engine import SwarmEngine
+from heron_control.schedulers.swarm import SwarmEngine
 from tests.support.clusters.swarm_nodes import SwarmNodes
 from tests.support.contracts.engine import IMAGE, LAUNCH, EngineContract, Engines
 from tests.support.waiting import wait_until

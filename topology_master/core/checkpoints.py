@@ -2,12 +2,10 @@
 
 ::
 
-    IDLE ──interval, or requested──▶ (number stored) ──▶ ALIGNING ──all aligned: resume──▶ WRITING ──all stored──▶
-      ▲                                                     │                                 │
-      │     declined, overdue,  another generation: over    │                                 │
-      └─────────────────────────────────────────────────────┴─────────────────────────────────┘
-      ▲                                                                                       │ manifest written
-      └──── one store transaction makes it the last complete checkpoint: commits ◀────────────┘
+    INACTIVE ──▶ IDLE ──▶ NUMBERING ──▶ ALIGNING ──▶ WRITING_PARTS ──▶ WRITING_MANIFEST ──▶ COMMITTING ──▶ IDLE or HELD
+                   ▲                       │               │                   │                 │
+                   └───────────────────────┴───────────────┴───────────────────┴─────────────────┘
+                      declined, overdue, not written, or another generation has begun: cancelled
 
 Theory of operation. The protocol is aligned barrier snapshotting (Carbone et al. 2015, section 4.2). Its inputs are
 reports, which are whole states so that any of them may be lost, and results of writes. Its output is one command, sent
@@ -30,6 +28,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import NamedTuple
 
 from heron_runtime.model.checkpoints import (
@@ -58,6 +57,36 @@ class StoreRecord:
 
 
 CheckpointWrite = StoreRecord | WriteManifest
+
+
+class CheckpointPhase(Enum):
+    """Phase of a coordinator.
+
+    =================  ==========================================  ===================================================
+    phase              ends with                                   next
+    =================  ==========================================  ===================================================
+    INACTIVE           the members of a running generation         IDLE
+    IDLE               interval over, or a request                 NUMBERING: the next number is being stored
+    NUMBERING          stored, refused                             ALIGNING, IDLE
+    ALIGNING           the last task has aligned                   WRITING_PARTS: all resume, unless a hold is requested
+    WRITING_PARTS      the last part is stored                     WRITING_MANIFEST; IDLE if the parts do not fit
+    WRITING_MANIFEST   written, failed                             COMMITTING, IDLE
+    COMMITTING         stored, refused                             IDLE, or HELD if a hold is requested
+    HELD               release                                     IDLE
+    =================  ==========================================  ===================================================
+
+    A task that declines, or twice the timeout, ends ALIGNING and WRITING_PARTS with IDLE, and doubles the timeout. A
+    later checkpoint of another master ends every phase of a checkpoint with IDLE, another generation with INACTIVE.
+    """
+
+    INACTIVE = "inactive"
+    IDLE = "idle"
+    NUMBERING = "numbering"
+    ALIGNING = "aligning"
+    WRITING_PARTS = "writing parts"
+    WRITING_MANIFEST = "writing manifest"
+    COMMITTING = "committing"
+    HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +159,29 @@ class CheckpointCoordinator:
             self._least_timeout_ms = self._timeout_ms = timeout_ms
 
     @property
+    def phase(self) -> CheckpointPhase:
+        """Phase of the checkpoint under way, or of the time between two checkpoints."""
+        under, write = self._under, self._write
+        if under is not None:
+            if not under.resumed:
+                return CheckpointPhase.ALIGNING
+            if under.manifest is None:
+                return CheckpointPhase.WRITING_PARTS
+            writes_manifest = isinstance(write, WriteManifest)
+            return CheckpointPhase.WRITING_MANIFEST if writes_manifest else CheckpointPhase.COMMITTING
+        if self.quiet:
+            return CheckpointPhase.HELD
+        if self._participants is None:
+            return CheckpointPhase.INACTIVE
+        if isinstance(write, StoreRecord) and write.record.begun > self.record.begun:
+            return CheckpointPhase.NUMBERING
+        return CheckpointPhase.IDLE
+
+    @property
     def wish(self) -> CheckpointCommand:
         """Return the checkpoint command to send with heartbeat replies."""
-        under = self._under
-        number, turn = (under.number, under.turn) if under and not under.resumed else (NO_CHECKPOINT, 0)
+        under, aligns = self._under, self.phase is CheckpointPhase.ALIGNING
+        number, turn = (under.number, under.turn) if under and aligns else (NO_CHECKPOINT, 0)
         return CheckpointCommand(
             self.record.generation, number, turn, self._over, self.record.complete, self._timeout_ms
         )
@@ -254,26 +302,24 @@ class CheckpointCoordinator:
         if under is None:
             self._write = self._next_number(now_ms)
             return self._write
-        if not under.resumed and self._all(under.aligned):
-            under.resumed, under.quiet_ms = True, now_ms - under.began_ms
-            if not under.hold:
-                self._over = max(self._over, under.number)
-        if not under.resumed or not self._all(under.stored):
-            # Tasks have timeouts of their own from the moment they fall silent; this is for those who never do.
-            if now_ms - under.began_ms > 2 * self._timeout_ms:
-                tasks = ", ".join(map(str, self.waits_for))
-                self._decline(f"task {tasks} has not {'written' if under.resumed else 'aligned'} in time")
-            return None
-        if under.manifest is None:
+        if self.phase is CheckpointPhase.ALIGNING and self._all(under.aligned):
+            self._resume(under, now_ms)
+        if self.phase is CheckpointPhase.COMMITTING:
+            self._write = StoreRecord(replace(self.record, complete=under.number), self.record)
+            return self._write
+        if self.phase is CheckpointPhase.WRITING_PARTS and self._all(under.stored):
             try:
                 under.manifest = self._manifest(under, self._participants)
             except ValueError as error:
                 self._decline(str(error))
                 return None
             self._write = WriteManifest(under.manifest)
-        else:
-            self._write = StoreRecord(replace(self.record, complete=under.number), self.record)
-        return self._write
+            return self._write
+        # Tasks have timeouts of their own from the moment they fall silent; this is for those who never do.
+        if now_ms - under.began_ms > 2 * self._timeout_ms:
+            tasks = ", ".join(map(str, self.waits_for))
+            self._decline(f"task {tasks} has not {'written' if under.resumed else 'aligned'} in time")
+        return None
 
     def notes(self) -> list[LogNote]:
         """Return the log lines since the last call."""
@@ -297,6 +343,11 @@ class CheckpointCoordinator:
         self._under = RunningCheckpoint(number, self.base.turn + 1, now_ms, self._hold)
         self._asked = self._hold = False
         self._happened.append(begun_event(number))
+
+    def _resume(self, under: RunningCheckpoint, now_ms: float) -> None:
+        under.resumed, under.quiet_ms = True, now_ms - under.began_ms
+        if not under.hold:
+            self._over = max(self._over, under.number)
 
     def _manifest(self, under: RunningCheckpoint, participants: GenerationMembers) -> Manifest:
         parts = (under.stored[task] for task in participants.incarnations)

@@ -16,14 +16,20 @@ silent, follows it, so that no tuple goes to the former place of a task. The thi
 A step lasts ``topology.update.drain.secs`` at most, in the master's own ticks. After that the master stores the new
 plan with the reason in ``undrained``. The step is part of the plan and the request is in the store, so the next leader
 continues with the same step from its beginning. Each plan it stores is one step further, or the old plan again.
+
+*Key groups*: the 1 024 key groups of a component are assigned to its tasks, with the same result in every process. The
+group of a key never changes (``heron_runtime.model.keys``); only the owner of a group does. When the number of
+tasks changes, as few groups as possible move: a task gives up only the groups above its fair share. (With ranges of
+groups, half of them would move from 3 tasks to 4.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from heron_runtime.model.key_groups import initial_table, rebalance
+from heron_runtime.model.ids import KEY_GROUPS
 from heron_runtime.model.plan import (
     NO_GENERATION,
     Generation,
@@ -236,3 +242,45 @@ def _not_silent(plan: PhysicalPlan, tasks: list[int], secs: float) -> str:
     some = ", ".join(f"{plan.component_of(task)} task {task}" for task in tasks[:SHOWN])
     more = f" and {len(tasks) - SHOWN} more" if tasks[SHOWN:] else ""
     return f"after {secs:g} s (topology.update.drain.secs) {some}{more} had not come to rest"
+
+
+def initial_table(tasks: Sequence[int]) -> tuple[int, ...]:
+    """Return the task of each group, assigned round robin, so that shares differ by at most one. Raises ValueError."""
+    owners = _checked(tasks)
+    return tuple(owners[group % len(owners)] for group in range(KEY_GROUPS))
+
+
+def rebalance(old_table: Sequence[int], tasks: Sequence[int]) -> tuple[int, ...]:
+    """Return a balanced table over ``tasks`` that moves as few groups of ``old_table`` as possible.
+
+    Raises:
+        ValueError: ``tasks`` is empty or contains duplicates, or the length of ``old_table`` is wrong.
+    """
+    owners = _checked(tasks)
+    if len(old_table) != KEY_GROUPS:
+        raise ValueError(f"a key-group table has {KEY_GROUPS} entries, not {len(old_table)}")
+    room = _shares(Counter(old_table), owners)
+    table: list[int | None] = []
+    for task in old_table:
+        keeps = room.get(task, 0) > 0
+        table.append(task if keeps else None)
+        if keeps:
+            room[task] -= 1
+    takers = (task for task in owners for _ in range(room[task]))
+    return tuple(next(takers) if task is None else task for task in table)
+
+
+def _shares(held: Counter[int], owners: list[int]) -> dict[int, int]:
+    """Return the number of groups of each task. Tasks that hold most get the larger shares, which reduces moves."""
+    share, larger = divmod(KEY_GROUPS, len(owners))
+    by_holding = sorted(owners, key=lambda task: (-held[task], task))
+    return {task: share + (rank < larger) for rank, task in enumerate(by_holding)}
+
+
+def _checked(tasks: Sequence[int]) -> list[int]:
+    owners = sorted(tasks)
+    if not owners:
+        raise ValueError("key groups need at least one task")
+    if len(set(owners)) != len(owners):
+        raise ValueError(f"a task occurs twice in {owners}")
+    return owners

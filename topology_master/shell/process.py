@@ -18,13 +18,12 @@ from typing import Any
 import grpc.aio
 
 from heron_runtime.launch import Launch
-from heron_runtime.liveness import ProcessPhase
 from heron_runtime.model.checkpoints import Manifest
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.settings import Keys, setting
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.rpc import make_server
-from heron_runtime.net.services import MASTER_SERVICE
+from heron_runtime.net.rpc import MASTER_SERVICE, make_server
+from heron_runtime.process import ProcessPhase
 from heron_runtime.state.store import StateStore
 from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.telemetry.reporter import MetricsReporter

@@ -16,13 +16,20 @@ from heronry.streamlet.endpoints import SequenceSource
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import joined
-from heronry.streamlet.online.letters import RECORD_FAILURES, FailedRecordWriter
 from heronry.streamlet.online.outlet import StageOutputs
 from heronry.streamlet.online.rows import decoder_of
 from heronry.streamlet.online.settings import latest_time
-from heronry.streamlet.online.stage_bolt import StageBolt
-from heronry.streamlet.online.stages import ProgramStage, StageGraph, StageKind, needs_ids, needs_times
-from heronry.streamlet.online.streams import BLOCKS, MARKS, exchange_stream
+from heronry.streamlet.online.stage_bolt import RECORD_FAILURES, FailedRecordWriter, StageBolt
+from heronry.streamlet.online.stages import (
+    BLOCKS,
+    MARKS,
+    ProgramStage,
+    StageGraph,
+    StageKind,
+    exchange_stream,
+    needs_ids,
+    needs_times,
+)
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import Ref, SourceStep
 from heronry.streamlet.reading import FilePiece, Records

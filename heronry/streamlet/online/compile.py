@@ -15,8 +15,8 @@ from heronry.api.component import AT_LEAST_ONCE
 from heronry.api.config import Config
 from heronry.api.errors import TopologyError
 from heronry.api.grouping import Grouping
+from heronry.api.spec import Stream
 from heronry.api.state import SHOWN_AGAIN
-from heronry.api.stream import Stream
 from heronry.streamlet.aside import policy_of
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.online.chain_bolt import ChainBolt
@@ -36,16 +36,20 @@ from heronry.streamlet.online.reduce_bolt import ReduceBolt
 from heronry.streamlet.online.sequence_spout import SequenceSpout
 from heronry.streamlet.online.server_spout import ServerSpout
 from heronry.streamlet.online.settings import BEGUN
-from heronry.streamlet.online.stages import ProgramStage, StageGraph, StageKind, plan_stages, view_of
-from heronry.streamlet.online.streams import (
+from heronry.streamlet.online.stages import (
     BLOCK_FIELDS,
     BLOCKS,
     EXCHANGE_FIELDS,
     MARK_FIELDS,
     MARKS,
     RECORDS,
+    ProgramStage,
+    StageGraph,
+    StageKind,
     exchange_stream,
+    plan_stages,
     rows_stream,
+    view_of,
 )
 from heronry.streamlet.program import Program, ReduceStep, SinkStep, SourceStep
 from heronry.streamlet.reading import refusals

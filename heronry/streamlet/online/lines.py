@@ -12,7 +12,7 @@ import msgspec
 from heronry.streamlet.columns import each
 from heronry.streamlet.endpoints import FileSink
 from heronry.streamlet.errors import StepFailed
-from heronry.streamlet.layout import cells, csv_lines
+from heronry.streamlet.partitions import cells, csv_lines
 from heronry.streamlet.records import fields_of
 
 

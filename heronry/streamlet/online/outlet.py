@@ -12,8 +12,15 @@ from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.chain import Streams
 from heronry.streamlet.online.sinks import SinkSet
-from heronry.streamlet.online.stages import ProgramStage, StageGraph, view_of
-from heronry.streamlet.online.streams import MARKS, RECORDS, exchange_stream, rows_stream
+from heronry.streamlet.online.stages import (
+    MARKS,
+    RECORDS,
+    ProgramStage,
+    StageGraph,
+    exchange_stream,
+    rows_stream,
+    view_of,
+)
 from heronry.streamlet.online.watermark import Mark, Watermark
 from heronry.streamlet.program import ReduceStep
 from heronry.streamlet.windows import Window

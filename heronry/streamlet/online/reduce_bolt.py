@@ -24,9 +24,8 @@ from heronry.streamlet.online.published import ViewPublisher
 from heronry.streamlet.online.session_state import SessionReducerState, packing
 from heronry.streamlet.online.settings import latest_time
 from heronry.streamlet.online.stage_bolt import StageBolt
-from heronry.streamlet.online.stages import view_of
+from heronry.streamlet.online.stages import MARKS, view_of
 from heronry.streamlet.online.state import ReducerEntry, RowFailed, WindowReducerState
-from heronry.streamlet.online.streams import MARKS
 from heronry.streamlet.online.watermark import FOREVER, Mark, Watermark
 from heronry.streamlet.process import MomentResult
 from heronry.streamlet.program import LATE, Program, ReduceStep, Ref, SinkStep

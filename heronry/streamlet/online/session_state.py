@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import pairwise
 from typing import Any
 
+from heronry.streamlet.combine import Session, ended, put, touching
 from heronry.streamlet.monoid import Monoid
 from heronry.streamlet.online.state import ReducerEntry, RowFailed, Start, by_key, identity
 from heronry.streamlet.program import ReduceStep
-from heronry.streamlet.sessions import Session, ended, put, touching
 
 
 class SessionReducerState:

@@ -21,8 +21,7 @@ from heronry.api.component import Spout
 from heronry.streamlet.online.locate import STAGE, load_submitted_program
 from heronry.streamlet.online.settings import IDLE, IDLE_SECONDS, latest_time, problems
 from heronry.streamlet.online.split_times import BlockTime, SplitTimes
-from heronry.streamlet.online.stages import needs_times
-from heronry.streamlet.online.streams import BLOCKS, MARKS
+from heronry.streamlet.online.stages import BLOCKS, MARKS, needs_times
 from heronry.streamlet.online.watermark import Mark
 from heronry.streamlet.program import SourceStep
 

@@ -6,13 +6,25 @@ A *stage* is one of three kinds:
 - a chain (fused record-wise steps);
 - a reducer (one reduce step, fused with the record-wise steps downstream of it).
 
-Each segment of the program (cut.py) becomes one stage; the segment of a source becomes two. A source is never fused
+Each segment of the program becomes one stage; the segment of a source becomes two. A source is never fused
 with the steps that follow it, so reading and forwarding blocks has a process of its own (figures:
 docs/explanation/streamlet.md). Besides reducers, a segment begins at a step whose parallelism differs from that of its
 input, and at a union of several segments.
 
 The map side of a reducer runs in the stage of its input: rows are combined there per key before they are shuffled.
 The submitting process and the instances compute the same stages from the same program, so only names are transmitted.
+
+The streams between the components:
+
+- ``blocks``: source to chain. Each tuple is a piece of a file or of a sequence.
+- ``hop-STEP-OUTPUT``: an exchange, to a chain. Each tuple is a block of records. The sender pickles them, so that a
+  record that cannot be sent is detected while it can still be put aside.
+- ``rows-REDUCER``: to a reducer. One row for each key of a block, grouped by key. With windows, one for each key and
+  window, with the number of records that have this window as their first one. A late record is thus counted once.
+- ``marks``: to every downstream component. The progress of event time.
+
+Records that are late for a window, if a step reads them, are sent on ``hop-REDUCER-1`` or stay in the reducer's own
+stage.
 """
 
 from __future__ import annotations
@@ -21,15 +33,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from heronry.api.errors import TopologyError
-from heronry.streamlet.cut import Exchange, Segment, at_reducers, split_into_segments
 from heronry.streamlet.endpoints import ArchiveSink, ViewSink
 from heronry.streamlet.program import (
+    Exchange,
     Program,
     ReduceStep,
     Ref,
+    Segment,
     SinkStep,
     SourceStep,
     Step,
+    at_reducers,
+    split_into_segments,
 )
 
 
@@ -199,3 +214,21 @@ def view_of(program: Program, step: ReduceStep) -> ViewSink | None:
         if isinstance(reader, SinkStep) and isinstance(reader.sink, ViewSink):
             return reader.sink
     return None
+
+
+BLOCKS = "blocks"
+MARKS = "marks"
+BLOCK_FIELDS = ("file", "first", "count", "header", "data")
+RECORDS = "records"  # field of rows: number of records
+EXCHANGE_FIELDS = ("origin", "records", "times", "ids")
+MARK_FIELDS = ("kind", "origin", "time", "target")
+
+
+def exchange_stream(ref: Ref) -> str:
+    """Return the name of the stream that carries an output to chains."""
+    return f"hop-{ref.step}-{ref.output}"  # metrics use this name
+
+
+def rows_stream(reducer: str) -> str:
+    """Return the name of the stream that carries rows to a reducer."""
+    return f"rows-{reducer}"

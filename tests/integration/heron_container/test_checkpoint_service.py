@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from heron_container.shell.service import serve
-from heron_control.inspection.asking import Asker
 from heron_control.inspection.checkpoints import details, read_manifest, rows
+from heron_control.inspection.inspector import Asker
 from heron_control.inspection.remote_checkpoints import CHUNK_BYTES, RemoteCheckpoints
 from heron_control.inspection.whole_files import DamagedCheckpoint, damaged_parts
 from heron_control.schedulers.topology_folder import write_secrets
@@ -26,7 +26,7 @@ from heron_runtime.model.checkpoints import Manifest, StatePart, initial_manifes
 from heron_runtime.model.plan import NO_PLAN
 from heron_runtime.model.records import ContainerLocation
 from heron_runtime.net.identity import identity_of
-from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE
 from heron_runtime.wire.container import ContainerStatus, ReadFile
 
 WHOSE = ("me", "default", "words")

@@ -16,8 +16,7 @@ import pytest
 
 from heron_container.shell.logs import READ_BYTES
 from heron_runtime.net.identity import draw_key, identity_of, parse_identity
-from heron_runtime.net.rpc import make_channel
-from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.net.rpc import CONTAINER_SERVICE, make_channel
 from heron_runtime.wire.container import ListFiles, ReadFile
 from tests.support.local_containers import LocalContainers, alive, kill_9, local_containers
 from tests.support.waiting import wait_until_async

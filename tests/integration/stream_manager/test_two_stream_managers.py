@@ -23,8 +23,7 @@ from heron_runtime.net.frames import Tag
 from heron_runtime.net.handshake import LinkRefused
 from heron_runtime.net.identity import draw_key, identity_of, parse_identity
 from heron_runtime.net.link import EOF
-from heron_runtime.net.rpc import make_channel, make_server
-from heron_runtime.net.services import METRICS_SERVICE, PEER_SERVICE
+from heron_runtime.net.rpc import METRICS_SERVICE, PEER_SERVICE, make_channel, make_server
 from heron_runtime.wire.control import InstanceHello, PeerHello
 from heron_runtime.wire.data import Ack
 from heron_runtime.wire.metrics import MetricsAck, ProcessMetrics, Reports

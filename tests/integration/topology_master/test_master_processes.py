@@ -15,10 +15,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from heron_runtime.liveness import HeartbeatReader, ProcessPhase
 from heron_runtime.model.records import MasterLocation
 from heron_runtime.model.topology import TopologyState
 from heron_runtime.net.identity import draw_key, parse_identity
+from heron_runtime.process import HeartbeatReader, ProcessPhase
 from heron_runtime.state import paths
 from heron_runtime.state.store import Delete
 from heron_runtime.telemetry.recorder import Telemetry

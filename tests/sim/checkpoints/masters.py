@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from heron_runtime.model.checkpoints import TaskReport
-from heron_runtime.model.key_groups import rebalance
 from heron_runtime.model.plan import NO_PLAN, Generation, GenerationPhase, task_participant
 from topology_master.core.checkpoints import CheckpointCoordinator, CheckpointWrite, GenerationMembers, StoreRecord
 from topology_master.core.events import WriteManifest, WriteResult
+from topology_master.core.planner import rebalance
 from topology_master.core.recovery import GenerationController
 
 from .outside import Plan, Transaction

@@ -11,9 +11,9 @@ from typing import Any
 from heron_instance.core.state.keyed_state import KeyedState
 from heron_instance.core.state.snapshot import read_part
 from heron_runtime.model.checkpoints import ALL_GROUPS, Manifest, StatePart, TaskReport, reading_plan
-from heron_runtime.model.key_groups import initial_table
 from heron_runtime.model.plan import Generation, GenerationPhase, task_participant
 from heron_runtime.wire.checkpoint_formats import TASK_STATE
+from topology_master.core.planner import initial_table
 
 from .masters import Master, rescaled
 from .outside import Outside, Plan, Storage, Store, Transaction, Violation

@@ -36,8 +36,9 @@ from heron_runtime.model.topology import (
 )
 from heron_runtime.net.handshake import instance_key
 from heron_runtime.wire.data import Frame, Packet
+from heron_runtime.wire.master import ToMaster
 from heron_runtime.wire.metrics import ProcessMetrics
-from stream_manager.core.events import EpochRaised, PlanAccepted, PlanLoaded, SendToMaster, Tick
+from stream_manager.core.events import PlanAccepted, PlanLoaded, Tick
 from stream_manager.core.stream_manager import StreamManager
 from stream_manager.shell.driver import CoreDriver
 from stream_manager.shell.instance_server import InstanceServer
@@ -70,6 +71,22 @@ def make_plan() -> PhysicalPlan:
     return PhysicalPlan(PlanVersion(1, 1), 1, definition, packing, ())
 
 
+class Detached:
+    """Surroundings of a driver without plan file, peers and topology master."""
+
+    def accept_plan(self, effect: PlanAccepted) -> None:
+        """The only container calls no peer."""
+
+    def save_epoch(self, epoch: int) -> None:
+        """Nothing is stored."""
+
+    def send_to_master(self, message: ToMaster) -> None:
+        """No topology master is connected."""
+
+    def leave_master(self, reason: str) -> None:
+        """No topology master is connected."""
+
+
 class Manager:
     """One life of the stream manager."""
 
@@ -81,9 +98,7 @@ class Manager:
         )  # fmt: skip
         self._container = container
         self._listen()
-        self.host = CoreDriver(self.core)
-        for kind in (PlanAccepted, EpochRaised, SendToMaster):
-            self.host.on(kind, lambda effect: None)
+        self.host = CoreDriver(self.core, Detached())
         self.server = InstanceServer(self.host, lambda task: instance_key(SECRET, TOPOLOGY_ID, 1, task))
         self._ticks: asyncio.Task[None]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from heron_instance.core.bolt_executor import BoltExecutor
 from heron_instance.core.executor import Executor, Flush
 from heron_instance.core.spout_executor import SpoutExecutor
-from heron_instance.core.task import ExecutorSetup
+from heron_instance.core.task import ExecutorDriver, ExecutorSetup
 from heron_instance.core.user_code import NoLock
 from heron_runtime.model.ids import KEY_GROUPS, root_task
 from heron_runtime.model.plan import (
@@ -164,7 +164,18 @@ class ExecutorHarness:
             executor.on_stream_manager(self.clock.ms, 7)
 
     def add(self, task: int, seed: int) -> None:
-        self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(self.setup_of(task, seed))
+        self.executors[task] = self.make_executor(task, self.setup_of(task, seed))
+
+    def make_executor(self, task: int, setup: ExecutorSetup) -> Executor:
+        return SpoutExecutor(setup) if self.plan.is_spout(task) else BoltExecutor(setup)
+
+    def drive(self, task: int, driver: ExecutorDriver) -> Executor:
+        """Put a new executor with a driver in the place of one that has done nothing yet."""
+        setup = replace(self.setup_of(task), component=self.components[task], driver=driver)
+        executor = self.executors[task] = self.make_executor(task, setup)
+        executor.start()
+        executor.on_stream_manager(self.clock.ms, 7)
+        return executor
 
     def setup_of(self, task: int, seed: int = 0) -> ExecutorSetup:
         self.telemetry[task] = Counts()

@@ -19,11 +19,10 @@ class Shell:
     def __init__(self, world: ExecutorHarness, task: int) -> None:
         self.world = world
         self.task = task
-        self.executor: Any = world.executors[task]
         self.watched = self.served = 0
         self.waits: list[float] = []
         self.meanwhile: Callable[[], None] = lambda: None
-        self.executor.gate.driver = self
+        self.executor: Any = world.drive(task, self)
 
     def watch(self) -> None:
         self.watched += 1

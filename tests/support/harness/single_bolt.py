@@ -37,9 +37,14 @@ class SingleBolt:
             config,
             seed,
         )
-        self.executor: BoltExecutor = self.world.executors[2]  # type: ignore[assignment]
         self.bolt: Any = self.world.components[2]
         self.next_root = 0
+
+    @property
+    def executor(self) -> BoltExecutor:
+        executor = self.world.executors[2]
+        assert isinstance(executor, BoltExecutor)
+        return executor
 
     def frame(self, rows: list[tuple[Any, ...]], stream: str = "default", tracked: bool = True) -> Frame:
         codec, data = self.executor.task.codec.encode(rows)

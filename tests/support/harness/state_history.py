@@ -17,10 +17,10 @@ from heron_runtime.model.checkpoints import (
     next_manifest,
     reading_plan,
 )
-from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.keys import encode, group_of
 from heron_runtime.model.plan import NO_PLAN
 from heron_runtime.wire.checkpoint_formats import TASK_STATE
+from topology_master.core.planner import initial_table, rebalance
 
 KEYS: list[Any] = [*range(12), "a", "b", "ü", 0.5, 1.0, None, (1, "a"), b"a", float("nan")]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from heron_instance.core.bolt_executor import BoltExecutor
-from heron_instance.core.spout_executor import SpoutExecutor
+from heron_instance.core.executor import Executor
 from heron_instance.core.state.task_state import INITIAL_STATE, RestoredState, StateSetup
-from heron_instance.core.task import ExecutorSetup
+from heron_instance.core.task import ExecutorDriver, ExecutorSetup
 from heron_instance.core.user_code import ThreadInspector
 from heron_runtime.model.plan import Generation, GenerationMember, GenerationPhase, task_participant
 from tests.support.harness.executors import Counts, ExecutorHarness, Part
@@ -44,18 +44,23 @@ class StatefulExecutorHarness(ExecutorHarness):
     def state_of(executor: Any) -> Any:
         return executor.checkpointer
 
-    def add(self, task: int, seed: int) -> None:
+    def setup_of(self, task: int, seed: int = 0) -> ExecutorSetup:
         members = tuple(GenerationMember(task_participant(each), INCARNATION) for each in self.plan.tasks())
         self.plan = replace(self.plan, generation=Generation(1, GenerationPhase.RUNNING, members=members))
         self.telemetry[task] = Counts()
-        setup = ExecutorSetup(
+        return ExecutorSetup(
             component=self.parts[self.plan.component_of(task)].make(), plan=self.plan, task=task,
             incarnation=INCARNATION, rng=np.random.default_rng(seed * 1000 + task), telemetry=self.telemetry[task],
             clock=self.clock, wall=lambda: self.wall_s, load=lambda path: self.loaded[path], lock=self.make_lock(),
             threads=self.threads, wake=self._wake,
             state=StateSetup(lambda snapshot: None, 1000.0, self.restored.get(task, INITIAL_STATE)),
         )  # fmt: skip
-        self.executors[task] = (SpoutExecutor if self.plan.is_spout(task) else BoltExecutor)(setup)
+
+    def drive(self, task: int, driver: ExecutorDriver) -> Executor:
+        executor = super().drive(task, driver)
+        self.state_of(executor).linked()
+        self.state_of(executor).follow(self.plan)
+        return executor
 
     def _wake(self) -> None:
         self.wakes += 1

@@ -34,7 +34,6 @@ from heron_runtime.model.checkpoints import (
     keeps_state,
     next_manifest,
 )
-from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import (
     ContainerPlan,
     Generation,
@@ -51,8 +50,9 @@ from heron_runtime.model.topology import GroupingKind, TopologyDefinition, Topol
 from heronry.streamlet import Builder
 from heronry.streamlet.online.locate import STAGE
 from heronry.streamlet.online.server_spout import ServerSpout
-from heronry.streamlet.online.server_writer import ServerWriter
+from heronry.streamlet.online.sinks import ServerWriter
 from tests.support.harness.executors import Clock, Counts, ExecutorHarness  # beside the tests of executors
+from topology_master.core.planner import initial_table, rebalance
 
 MODULE = "program_under_test"
 CHECKPOINT_SECONDS = 2.0

@@ -8,7 +8,7 @@ import pytest
 
 from heronry import BasicBolt, BatchBolt, Config, DeadLetter, Grouping, Spout, TopologyError, Tuple
 from heronry.api.assemble import TopologyDraft, check_draft
-from heronry.api.stream import Stream
+from heronry.api.spec import Stream
 
 EXACTLY = {Config.TOPOLOGY_RELIABILITY_MODE: Config.EFFECTIVELY_ONCE}
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from heronry import BasicBolt, BatchBolt, Bolt, Spout
-from heronry.api.assemble import TopologyDraft, check_draft
+from heronry.api.assemble import TopologyDraft, check_draft, signature_problems
 from heronry.api.errors import TopologyError
-from heronry.api.signatures import signature_problems
 
 
 class Source(Spout):

@@ -27,7 +27,7 @@ from heron_cli.diagnosis.findings import CheckStatus, Finding, missing, optional
 from heron_cli.diagnosis.kubernetes import KubernetesFacts, VolumeClaim, judge_kubernetes
 from heron_cli.diagnosis.slurm import SharedFolder, SlurmFacts, judge_slurm
 from heron_cli.diagnosis.spark import SparkFacts, judge_spark
-from heron_control.schedulers.slurm_client import SiteNode
+from heron_control.schedulers.slurm import SiteNode
 
 ROOT = Path(__file__).resolve().parents[3]
 INFO = {

@@ -85,7 +85,7 @@ def test_of_two_that_commit_the_same_at_once_one_does(tmp_path: Path, monkeypatc
     with pytest.raises(Busy, match="other writers change it concurrently"):
         stale.add([Added(staged, 1, *mark_in(path))])
     assert rows_of(path) == [{"word": "a", "n": 1}]
-    monkeypatch.setattr("heronry.connect.attempts.FIRST_PAUSE_SECS", 0.001)
+    monkeypatch.setattr("heronry.connect.seats.FIRST_PAUSE_SECS", 0.001)
 
     def racing() -> DeltaTable:
         tables.append(sink._open_table())
@@ -250,7 +250,7 @@ def test_a_table_that_takes_no_commit_is_named_and_the_rows_are_safe(
     assert token is not None
     log = tmp_path / "t" / "_delta_log"
     (log / f"{1:020d}.json").mkdir()  # nobody can write that version
-    monkeypatch.setattr("heronry.connect.attempts.FIRST_PAUSE_SECS", 0.001)
+    monkeypatch.setattr("heronry.connect.seats.FIRST_PAUSE_SECS", 0.001)
     with pytest.raises(ConnectError, match=r"The rows are safe|cannot be read"):
         sink.commit(1, token)
     (log / f"{1:020d}.json").rmdir()

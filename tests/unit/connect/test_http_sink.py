@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heronry.connect import attempts
+from heronry.connect import seats
 from heronry.connect.http import HttpSink
 from heronry.connect.settings import BadConfig, ConnectError
 from tests.support.connectors import checkpoint, made, row
@@ -18,7 +18,7 @@ from tests.support.servers.idempotent_http import KeepingServer
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeepingServer]:
-    monkeypatch.setattr(attempts, "FIRST_PAUSE_SECS", 0.001)
+    monkeypatch.setattr(seats, "FIRST_PAUSE_SECS", 0.001)
     made = KeepingServer()
     thread = threading.Thread(target=made.serve_forever, args=(0.01,))
     thread.start()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heronry.connect.iceberg_parts import refused
+from heronry.connect.iceberg import refused
 from heronry.connect.iceberg_sink import IcebergSink
 from heronry.connect.settings import ConnectError
 from tests.support.connectors import checkpoint, row

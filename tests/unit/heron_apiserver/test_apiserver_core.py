@@ -23,8 +23,7 @@ from heron_apiserver.request_log import (
     is_request_id,
 )
 from heron_apiserver.submit_request import MAX_COMPONENTS, SubmitRejected, SubmitRequest, check_definition, parse_fields
-from heron_control.web.throttle import ALLOWED, MAX_ADDRESSES, REFILL_SECONDS, Throttle
-from heron_control.web.tokens import Token, digest_of, find_token
+from heron_control.web.tokens import ALLOWED, MAX_ADDRESSES, REFILL_SECONDS, Throttle, Token, digest_of, find_token
 from heron_runtime.model.topology import (
     GroupingKind,
     GroupingSpec,

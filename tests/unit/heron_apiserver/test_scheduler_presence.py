@@ -12,10 +12,10 @@ import pytest
 from heron_apiserver.request_log import RequestInProgress, RequestLog, RequestRecord
 from heron_apiserver.scheduler_endpoints import SchedulerEndpoints
 from heron_apiserver.topologies import PlacedTopologies
-from heron_control.inspection.asking import Asker
+from heron_control.inspection.inspector import Asker
 from heron_runtime.launch import Launch
 from heron_runtime.net.identity import Identity, draw_key, parse_identity
-from heron_runtime.net.services import SCHEDULER_SERVICE
+from heron_runtime.net.rpc import SCHEDULER_SERVICE
 from heron_runtime.state import paths, topologies
 from heron_runtime.state.store import Delete
 from heron_runtime.wire.container import RestartContainer, RestartReply, SchedulerStatus, SchedulerStatusRequest

@@ -15,8 +15,7 @@ from heron_apiserver.topologies import PlacedTopologies
 from heron_control.schedulers.topology_folder import take_place
 from heron_control.submission.submission import ClusterConfig
 from heron_runtime.launch import Launch
-from heron_runtime.state import paths, topologies
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, paths, topologies
 from heron_runtime.state.memory import MemoryStore, MemoryTree
 from heron_runtime.state.store import Create
 from heron_runtime.state.wrappers import LeadershipLost, fenced

@@ -16,7 +16,7 @@ from heron_apiserver.access import Permission
 from heron_apiserver.audit import AuditLog
 from heron_apiserver.routes import packages, server, submit, tokens, topologies
 from heron_apiserver.routing import OPEN_PATHS, AuthorizedRoute, requires
-from heron_control.web.repeats import MAX_KINDS, WINDOW_SECONDS, Kind, Repeats
+from heron_control.web.tokens import MAX_KINDS, WINDOW_SECONDS, Kind, Repeats
 
 kinds = st.builds(Kind, st.sampled_from(["nobody", "read"]), st.integers(0, 30).map(str), st.sampled_from([401, 403]))
 arrivals = st.lists(st.tuples(st.floats(0, 50), kinds), max_size=200)

@@ -27,7 +27,7 @@ class Idle:
         monkeypatch.setattr(runner_module, "now_ms", lambda: self.now_ms)
         here: Any = self
         self.flush_timer = FlushTimer(self.post, self.wake)
-        self.runner = ExecutorLoop(SingleSpout(total=0).executor, here, here, here, 1000.0)
+        self.runner = ExecutorLoop(lambda driver: SingleSpout(total=0).world.drive(1, driver), here, here, here, 1000.0)
         monkeypatch.setattr(self.runner.executor, "poll_idle", self.poll)
         self.runner._next_report_ms = self.now_ms + 1000.0
         monkeypatch.setattr(self.runner, "collect", lambda: self.collected.append(self.now_ms))

@@ -60,7 +60,7 @@ def test_input_behind_the_stop_signal_fails_with_the_rest(signal: Any, raised: t
     first, second, third = (Packet(number, frames=[frame]) for number, frame in enumerate(frames, 1))
     for item in (first, signal, second):
         inbox.put(item)
-    runner = ExecutorLoop(world.executors[BOLT], inbox, gateway, Counts(), 1000.0)
+    runner = ExecutorLoop(lambda driver: world.drive(BOLT, driver), inbox, gateway, Counts(), 1000.0)
     with pytest.raises(raised):
         runner.run()
     inbox.put(third)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from heron_instance.core.bolt_executor import BoltExecutor
+from heron_instance.core.executor import Executor
 from heron_instance.core.outbox import Flush
 from heron_instance.core.task import ExecutorSetup
 from heron_instance.shell.executor_loop import ExecutorLoop, StopRequested
@@ -31,10 +32,12 @@ PATIENCE_SECONDS = 20.0
 
 
 class Threaded(ExecutorHarness):
-    """With real locks and the real time."""
+    """Executors with real locks and the real time. The bolt runs in a loop that stops after ``enough`` messages."""
 
-    def __init__(self, bolt: type[Bolt], mode: str) -> None:
+    def __init__(self, bolt: type[Bolt], mode: str, enough: Callable[[list[Flush]], bool]) -> None:
         self.inbox = Inbox()
+        self.sending = Sending(self.inbox, enough)
+        self.loop: ExecutorLoop
         parts = {
             "s": Part(Idle, 1, {"default": ["n"]}),
             "b": Part(bolt, 1, {"default": ["n"]}, [("s", "default", SHUFFLE)]),
@@ -47,6 +50,15 @@ class Threaded(ExecutorHarness):
         lock.acquire()
         setup = super().setup_of(task, seed)
         return replace(setup, clock=time.monotonic, lock=lock, wake=lambda: self.inbox.put(WakeUp()))
+
+    def make_executor(self, task: int, setup: ExecutorSetup) -> Executor:
+        if task != BOLT:
+            return super().make_executor(task, setup)
+        gateway: Any = self.sending
+        self.loop = ExecutorLoop(
+            lambda driver: BoltExecutor(replace(setup, driver=driver)), self.inbox, gateway, Counts(), 1e9
+        )  # no report wakes it
+        return self.loop.executor
 
 
 class Sending(Post):
@@ -91,7 +103,7 @@ class Later(Bolt):
                 self.fail(tup, "odd")
 
 
-def run_until(world: Threaded, enough: Callable[[list[Flush]], bool]) -> list[Flush]:
+def run_until(world: Threaded) -> list[Flush]:
     executor = world.executors[BOLT]
     assert isinstance(executor, BoltExecutor)
     codec, data = executor.task.codec.encode([(n,) for n in range(TUPLES)])
@@ -99,24 +111,22 @@ def run_until(world: Threaded, enough: Callable[[list[Flush]], bool]) -> list[Fl
     if executor.task.tracked:
         frame.roots = (np.arange(TUPLES, dtype=np.uint64) + np.uint64(root_base(SPOUT, 5))).tobytes()
         frame.keys = np.random.default_rng(1).bytes(8 * TUPLES)
-    post: Any = Sending(world.inbox, enough)
     world.inbox.put(Packet(1, frames=[frame]))
     limit = threading.Timer(PATIENCE_SECONDS, lambda: world.inbox.put(Stop()))
     limit.start()
     try:
         with pytest.raises(StopRequested):
-            ExecutorLoop(executor, world.inbox, post, Counts(), 1e9).run()  # no report wakes it
+            world.loop.run()
     finally:
         limit.cancel()
-    sent: list[Flush] = post.flushes
-    return sent
+    return world.sending.flushes
 
 
 def test_what_a_thread_emits_and_settles_leaves_an_idle_task() -> None:
-    flushes = run_until(Threaded(Later, "ATLEAST_ONCE"), lambda sent: settled(sent) == TUPLES == emitted(sent))
+    flushes = run_until(Threaded(Later, "ATLEAST_ONCE", lambda sent: settled(sent) == TUPLES == emitted(sent)))
     assert (settled(flushes), emitted(flushes)) == (TUPLES, TUPLES)
 
 
 def test_what_a_thread_emits_leaves_an_idle_task_without_acks() -> None:
-    flushes = run_until(Threaded(Later, "ATMOST_ONCE"), lambda sent: emitted(sent) == TUPLES)
+    flushes = run_until(Threaded(Later, "ATMOST_ONCE", lambda sent: emitted(sent) == TUPLES))
     assert emitted(flushes) == TUPLES

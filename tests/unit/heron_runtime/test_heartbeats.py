@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.liveness import DOING_BYTES, SLOT_BYTES, HeartbeatReader, HeartbeatWriter, ProcessPhase
+from heron_runtime.process import DOING_BYTES, SLOT_BYTES, HeartbeatReader, HeartbeatWriter, ProcessPhase
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from heron_control.packing import pack
 from heron_control.schedulers.topology_folder import Homes
 from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
-from heron_runtime.state import open_store, topologies
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_store, topologies
 from heron_runtime.state.store import StateStore
 from heron_tracker.cluster_watch import ClusterWatch
 from heron_tracker.events import EventBroadcast

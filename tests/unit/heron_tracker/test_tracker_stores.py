@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress
 from heron_tracker import server
 from heron_tracker.__main__ import app, main
 from heron_tracker.server import StartError, TrackerOptions, stores

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="needs pyarrow: deploy/spark-setup")
 pytest.importorskip("duckdb", reason="needs duckdb: pip install 'heronry[history]'")
 
-from heron_control.history.loads import loads
-from heron_control.history.reading import History, Question, find, level_for
+from heron_control.history.reading import History, Question, find, level_for, loads
 from heron_runtime.failures import NotFound, Unavailable, UsageError
 from heron_runtime.model.history import ABOUT, LEVEL_MS, ComponentSummary, MetricRow, TopologySummary, bucket
 from heron_runtime.model.sketch import Sketch

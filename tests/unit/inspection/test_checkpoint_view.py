@@ -28,13 +28,13 @@ from heron_runtime.model.checkpoints import (
     next_manifest,
 )
 from heron_runtime.model.ids import KEY_GROUPS
-from heron_runtime.model.key_groups import initial_table
 from heron_runtime.model.plan import PlanVersion
 from heron_runtime.model.records import TopologyRecord
 from heron_runtime.state import paths
 from heron_runtime.state.memory import MemoryStore
 from heron_runtime.state.store import Create, StoreError
 from tests.support.stub_processes import definition, execution, packing
+from topology_master.core.planner import initial_table
 
 TABLE = tuple(initial_table([2, 3]))
 

@@ -20,9 +20,9 @@ from heron_runtime.model.sketch import Sketch
 from heron_runtime.telemetry.recorder import Telemetry
 from heron_runtime.wire.metrics import ExceptionReport, ProcessMetrics
 from heron_runtime.wire.sketch_codec import encode_sketch
-from metrics_manager import runner
+from metrics_manager import process
 from metrics_manager.collection import Collection
-from metrics_manager.runner import SinkRunner, find_sinks
+from metrics_manager.process import SinkRunner, find_sinks
 from metrics_manager.sinks import SinkContext, jsonlines
 from metrics_manager.sinks.jsonlines import JsonLinesSink
 from metrics_manager.sinks.prometheus import LABELS, PrometheusSink
@@ -202,7 +202,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_failing_and_slow_sinks_hold_up_nobody(
     context: SinkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "LAST_FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(process, "LAST_FLUSH_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
     runners = [SinkRunner(n, f, context) for n, f in (("bad", Bad), ("slow", Slow), ("jsonlines", JsonLinesSink))]
     path = tmp_path / "metrics" / "metrics-1.jsonl"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_runtime.model.adoption import Kept, adopt, kept_in, without_place
+from heron_control.submission.adopting import Kept, adopt, kept_in, without_place
 from heron_runtime.model.checkpoints import (
     ALL_GROUPS,
     AdoptionMode,
@@ -21,7 +21,6 @@ from heron_runtime.model.checkpoints import (
     reading_plan,
     shape_of,
 )
-from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import NO_PLAN
 from heron_runtime.model.topology import (
     ComponentKind,
@@ -32,6 +31,7 @@ from heron_runtime.model.topology import (
     TopologyDefinition,
 )
 from heron_runtime.wire.checkpoint_formats import decode_manifest, encode_manifest
+from topology_master.core.planner import initial_table, rebalance
 
 SHAPES = {"words": "a spout", "count": "a bolt with keys of 1 field", "out": "a bolt without keys"}
 

@@ -23,8 +23,8 @@ from heron_runtime.model.checkpoints import (
     reading_plan,
 )
 from heron_runtime.model.ids import KEY_GROUPS
-from heron_runtime.model.key_groups import initial_table, rebalance
 from heron_runtime.model.plan import NO_PLAN
+from topology_master.core.planner import initial_table, rebalance
 
 
 def part(task: int, checkpoint: int, turn: int, groups: int, component: str = "count", tokens: str = "") -> StatePart:

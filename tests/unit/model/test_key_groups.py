@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_runtime.model.ids import KEY_GROUPS
-from heron_runtime.model.key_groups import initial_table, rebalance
+from topology_master.core.planner import initial_table, rebalance
 
 task_sets = st.sets(st.integers(1, 65_535), min_size=1, max_size=40)
 

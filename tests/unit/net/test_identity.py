@@ -14,8 +14,7 @@ import pytest
 from cryptography import x509
 
 from heron_runtime.net.identity import NAME, NO_END, Identity, draw_key, parse_identity
-from heron_runtime.net.rpc import CHANNEL_OPTIONS, make_channel, make_server
-from heron_runtime.net.services import CONTAINER_SERVICE
+from heron_runtime.net.rpc import CHANNEL_OPTIONS, CONTAINER_SERVICE, make_channel, make_server
 from heron_runtime.wire.container import ContainerStatus, ContainerStatusRequest
 
 PATIENCE_SECONDS = 20.0

@@ -25,8 +25,8 @@ from heronry.streamlet.compare import close
 from heronry.streamlet.endpoints import ViewSink
 from heronry.streamlet.extract import WHOLE
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, min_, sum_, top_k
+from heronry.streamlet.online.published import ViewBucketFiles
 from heronry.streamlet.online.state import ReducerEntry
-from heronry.streamlet.online.view_files import ViewBucketFiles
 from heronry.streamlet.online.writers import TaskOf
 from heronry.streamlet.program import ReduceStep, Ref
 from tests.support.view_files import BUCKET, Event, grouped, write_batch, write_online, write_rows

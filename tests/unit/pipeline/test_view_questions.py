@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install heronry[archive]")
 
 from heron_runtime.failures import UsageError
-from heronry.pipeline import row_groups
+from heronry.pipeline import rows
 from heronry.pipeline.questions import Range, cursor_of, page, series, top
-from heronry.pipeline.row_groups import RowGroup, Span
-from heronry.pipeline.rows import Row, decode_key, key_bytes, row_of
+from heronry.pipeline.rows import Row, RowGroup, Span, decode_key, key_bytes, row_of
 from heronry.pipeline.views import ViewError, open_view
 from heronry.streamlet.compare import close
 from heronry.streamlet.monoid import Monoid, count, distinct, max_, mean, sum_, top_k
@@ -221,13 +220,13 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
 
 def test_a_key_costs_the_row_groups_it_lies_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_batch(tmp_path, [(f"{n:03d}", 1, 1) for n in range(100)], count(), 10, group=10)
-    opened, read = [], row_groups._read
+    opened, read = [], rows._read
 
     def noted(group: RowGroup, span: Span) -> Iterator[Row]:
         opened.append(group.number)
         return read(group, span)
 
-    monkeypatch.setattr(row_groups, "_read", noted)
+    monkeypatch.setattr(rows, "_read", noted)
     view = open_view(tmp_path)
     assert view.totals("042") == {"042": 1}
     assert [total.key for total in page(view, 3, Range(first="055")).totals] == ["055", "056", "057"]

@@ -16,7 +16,7 @@ import pytest
 
 from heron_control.schedulers.docker_engine import DockerEngine
 from heron_control.schedulers.engine import EngineError
-from heron_control.schedulers.swarm_engine import SwarmEngine
+from heron_control.schedulers.swarm import SwarmEngine
 
 ABSENT = [
     (404, "network n not found"),

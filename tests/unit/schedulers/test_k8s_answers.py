@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from heron_control.schedulers import k8s_answers, k8s_plan
-from heron_control.schedulers.k8s_answers import Life, Node, life_of
+from heron_control.schedulers import k8s_plan
+from heron_control.schedulers.k8s_plan import Life, Node, life_of
 
 NODES = {"n1": Node(False, 2.0), "n2": Node(True, 2.0)}
 RECORD = {"metadata": {"labels": {k8s_plan.STARTED_LABEL: "1"}}}
@@ -56,4 +56,4 @@ def test_what_waits_says_for_what() -> None:
 def test_a_node_is_lost_when_nobody_hears_of_it() -> None:
     for said, lost in (("True", False), ("False", False), ("Unknown", True)):
         status = {"conditions": [{"type": "Ready", "status": said}], "allocatable": {"cpu": "3920m"}}
-        assert k8s_answers.node_of({"status": status}) == Node(lost, 3.92)
+        assert k8s_plan.node_of({"status": status}) == Node(lost, 3.92)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_control.schedulers.k8s_answers import AWAY_SECONDS, GRACE_SECONDS, Node, Sight
+from heron_control.schedulers.k8s_plan import AWAY_SECONDS, GRACE_SECONDS, Node, Sight
 
 NAMES = ("n1", "n2")
 # Seconds since the look before, and who is silent then; a distance above AWAY_SECONDS is an API server that was away.

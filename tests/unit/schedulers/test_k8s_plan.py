@@ -17,8 +17,7 @@ from hypothesis import given
 from heron_control.schedulers import docker_plan, k8s_plan
 from heron_control.schedulers.identity import container_lock
 from heron_control.schedulers.k8s import KubernetesOptions
-from heron_control.schedulers.k8s_answers import cores
-from heron_control.schedulers.k8s_plan import Placing
+from heron_control.schedulers.k8s_plan import Placing, cores
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_runtime.model.plan import Resources
 from heron_runtime.model.settings import MiB

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heron_control.schedulers import docker_plan, k8s_answers, k8s_plan, slurm_plan, swarm_plan
+from heron_control.schedulers import docker_plan, k8s_plan, slurm_plan, swarm_plan
 from heron_control.schedulers.swarm_plan import Node, Task
 from heron_runtime.model.ids import FIRST_STANDBY, MASTER_CONTAINER
 from heron_runtime.model.plan import Resources
@@ -112,10 +112,10 @@ def _k8s_node(*taints: str, ready: str = "True", cordoned: bool = False, disk: s
 def test_a_node_counts_if_a_pod_of_ours_may_go_there() -> None:
     taken = [_k8s_node(), _k8s_node("PreferNoSchedule")]
     others = [_k8s_node("NoSchedule"), _k8s_node("NoExecute"), _k8s_node(cordoned=True), _k8s_node(ready="Unknown")]
-    nodes = {str(n): k8s_answers.node_of(found) for n, found in enumerate([*taken, *others, _k8s_node(disk="hdd")])}
-    assert k8s_answers.takers(nodes, {"disk": "ssd"}) == 2
-    assert k8s_answers.takers(nodes, {}) == 3
-    assert k8s_answers.takers(None, {}) == 0, "who may not look at nodes asks for nothing strict"
+    nodes = {str(n): k8s_plan.node_of(found) for n, found in enumerate([*taken, *others, _k8s_node(disk="hdd")])}
+    assert k8s_plan.takers(nodes, {"disk": "ssd"}) == 2
+    assert k8s_plan.takers(nodes, {}) == 3
+    assert k8s_plan.takers(None, {}) == 0, "who may not look at nodes asks for nothing strict"
 
 
 # A swarm.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heron_runtime.failures import Failure
-from heron_runtime.state.local import StoreAddress, local_store
+from heron_runtime.state import StoreAddress, local_store
 from heron_runtime.state.store import StoreError
 from heron_runtime.user_home import MAX_CHARACTERS, read_config
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from heron_control.schedulers.killed import is_killed
+from heron_control.schedulers.presence import is_killed
 from heron_runtime.model.plan import ContainerPlan, InstancePlan, PackingPlan, PhysicalPlan, PlanVersion
 from heron_runtime.model.records import ContainerLocation, ExecutionState, MasterEpoch, MasterLocation, WantedState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition, TopologyState

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from heron_runtime.model.keys import encode
 from heronry.streamlet import Builder, collect, count, mean, monoid, sequence, session, sliding, sum_, tumbling
 from heronry.streamlet.combine import Combiner, emitted
-from heronry.streamlet.cut import Exchange, split_into_segments
 from heronry.streamlet.errors import StepFailed
-from heronry.streamlet.program import Program, ReduceStep, Ref
+from heronry.streamlet.program import Exchange, Program, ReduceStep, Ref, split_into_segments
 from heronry.streamlet.reference import run
 from tests.support.streamlets.comparison import difference
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heronry import TopologyError
 from heronry.streamlet import Builder, files, sequence, to_files
 from heronry.streamlet.decoding import read_all
-from heronry.streamlet.layout import NO_VALUE, cells, csv_lines, folder_of
+from heronry.streamlet.partitions import NO_VALUE, cells, csv_lines, folder_of
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
 from tests.support.streamlets.comparison import difference

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from heronry.api.errors import TopologyError
 from heronry.streamlet import Builder, collect, files, to_files
 from heronry.streamlet.decoding import read_all
-from heronry.streamlet.layout import NO_VALUE, folder_of
 from heronry.streamlet.online.locate import fingerprint
 from heronry.streamlet.packed import ReadError
-from heronry.streamlet.partitions import Folders
+from heronry.streamlet.partitions import NO_VALUE, Folders, folder_of
 from heronry.streamlet.reading import list_files, refusals
 from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 

@@ -28,11 +28,10 @@ from data_pipeline.core.render import to_pickle
 from data_pipeline.core.runner import Runner
 from heronry import TopologyError
 from heronry.streamlet import Builder, collect, files, sequence, to_files
-from heronry.streamlet.conform import RecordConverter, SchemaError
-from heronry.streamlet.layout import cell
+from heronry.streamlet.partitions import cell
 from heronry.streamlet.reference import run
 from heronry.streamlet.results import read
-from heronry.streamlet.schema import KINDS, FieldType, RecordSchema, schema_of
+from heronry.streamlet.schema import KINDS, FieldType, RecordConverter, RecordSchema, SchemaError, schema_of
 from tests.support.streamlets.comparison import difference
 from tests.support.streamlets.online_engine import OnlineEngine, definition_of, importable
 

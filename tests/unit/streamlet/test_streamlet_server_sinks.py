@@ -18,7 +18,7 @@ from heronry.streamlet import Builder, KeyValue, collect, sequence, to_kafka, to
 from heronry.streamlet.errors import StepFailed
 from heronry.streamlet.online.block import Block
 from heronry.streamlet.online.locate import fingerprint
-from heronry.streamlet.online.server_writer import ServerWriter
+from heronry.streamlet.online.sinks import ServerWriter
 from heronry.streamlet.program import Program
 from heronry.streamlet.reference import run
 from heronry.streamlet.server_sinks import SINKS, ServerSink

@@ -10,10 +10,10 @@ import pytest
 
 from heronry import TopologyError
 from heronry.streamlet import Builder, Windowed, collect, count, monoid, session, view
+from heronry.streamlet.combine import Session, SessionTable, put
 from heronry.streamlet.online.session_state import SessionReducerState
 from heronry.streamlet.online.state import ReducerEntry
 from heronry.streamlet.reference import run
-from heronry.streamlet.sessions import Session, SessionTable, put
 
 SEEDS = range(150)
 GAP = 5

@@ -26,8 +26,7 @@ from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, InvalidTopology
 from heron_runtime.launch import Launch
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
-from heron_runtime.state import open_store, topologies
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_store, topologies
 from heron_runtime.state.store import Operation
 from heron_runtime.wire.checkpoint_formats import decode_manifest
 from tests.support.fake_engine import FakeEngine, Machine

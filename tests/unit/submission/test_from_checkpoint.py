@@ -21,8 +21,7 @@ from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import Manifest, StatePart, initial_manifest, next_manifest
 from heron_runtime.model.plan import NO_PLAN
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition
-from heron_runtime.state import open_store
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_store
 from tests.unit.submission.test_submission_service import ScriptedScheduler
 
 WHOSE = ("me", "default", "before")

@@ -23,8 +23,7 @@ from heron_runtime.files import entries
 from heron_runtime.model.containers import DEFAULT_BYTES
 from heron_runtime.model.settings import MiB
 from heron_runtime.model.topology import TopologyDefinition
-from heron_runtime.state import open_store
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_store
 from tests.unit.submission.test_submission_service import SPOUT, ScriptedScheduler
 
 WORDS = TopologyDefinition("words", "words-1", (SPOUT,))

@@ -21,8 +21,7 @@ from heron_runtime.failures import Interrupted, NotFound
 from heron_runtime.launch import Launch
 from heron_runtime.model.records import ExecutionState
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
-from heron_runtime.state import open_store, topologies
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_store, topologies
 from heron_runtime.state.store import Operation, StateStore, StoreUnavailable
 from heron_runtime.state.topologies import AlreadyExists
 

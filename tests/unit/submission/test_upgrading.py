@@ -17,17 +17,16 @@ from heron_control.inspection.inspector import Inspector
 from heron_control.packing import pack
 from heron_control.schedulers.topology_folder import load_launch, place_of
 from heron_control.submission import upgrading
-from heron_control.submission.draining import NotDrained
 from heron_control.submission.naming import NamedCheckpoints
 from heron_control.submission.service import SubmissionService
 from heron_control.submission.submission import ClusterConfig, StateHandover, Submission
+from heron_control.submission.upgrading import NotDrained
 from heron_runtime.checkpoint_files import CheckpointFolder
 from heron_runtime.failures import Failure, Interrupted, InvalidTopology
 from heron_runtime.launch import Launch
 from heron_runtime.model.checkpoints import CheckpointRecord
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, TopologyDefinition, TopologyState
-from heron_runtime.state import open_store, paths, topologies
-from heron_runtime.state.local import StoreAddress
+from heron_runtime.state import StoreAddress, open_store, paths, topologies
 from heron_runtime.state.store import Create, Set
 from heron_runtime.wire import message_codecs
 from tests.unit.submission.test_from_checkpoint import KEEPS, checkpoint
@@ -200,14 +199,14 @@ def test_what_fails_before_the_kill_leaves_the_old_one() -> None:
     def behind(world: World) -> None:
         checkpoint_at = world.complete
         with pytest.MonkeyPatch.context() as patch:
-            adopt = "heron_control.submission.prepared.Prepared.adopt"
+            adopt = "heron_control.submission.service.Prepared.adopt"
             patch.setattr(adopt, lambda *_: checkpoint_at(10))
             assert "became complete while 9 was copied" in expect(Failure, lambda: world.submit(2)).message
         world.check_old_goes_on(drained=True)
 
     def interrupted(world: World) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("heron_control.submission.prepared.Prepared.adopt", lambda *_: raising(KeyboardInterrupt())())
+            patch.setattr("heron_control.submission.service.Prepared.adopt", lambda *_: raising(KeyboardInterrupt())())
             expect(KeyboardInterrupt, lambda: world.submit(2))
         world.check_old_goes_on(drained=True)
 

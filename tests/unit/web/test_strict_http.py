@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_control.web.strict_http import StrictConnection
+from heron_control.web.serving import StrictConnection
 
 HOST = b"Host: localhost\r\n"
 AMBIGUOUS = {

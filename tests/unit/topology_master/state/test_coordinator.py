@@ -15,6 +15,7 @@ from heron_runtime.model.plan import NO_PLAN
 from topology_master.core.checkpoints import (
     CANCELLED_IN_A_ROW,
     CheckpointCoordinator,
+    CheckpointPhase,
     CheckpointTiming,
     GenerationMembers,
     StoreRecord,
@@ -77,6 +78,49 @@ def test_from_a_number_to_a_complete_checkpoint() -> None:
     assert coordinator.notes() == []
     assert coordinator.run(2_399) is None
     assert begun(coordinator, 2_400) == 2
+
+
+def test_phases_of_a_checkpoint_that_is_held_and_released() -> None:
+    coordinator = CheckpointCoordinator(1_000, 500, initial_manifest("id"), CheckpointRecord(1))
+    phases = [coordinator.phase]
+    coordinator.running(GenerationMembers(NO_PLAN, TASKS, {}), 0)
+    phases.append(coordinator.phase)
+    coordinator.ask(hold=True)
+    coordinator.run(100)
+    phases.append(coordinator.phase)
+    coordinator.wrote(DONE, 100)
+    phases.append(coordinator.phase)
+    hear_all(coordinator, 1)
+    coordinator.run(200)
+    phases.append(coordinator.phase)
+    hear_all(coordinator, 1, stored=True)
+    coordinator.run(300)
+    phases.append(coordinator.phase)
+    coordinator.wrote(DONE, 300)
+    coordinator.run(300)
+    phases.append(coordinator.phase)
+    coordinator.wrote(DONE, 400)
+    phases.append(coordinator.phase)
+    coordinator.release()
+    assert phases == [
+        CheckpointPhase.INACTIVE,
+        CheckpointPhase.IDLE,
+        CheckpointPhase.NUMBERING,
+        CheckpointPhase.ALIGNING,
+        CheckpointPhase.WRITING_PARTS,
+        CheckpointPhase.WRITING_MANIFEST,
+        CheckpointPhase.COMMITTING,
+        CheckpointPhase.HELD,
+    ]
+    assert coordinator.phase is CheckpointPhase.IDLE
+
+
+def test_another_generation_ends_every_phase() -> None:
+    coordinator = running()
+    begun(coordinator)
+    assert coordinator.phase is CheckpointPhase.ALIGNING
+    coordinator.read(CheckpointRecord(2, 1, 0), initial_manifest("id"))
+    assert coordinator.phase is CheckpointPhase.INACTIVE
 
 
 def test_only_named_processes_of_this_generation_count() -> None:

@@ -124,7 +124,7 @@ def test_a_file_that_no_longer_grows_is_left_out_when_it_is_idle(tmp_path: Path)
         for hour in range(1, 6):
             append(tmp_path, "new.json", hour, hour + 1)
             world.run_on(1)
-        world.run_on(4)
+        world.run_on(8)
         world.stop()
     assert read(tmp_path / "late") == []
     assert {row.start // 1000 // HOUR: row.value for row in read(tmp_path / "out")} == {

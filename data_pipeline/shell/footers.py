@@ -6,7 +6,7 @@ merging is unnecessary, and if every column is of a plain type, Spark need not i
 by Spark contain its own schema. Other types (nested, bytes, decimals, times, unsigned numbers) are left to Spark.
 
 Some files Spark reads otherwise than the other engines do, or not at all: files whose columns differ, and those with
-columns of certain types, names or compression. Python reads these, as in the other engines (``need_python``).
+columns of certain types, names or compression. Python reads these, as in the other engines (``files_for_python``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Footers(NamedTuple):
     columns: StructType | None = None
 
 
-def need_python(paths: list[str]) -> list[Path]:
+def files_for_python(paths: list[str]) -> list[Path]:
     """Return the local Parquet files if Python has to read them; empty if Spark reads the same records."""
     import pyarrow.parquet as pq
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from data_pipeline.core.combine import ASIDE
 from data_pipeline.core.decode import plain_path, shipped_name
 from data_pipeline.core.plan import Scan
-from data_pipeline.shell.footers import footers, need_python
+from data_pipeline.shell.footers import files_for_python, footers
 from data_pipeline.shell.output import local_path, place_of, spark_url
 from data_pipeline.shell.servers import Ranges
 from data_pipeline.shell.unpack import FILE_COLUMN, Part, unpacked
@@ -173,7 +173,7 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource[Any], paths: list[
             return _orc(spark, scan.step, paths)
         if source.format != "parquet":
             return _lines(spark, scan.step, source, paths, numbered)
-        if by_python := need_python(paths):
+        if by_python := files_for_python(paths):
             parts = [Part(FileSource(str(file), "parquet"), "", file.stat().st_size) for file in by_python]
             return _Table(None, packed=parts)
         alike, columns = footers(paths)

@@ -11,7 +11,7 @@ merging is unnecessary, and if every column is of a plain type, Spark need not i
 by Spark contain its own schema. Other types (nested, bytes, decimals, times, unsigned numbers) are left to Spark.
 
 Some files Spark reads otherwise than the other engines do, or not at all: files whose columns differ, and those with
-columns of certain types, names or compression. Python reads these, as in the other engines (``need_python``).
+columns of certain types, names or compression. Python reads these, as in the other engines (``files_for_python``).
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _open(spark: SparkSession, scan: Scan, source: FileSource[Any], paths: list[
             return _orc(spark, scan.step, paths)
         if source.format != "parquet":
             return _lines(spark, scan.step, source, paths, numbered)
-        if by_python := need_python(paths):
+        if by_python := files_for_python(paths):
             parts = [Part(FileSource(str(file), "parquet"), "", file.stat().st_size) for file in by_python]
             return _Table(None, packed=parts)
         alike, columns = footers(paths)
@@ -392,7 +392,7 @@ class Footers(NamedTuple):
     columns: StructType | None = None
 
 
-def need_python(paths: list[str]) -> list[Path]:
+def files_for_python(paths: list[str]) -> list[Path]:
     """Return the local Parquet files if Python has to read them; empty if Spark reads the same records."""
     import pyarrow.parquet as pq
 

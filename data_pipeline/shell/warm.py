@@ -162,8 +162,9 @@ def end_workers(spark: SparkSession) -> None:
         Py4JError: This version of Spark has no such field. No worker is ended.
     """
     jvm: Any = spark._jvm
-    environment = jvm.org.apache.spark.SparkEnv.get()
-    field = environment.getClass().getDeclaredField("pythonWorkers")
+    # Py4J cannot call methods of SparkEnv, as their signatures name classes that PySpark does not ship.
+    environment = spark._jsparkSession.sparkContext().env()
+    field = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv").getDeclaredField("pythonWorkers")
     field.setAccessible(True)
     factories = field.get(environment)
     each = factories.values().iterator()

@@ -24,7 +24,7 @@ def columns_in_utc(table: Any) -> Any:
     return pa.RecordBatch.from_arrays(columns, names) if isinstance(table, pa.RecordBatch) else pa.table(columns, names)
 
 
-def instants(batch: Any, names: frozenset[str]) -> Any:
+def mark_utc(batch: Any, names: frozenset[str]) -> Any:
     """Return a batch whose columns with these names, of times without a zone, are instants in UTC."""
     import pyarrow as pa
 

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from heron_runtime.model.keys import UnsupportedKey, encode
 from heronry.streamlet.columns import extracted, refuse_future, times_of
 from heronry.streamlet.errors import StepFailed
-from heronry.streamlet.exact import plus, plus_all
+from heronry.streamlet.exact import add_all, add_exactly
 from heronry.streamlet.instants import keys_by_instant
 from heronry.streamlet.program import KeyValue, ReduceStep, Windowed
 from heronry.streamlet.windows import EventTimeError, Window
@@ -296,7 +296,7 @@ def _sum(table: dict[Any, Any], keys: list[Any], values: list[Any], step: str) -
             elif value.__class__ is int and before.__class__ is int:
                 table[key] = before + value
             elif value is not None:
-                table[key] = plus(before, value)
+                table[key] = add_exactly(before, value)
     except Exception as error:  # raised by the values' __add__
         raise _failed(step, key, value) from error
     finally:
@@ -307,7 +307,7 @@ def _sum_floats(table: dict[Any, Any], floats: dict[Any, list[float]], step: str
     key, values = None, [0.0]
     try:
         for key, values in floats.items():
-            table[key] = plus_all(table.get(key), values)
+            table[key] = add_all(table.get(key), values)
     except Exception as error:  # the sum so far is a Decimal, for example
         raise _failed(step, key, values[0]) from error
 

@@ -3,7 +3,7 @@
 Theory of operation. Python rounds each sum of floats, so ``1e16 + 1 - 1e16`` is 0 or 1 by the order. Here a sum stays a
 plain number while it is exact: an int, a Decimal, or a float that equals the sum of its floats. Otherwise it is a tuple
 ``(MARK, whole, *parts)``: an int and floats whose mathematical sum is the value. Parts are joined when there are many
-of them, into floats that do not overlap (Shewchuk 1997), of which about two are left. ``value_of`` rounds once.
+of them, into floats that do not overlap (Shewchuk 1997), of which about two are left. ``round_sum`` rounds once.
 
 Sums of Decimals keep all digits, up to 10,000. Infinities and NaN add up as usual.
 """
@@ -23,7 +23,7 @@ _SMALL = 1 << 53  # every int up to this is a float
 EXACT = decimal.Context(prec=10_000, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact])
 
 
-def plus(a: Any, b: Any) -> Any:
+def add_exactly(a: Any, b: Any) -> Any:
     """Return the exact sum of two numbers or sums. Values of other types are added by ``+``.
 
     Raises:
@@ -39,7 +39,7 @@ def plus(a: Any, b: Any) -> Any:
                 return total  # exact
             return (MARK, 0, a, b) if a - a == 0.0 == b - b else total  # inf - inf is NaN
         if is_sum(a):
-            return b if b - b != 0.0 else (*a, b) if len(a) < MAX_PARTS else _joined((*a, b))
+            return b if b - b != 0.0 else (*a, b) if len(a) < MAX_PARTS else _join_parts((*a, b))
     if b.__class__ is decimal.Decimal and a.__class__ in (decimal.Decimal, int):
         return EXACT.add(a, b)
     if a.__class__ is decimal.Decimal and b.__class__ is int:
@@ -49,16 +49,16 @@ def plus(a: Any, b: Any) -> Any:
     return a + b
 
 
-def plus_all(acc: Any, values: list[float]) -> Any:
+def add_all(acc: Any, values: list[float]) -> Any:
     """Return the exact sum of a number, a sum or None, and of floats."""
     if acc is None:
         acc, values = values[0], values[1:]
     if len(values) > 1 and any(values) and (acc.__class__ is float or is_sum(acc)):
         parts = (*acc[1:], *values) if is_sum(acc) else (0, acc, *values)
         if all(map(math.isfinite, parts[1:])):
-            return _joined((MARK, *parts))
+            return _join_parts((MARK, *parts))
     for value in values:
-        acc = plus(acc, value)
+        acc = add_exactly(acc, value)
     return acc
 
 
@@ -67,7 +67,7 @@ def is_sum(acc: Any) -> bool:
     return acc.__class__ is tuple and len(acc) > 1 and acc[0] == MARK
 
 
-def value_of(acc: Any) -> Any:
+def round_sum(acc: Any) -> Any:
     """Return a sum as a number: the nearest float, or an infinity beyond the range of floats."""
     if not is_sum(acc):
         return acc
@@ -77,18 +77,18 @@ def value_of(acc: Any) -> Any:
     return _nearest(_fraction(acc))
 
 
-def quotient(acc: Any, count: int) -> Any:
+def divide(acc: Any, count: int) -> Any:
     """Return a sum divided by a count, also where only the sum exceeds the range of floats."""
-    total = value_of(acc)
+    total = round_sum(acc)
     return _nearest(_fraction(acc) / count) if is_sum(acc) and math.isinf(total) else total / count
 
 
-def packed(acc: Any) -> Any:
+def pack_sum(acc: Any) -> Any:
     """Return a sum as plain data."""
     return list(acc) if is_sum(acc) else acc
 
 
-def unpacked(data: Any) -> Any:
+def unpack_sum(data: Any) -> Any:
     """Return the sum of plain data."""
     return tuple(data) if data.__class__ is list else data
 
@@ -97,11 +97,11 @@ def _mixed(a: Any, b: Any) -> Any:
     """Add operands of which at least one is a sum or some kind of float."""
     parts_a, parts_b = _parts(a), _parts(b)
     if parts_a is None or parts_b is None:
-        return value_of(a) + value_of(b)  # a Decimal, for example: TypeError
+        return round_sum(a) + round_sum(b)  # a Decimal, for example: TypeError
     floats = (*parts_a[1:], *parts_b[1:])
     if not all(map(math.isfinite, floats)):
         return sum(part for part in floats if not math.isfinite(part))
-    return _joined((MARK, parts_a[0] + parts_b[0], *floats))
+    return _join_parts((MARK, parts_a[0] + parts_b[0], *floats))
 
 
 def _parts(acc: Any) -> tuple[Any, ...] | None:
@@ -115,7 +115,7 @@ def _parts(acc: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _joined(acc: tuple[Any, ...]) -> Any:
+def _join_parts(acc: tuple[Any, ...]) -> Any:
     """Return a sum with as few parts as possible, or the float that equals it."""
     floats, joined = list(acc[2:]), []
     try:

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from heron_runtime.model.keys import encode
 from heronry.api.errors import TopologyError
-from heronry.streamlet.exact import packed, plus, quotient, unpacked, value_of
+from heronry.streamlet.exact import add_exactly, divide, pack_sum, round_sum, unpack_sum
 from heronry.streamlet.sketch import DEFAULT_LG_K, DistinctSketch
 
 A = TypeVar("A")
@@ -179,12 +179,12 @@ def _count_fold(acc: int, value: Any) -> int:
 
 
 def _plus(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else plus(a, b)
+    return b if a is None else a if b is None else add_exactly(a, b)
 
 
 def _number(acc: Any) -> Any:
     """Return the sum as a number, also where the only value was a truth value."""
-    return int(acc) if acc is True or acc is False else value_of(acc)
+    return int(acc) if acc is True or acc is False else round_sum(acc)
 
 
 def _least(a: Any, b: Any) -> Any:
@@ -209,7 +209,7 @@ def _sum_and_count(value: Any) -> tuple[Any, int]:
 
 
 def _add_pairs(a: Any, b: Any) -> tuple[Any, int]:
-    return (plus(a[0], b[0]), a[1] + b[1])
+    return (add_exactly(a[0], b[0]), a[1] + b[1])
 
 
 def _no_pairs() -> tuple[int, int]:
@@ -217,15 +217,15 @@ def _no_pairs() -> tuple[int, int]:
 
 
 def _quotient(acc: Any) -> Any:
-    return quotient(*acc) if acc[1] else None
+    return divide(*acc) if acc[1] else None
 
 
-def _packed_pair(acc: Any) -> list[Any]:
-    return [packed(acc[0]), acc[1]]
+def _pack_pair(acc: Any) -> list[Any]:
+    return [pack_sum(acc[0]), acc[1]]
 
 
-def _unpacked_pair(data: Any) -> tuple[Any, int]:
-    return unpacked(data[0]), data[1]
+def _unpack_pair(data: Any) -> tuple[Any, int]:
+    return unpack_sum(data[0]), data[1]
 
 
 def _to_list(acc: Any) -> list[Any]:
@@ -246,7 +246,7 @@ def sum_() -> Monoid[Any, Any]:
 
     Sums are exact and do not depend on the order. A sum of floats is rounded once, at the end.
     """
-    return Monoid("sum", _nothing, _plus, _number, pack=packed, unpack=unpacked, builtin="sum")
+    return Monoid("sum", _nothing, _plus, _number, pack=pack_sum, unpack=unpack_sum, builtin="sum")
 
 
 def min_() -> Monoid[Any, Any]:
@@ -262,7 +262,7 @@ def max_() -> Monoid[Any, Any]:
 def mean() -> Monoid[Any, Any]:
     """Return the arithmetic mean: the exact sum, divided by the number of values (true division)."""
     return Monoid(
-        "mean", _no_pairs, _add_pairs, _quotient, _sum_and_count, pack=_packed_pair, unpack=_unpacked_pair,
+        "mean", _no_pairs, _add_pairs, _quotient, _sum_and_count, pack=_pack_pair, unpack=_unpack_pair,
         builtin="mean",
     )  # fmt: skip
 

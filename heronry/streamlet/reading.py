@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heron_runtime.failures import listing
-from heronry.connect.arrow_times import instants
+from heronry.connect.arrow_times import mark_utc
 from heronry.connect.settings import arrow_driver
 from heronry.streamlet.endpoints import FileSource, is_url
 from heronry.streamlet.packed import (
@@ -362,7 +362,7 @@ class ColumnReader:
             footer = [file.schema.column(number) for number in range(len(file.schema))]
             int96 = frozenset(column.path for column in footer if column.physical_type == "INT96")
             for batch in file.iter_batches(batch_size=PIECE_ROWS, columns=columns):
-                yield instants(batch, int96) if int96 else batch
+                yield mark_utc(batch, int96) if int96 else batch
 
     def _orc(self, opened: Any, path: str, columns: list[str] | None) -> Iterator[Any]:
         import pyarrow.orc

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from data_pipeline.core.decode import Decoding
-from data_pipeline.shell.scan import need_python
+from data_pipeline.shell.scan import files_for_python
 from data_pipeline.shell.tasks import columns_of
 from data_pipeline.shell.unpack import Part, UnpackTask
 from heronry.streamlet import Builder, collect, files
@@ -86,7 +86,7 @@ def test_awkward_columns_have_the_same_values_on_every_engine(name: str, tmp_pat
     expected = [{name: value} for value in values]
     assert by_reference(tmp_path) == expected
     assert by_spark_worker(tmp_path) == expected
-    assert (need_python(urls(tmp_path)) != []) is (name != "nested")
+    assert (files_for_python(urls(tmp_path)) != []) is (name != "nested")
 
 
 @given(st.lists(st.lists(st.sampled_from([*AWKWARD, *COMMON]), min_size=1, max_size=4, unique=True), max_size=3))
@@ -98,14 +98,14 @@ def test_files_of_any_columns_have_the_same_records_on_every_engine(columns_of_f
             pq.write_table(pa.table({name: columns[name] for name in names}), folder / f"{number}.parquet")
         assert repr(by_spark_worker(folder)) == repr(by_reference(folder))
         plain = all(names == columns_of_files[0] and {*names} <= {*COMMON, "nested"} for names in columns_of_files)
-        assert (need_python(urls(folder)) == []) is plain
+        assert (files_for_python(urls(folder)) == []) is plain
 
 
 @pytest.mark.parametrize("second", [pa.array([1.5]), pa.array([1], pa.int32()), pa.array(["a"])])
 def test_columns_that_change_their_type_keep_the_values_of_each_file(second: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": pa.array([2**40])}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": second}), tmp_path / "b.parquet")
-    assert need_python(urls(tmp_path)) == [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    assert files_for_python(urls(tmp_path)) == [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     expected = [{"n": 2**40}, {"n": second[0].as_py()}]
     assert by_spark_worker(tmp_path) == by_reference(tmp_path) == expected
 
@@ -113,7 +113,7 @@ def test_columns_that_change_their_type_keep_the_values_of_each_file(second: Any
 def test_a_column_that_a_file_lacks_is_missing_from_its_records(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"a": [2], "b": [3]}), tmp_path / "b.parquet")
-    assert need_python(urls(tmp_path))
+    assert files_for_python(urls(tmp_path))
     assert by_spark_worker(tmp_path) == by_reference(tmp_path) == [{"a": 1}, {"a": 2, "b": 3}]
 
 
@@ -126,7 +126,7 @@ def test_int96_is_an_instant_in_utc(tmp_path: Path) -> None:
 
 def test_brotli_is_read_by_python(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet", compression="brotli")
-    assert need_python(urls(tmp_path))
+    assert files_for_python(urls(tmp_path))
     assert by_spark_worker(tmp_path) == by_reference(tmp_path) == [{"a": 1}]
 
 

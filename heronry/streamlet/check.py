@@ -255,7 +255,7 @@ def _reducer(program: Program, step: ReduceStep) -> Iterator[str]:
         for origin in timeless(program, step):
             by = "process" if step.process is not None else "window"
             yield (
-                f"{step.window_step or 'its window'!r} has no event time: {origin.name!r} gives its records none; "
+                f"{step.window_step or 'its window'!r} has no event time: {origin.name!r} does not set one; "
                 f"write {by}(…, event_time='field'), or give event_time= to the source"
             )
 
@@ -278,7 +278,7 @@ def _sink(program: Program, step: SinkStep) -> Iterator[str]:
         elif before.windowing is None:
             for origin in timeless(program, before):
                 yield (
-                    f"view {sink.name!r} needs event time for its buckets, and {origin.name!r} gives its records none; "
+                    f"view {sink.name!r} needs event time for its buckets, and {origin.name!r} does not set one; "
                     "write source(…, event_time='field'), or give the reducer a window"
                 )
     if isinstance(sink, ArchiveSink):

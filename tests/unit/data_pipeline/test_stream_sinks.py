@@ -95,7 +95,7 @@ def joined(records: Any) -> Any:
         (lambda r: by_key(r).map(lambda x: x), to_table(DSN, "t", SUMS, key="key"), r"are steps, .* in a view"),
         (lambda r: by_key(r).filter(lambda x: x), to_table(DSN, "t", SUMS, key="key"), r"are steps, .* in a view"),
         (joined, to_table(DSN, "t", SUMS, key="key"), r"are steps|change"),
-        (lambda r: r.key_by("k").process(Silent, name="x"), to_table(DSN, "t", SUMS, key="key"), "what 'x' emits"),
+        (lambda r: r.key_by("k").process(Silent, name="x"), to_table(DSN, "t", SUMS, key="key"), "'x' emits"),
         (lambda r: by_key(r).union(r), to_table(DSN, "t", SUMS, key="key"), r"takes records of .* together"),
     ],
 )  # fmt: skip

@@ -158,7 +158,7 @@ def test_a_timer_that_sets_itself_for_ever_is_put_aside_and_named() -> None:
     found = told(Diary, [("k", 1, {"for ever": 1}), ("k", 7, "x")], letters)
     assert len(found) == 2 + 6 + MOST_ALONE, "one each ms, and after the last record as often as it may"
     assert [(letter["step"], letter["record"]) for letter in letters] == [("told", ["k", 7 + MOST_ALONE, "for ever"])]
-    assert "no end" in letters[0]["error"]
+    assert "never end" in letters[0]["error"]
 
 
 def test_a_call_that_raises_has_emitted_nothing_and_set_nothing() -> None:

@@ -112,14 +112,14 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no event time": (
         later(lambda: stream().key_by().window(tumbling(1), name="w").count_by_key(name="c").log()),
-        "step 'c': 'w' has no event time: 'numbers' gives its records none",
+        "step 'c': 'w' has no event time: 'numbers' does not set one",
     ),
     "time lost in a reducer": (
         later(
             lambda: timed().count_by_key(key=0, name="a", updates=False).window(tumbling(1)).key_by()
             .count_by_key(name="b").log()
         ),
-        "'a' gives its records none",
+        "'a' does not set one",
     ),
     "one name twice": (later(lambda: stream().map(abs, name="m").map(abs, name="m").log()), "2 steps are named 'm'"),
     "an unsafe name": (later(lambda: stream().map(abs, name="a/b").log()), "is not valid in file names"),
@@ -176,7 +176,7 @@ def test_cycles_and_missing_inputs_of_a_program_made_by_hand() -> None:
     from heronry.streamlet.check import validate_program
 
     (problem,) = (p for p in validate_program(Program("p", (source, *loop))) if "cycle" in p)
-    assert problem.startswith("step 'a' reads 'b', which comes behind it")
+    assert problem.startswith("step 'a' reads 'b', which comes after it")
     gone = validate_program(Program("p", (source, SinkStep("out", Ref("sss"), collect()))))
     assert "step 'out' reads 'sss', which does not exist" in gone[0]
 

@@ -185,5 +185,5 @@ def test_named_checkpoints_are_listed_when_the_name_is_submitted_again_without_s
     world.service.submit(submission)
     assert [row["name"] for row in world.service.kept.rows("before", "me", "default")] == ["good"]
     world.named.delete(*WHOSE, "good")
-    with pytest.raises(UsageError, match="takes no checkpoints"):
+    with pytest.raises(UsageError, match="has no checkpoints"):
         world.service.kept.rows("before", "me", "default")

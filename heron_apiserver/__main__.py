@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heron_apiserver.api_server import UploadLimits
 from heron_apiserver.server import LOCAL, ApiServerOptions, serve
-from heron_control.packaging.package import LIMITS
+from heron_control.packaging.shipping import LIMITS
 from heron_control.schedulers.grants import Quota
 from heron_control.web.serving import UNREAD_SECONDS, ConnectionLimits, exit_code, port
 

@@ -23,9 +23,9 @@ from heron_apiserver.request_log import RequestLog
 from heron_apiserver.scheduler_endpoints import SchedulerEndpoints
 from heron_apiserver.tokens import TokenBook
 from heron_apiserver.topologies import PlacedTopologies
-from heron_control.packaging.archive import ArchiveLimits
-from heron_control.packaging.package import LIMITS
 from heron_control.packaging.requirements import TargetPlatform, this_interpreter
+from heron_control.packaging.shipping import LIMITS
+from heron_control.packaging.writer import ArchiveLimits
 from heron_control.schedulers.known_store import confirm_store
 from heron_control.schedulers.scheduler import Scheduler, Watching
 from heron_control.submission.submission import ClusterConfig

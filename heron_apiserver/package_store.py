@@ -30,7 +30,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from heron_apiserver.package_transfer import INCOMING, SUFFIX, TransferRequest, package_file_name
-from heron_control.packaging.package import digest_of, is_digest
+from heron_control.packaging.shipping import digest_of, is_digest
 from heron_runtime.failures import NotAllowed, Unavailable, UsageError, one_line
 from heron_runtime.file_store import options_in
 from heron_runtime.model.file_urls import redacted, scheme_of, shown_url

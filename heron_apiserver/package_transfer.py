@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heron_control.packaging.package import is_digest
+from heron_control.packaging.shipping import is_digest
 from heron_runtime.file_store import LibraryMissing, OpenStore, store_class
 from heron_runtime.model.file_urls import DISTRIBUTIONS, OBJECT_STORES, scheme_of
 

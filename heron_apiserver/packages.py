@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heron_apiserver.package_store import FolderPackageStore, PackageStore, PackageStoreError
-from heron_control.packaging.archive import ArchiveLimits
 from heron_control.packaging.check import check_package_apart
-from heron_control.packaging.package import LIMITS, is_digest
+from heron_control.packaging.shipping import LIMITS, is_digest
+from heron_control.packaging.writer import ArchiveLimits
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from heron_cli.home import SavedLogin
 from heron_control.inspection.inspector import LoggedProcess
 from heron_control.inspection.status_document import from_document
 from heron_control.inspection.topology_status import TopologyStatus
-from heron_control.packaging.package import pack_package
 from heron_control.packaging.requirements import TargetPlatform
+from heron_control.packaging.shipping import pack_package
 from heron_control.packing.update import UpdateRequest
 from heron_control.progress import Progress
 from heron_control.submission.submission import Submission

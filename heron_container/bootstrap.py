@@ -33,7 +33,7 @@ import time
 import urllib.parse
 from pathlib import Path
 
-from heron_control.packaging.package import unpack_package
+from heron_control.packaging.shipping import unpack_package
 from heron_control.schedulers.docker_plan import SHARED_PATH, VOLUME_PATH
 from heron_control.schedulers.identity import process_title
 from heron_runtime.checkpoint_files import CHECKPOINTS

@@ -172,7 +172,7 @@ def _replaced(step: SourceStep, url: str, form: str) -> FileSource[Any]:
         return replace(own, path=_absolute(url), format=form or own.format, grows=False, by_hour=by_hour)
     if not form:
         raise UsageError(
-            f"step {step.name!r} is not of files, so it is not known what the files at {url} hold",
+            f"step {step.name!r} is not of files, so it is unknown what the files at {url} hold",
             "Add --input-format text, json, csv, parquet, orc or archive.",
         )
     return FileSource(_absolute(url), form, by_hour=form == ARCHIVE)

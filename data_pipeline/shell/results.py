@@ -93,7 +93,7 @@ def _put_aside(execution: Execution, folder: OutputFolder, most: int) -> int:
         failed = json.loads(letters[0])
         raise TooManyFailures(
             f"more than {most} records fail; step {failed['step']!r} failed on the record {failed['failed_on']} "
-            f"({failed['where'] or 'its file is not known'}): {failed['error']}"
+            f"({failed['where'] or 'its file is unknown'}): {failed['error']}"
         )
     if letters:
         folder.write(FAILED, b"".join(letters))

@@ -42,7 +42,7 @@ def bounded(request: Request, program: Program) -> Request:
     if request.to_ms is None:
         return replace(request, to_ms=now if least is None else min(now, least))
     if not request.force and (unknown or (least is not None and request.to_ms > least)):
-        seen = "is not known" if unknown else f"is {iso(least)}"
+        seen = "is unknown" if unknown else f"is {iso(least)}"
         raise UsageError(
             f"--to {iso(request.to_ms)} lies beyond what the online layer has seen: the least watermark of its sources "
             f"{seen}, so records that are still to come would be missing from the view",

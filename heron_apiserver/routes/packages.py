@@ -10,7 +10,7 @@ from starlette.responses import FileResponse, Response
 from heron_apiserver.access import Caller, CallerRole, Permission
 from heron_apiserver.responses import documented_errors
 from heron_apiserver.routing import AuthorizedRoute, api_server_of, requires
-from heron_control.packaging.package import DIGEST
+from heron_control.packaging.shipping import DIGEST
 from heron_runtime.failures import NotAllowed, NotFound
 
 router = APIRouter(prefix="/api/v1", tags=["packages"], route_class=AuthorizedRoute)

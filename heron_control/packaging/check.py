@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from heron_control.packaging.archive import ArchiveLimits
-from heron_control.packaging.package import check_package
+from heron_control.packaging.shipping import check_package
+from heron_control.packaging.writer import ArchiveLimits
 from heron_runtime.spawn import child_environment, python_command
 from heronry.api.errors import PackageError
 

@@ -49,7 +49,7 @@ def put_package(package: Path, folder: Path) -> None:
         OSError: A file cannot be written.
     """
     # Imported here, since callers that only start schedulers or remove folders do not need it.
-    from heron_control.packaging.package import unpack_package
+    from heron_control.packaging.shipping import unpack_package
 
     if package.is_dir():
         shutil.move(package, folder / PACKAGE)

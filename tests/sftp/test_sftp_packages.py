@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from heron_apiserver.package_store import PackageStore, PackageStoreError, RemotePackageStore, load_package_location
-from heron_control.packaging.package import pack_package
+from heron_control.packaging.shipping import pack_package
 from heron_runtime.model.topology import ComponentKind, ComponentSpec, StreamSchema, TopologyDefinition
 from heron_runtime.wire import message_codecs
 from tests.support.api_server_process import TOPOLOGIES, ApiProcess, api_server

@@ -247,7 +247,7 @@ class FileSpout(SourceSpout):
         return label
 
     def _beginning(self, file: LogFile, known: dict[str, Position], places: dict[str, Place]) -> Position | None:
-        """Return where to begin a file; None while it is not known, or for a copy of a file that is still there."""
+        """Return where to begin a file; None while it is unknown, or for a copy of a file that is still there."""
         former = None if self._followed else self.keyed.get(self._name(file.split))
         if former is not None:  # saved by name, by an earlier version of Heronry
             place = place_at(former[0], file.head)

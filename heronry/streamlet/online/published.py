@@ -154,7 +154,7 @@ class ViewBucketFiles(StagedWriter):
     def reached(self, watermark_ms: int | None) -> None:
         """State the progress of event time over all sources.
 
-        Earlier records are in the buckets. None means that the progress is not known (yet).
+        Earlier records are in the buckets. None means that the progress is unknown (yet).
         """
         if watermark_ms != self._told:
             text = json.dumps({"watermark_ms": watermark_ms, "of": self._task.of})

@@ -37,7 +37,7 @@ def test_a_builder_is_found_by_its_own_name_too(tmp_path: Path) -> None:
         assert definition.components[0].config["user.streamlet.program"] == "programs:second"
     with pytest.raises(TopologyNotFound, match=r"did you mean 'text-words'\?"):
         define_topology(file, "text-word")
-    with pytest.raises(TopologyNotFound, match="several builders named 'same'; say which: 'third', 'fourth'"):
+    with pytest.raises(TopologyNotFound, match="several builders named 'same'; name one: 'third', 'fourth'"):
         define_topology(file, "same")
     write(tmp_path / "folder" / "programs.py", PROGRAMS)
     assert define_topology(tmp_path / "folder", "text-lines").name == "text-lines"

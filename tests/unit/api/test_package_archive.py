@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heron_control.packaging import check
-from heron_control.packaging.archive import ArchiveLimits
 from heron_control.packaging.check import check_package_apart
-from heron_control.packaging.package import LIMITS, check_package, digest_of, is_digest, pack_package, unpack_package
+from heron_control.packaging.shipping import LIMITS, check_package, digest_of, is_digest, pack_package, unpack_package
+from heron_control.packaging.writer import ArchiveLimits
 from heronry.api.errors import PackageError
 
 NAMES = st.lists(st.text("abcd", min_size=1, max_size=3), min_size=1, max_size=3).map("/".join)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heron_control.packaging.archive import ArchiveLimits
 from heron_control.packaging.definition import define_topology
 from heron_control.packaging.package import import_paths, open_staged_package, stage_package
+from heron_control.packaging.writer import ArchiveLimits
 from heronry.api.errors import PackageError
 
 TOPOLOGY = """

@@ -16,7 +16,7 @@ from typing import Any
 from heron_apiserver.packages import PackageRepository
 from heron_apiserver.submit_request import SubmitRequest, check_definition
 from heron_apiserver.topologies import PlacedTopologies
-from heron_control.packaging.package import pack_package
+from heron_control.packaging.shipping import pack_package
 from heron_control.progress import Progress, silent
 from heron_control.schedulers.scheduler import SchedulerError
 from heron_control.submission.submission import ClusterConfig

@@ -73,7 +73,7 @@ def test_a_revoked_token_is_gone_for_good_and_somebody_always_rules(tmp_path: Pa
     [
         ("tokens.json", "{", "damaged"), ("tokens.json", '{"tokens": [{"name": "x"}]}', "damaged"),
         ("tokens.json", '{"tokens": []}', "no admin token is left"), ("admin-token", "short", "fewer than 20"),
-        ("admin-token", "with a space in the midst", "other characters"),
+        ("admin-token", "with a space in the midst", "invalid token: it has characters"),
         ("read-token", "b" * 43, "contains the token"),
     ],
 )  # fmt: skip

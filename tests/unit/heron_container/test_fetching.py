@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from heron_container.bootstrap import FetchError, PackageRefused, fetch_package, prepare
-from heron_control.packaging.package import pack_package
+from heron_control.packaging.shipping import pack_package
 from heron_runtime.launch import Launch
 from heron_runtime.net.handshake import prove_download
 

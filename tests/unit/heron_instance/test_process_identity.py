@@ -33,7 +33,8 @@ def keys_of_a_fork(instance: InstanceProcess) -> list[int]:
     read, write = os.pipe()
     if os.fork() == 0:
         try:
-            executor: Any = instance._make_executor(plan)
+            driver: Any = None  # the executor does not run
+            executor: Any = instance._make_executor(plan, None, driver)
             os.write(write, executor.collector._draw(4).tobytes())
         finally:
             os._exit(0)

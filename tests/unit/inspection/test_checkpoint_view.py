@@ -79,7 +79,7 @@ def test_a_row_for_each_manifest_damaged_ones_too(folder: CheckpointFolder, tmp_
     assert found[0]["bytes"] == sum(part.size for part in first.parts)
     assert "its manifest is incomplete" in found[1]["damaged"]
     assert found[2]["written_at"].endswith("+00:00")
-    with pytest.raises(Failure, match=r"checkpoint 2 below .* is not whole"):
+    with pytest.raises(Failure, match=r"checkpoint 2 below .* is incomplete"):
         read_manifest(folder, 2)
     with pytest.raises(NotFound, match="no checkpoint 9") as missing:
         read_manifest(folder, 9)

@@ -51,7 +51,7 @@ def test_a_view_says_how_far_its_sources_are(tmp_path: Path) -> None:
     [
         ([5000, 7000], None, False, 5000), ([FOREVER], None, False, "now"), ([], None, False, "now"),
         ([5000], 5000, False, 5000), ([5000], 5001, False, "beyond"), ([5000], 5001, True, 5001),
-        ([5000, None], None, False, "not known"), ([5000, None], 100, False, "not known"),
+        ([5000, None], None, False, "unknown"), ([5000, None], 100, False, "unknown"),
         ([FOREVER], 9000, False, 9000),
     ],
 )  # fmt: skip
@@ -69,7 +69,7 @@ def test_t_is_what_the_slowest_source_has_passed(
         place.write_text(json.dumps({"watermark_ms": watermark_ms, "of": len(seen)}))
     request = Request(Path("x.py"), to_ms=to_ms, force=force, views=True)
     program = replaying(tmp_path, 5).build()
-    if expected in ("beyond", "not known"):
+    if expected in ("beyond", "unknown"):
         with pytest.raises(UsageError, match=expected):
             bounded(request, program)
         return

@@ -189,7 +189,7 @@ def test_links_to_files_are_followed_and_what_is_left_out_is_said(
     assert list_files(source) == ["a:b.txt", "link.txt"]
     for name, why in (
         ("around", "a link to a folder"), ("folder", "a link to a folder"), ("gone", "a link to nothing"),
-        ("pipe", "neither a file nor a folder"),
+        ("pipe", "not a file or folder"),
     ):  # fmt: skip
         assert f"{folder / name} is not read: it is {why}" in caplog.text
     builder = Builder("program")

@@ -141,7 +141,7 @@ def test_a_side_without_event_time_is_named() -> None:
     builder = Builder("p")
     timed, timeless = builder.source(range(3), event_time=int), builder.source(range(3), name="timeless")
     timed.key_by().window(tumbling(1), name="w").join(timeless.key_by(), name="j").log()
-    with pytest.raises(TopologyError, match="step 'j': 'w' has no event time: 'timeless' gives"):
+    with pytest.raises(TopologyError, match="step 'j': 'w' has no event time: 'timeless' does not set one"):
         builder.build()
 
 

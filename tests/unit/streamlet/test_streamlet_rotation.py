@@ -16,6 +16,7 @@ from heron_instance.core.state.task_state import SplitPositions
 from heronry.streamlet import Builder, files
 from heronry.streamlet.decoding import Decoder
 from heronry.streamlet.online.file_spout import FileSpout
+from heronry.streamlet.online.split_times import SplitTimes
 from heronry.streamlet.reading import FilePiece
 from tests.unit.connect.test_log_rotation import Log, compress_the_last, copy_and_truncate, rename
 
@@ -41,6 +42,7 @@ class Spouts:
             spout = FileSpout()
             spout.step, spout.state = self.step, self.states[task]
             spout.clock = itertools.count(1000, 1000).__next__  # type: ignore[method-assign,assignment]
+            spout.split_times = SplitTimes(1.0)
             spout.keyed = SplitPositions(task, self.tasks, spout.splits)
             spout.keyed.load(positions)
             spout.open()

@@ -133,7 +133,7 @@ def test_a_program_is_asked_for_by_the_variable_it_was_submitted_from(world: Wor
     world.submit()  # of the component's configuration: see SPOUT
     with pytest.raises(NotFound, match="the program in the variable 'text_words' runs as 'words'"):
         world.service.kill("text_words", "ada", "default")
-    with pytest.raises(NotFound, match=r"no topology 'wrods' in local; did you mean 'words'\?"):
+    with pytest.raises(NotFound, match=r"unknown topology 'wrods' in local; did you mean 'words'\?"):
         world.service.kill("wrods", "ada", "default")
 
 

@@ -83,12 +83,12 @@ def test_from_a_number_to_a_complete_checkpoint() -> None:
 def test_phases_of_a_checkpoint_that_is_held_and_released() -> None:
     coordinator = CheckpointCoordinator(1_000, 500, initial_manifest("id"), CheckpointRecord(1))
     phases = [coordinator.phase]
-    coordinator.running(GenerationMembers(NO_PLAN, TASKS, {}), 0)
+    coordinator.start_generation(GenerationMembers(NO_PLAN, TASKS, {}), 0)
     phases.append(coordinator.phase)
     coordinator.ask(hold=True)
     coordinator.run(100)
     phases.append(coordinator.phase)
-    coordinator.wrote(DONE, 100)
+    coordinator.finish_write(DONE, 100)
     phases.append(coordinator.phase)
     hear_all(coordinator, 1)
     coordinator.run(200)
@@ -96,10 +96,10 @@ def test_phases_of_a_checkpoint_that_is_held_and_released() -> None:
     hear_all(coordinator, 1, stored=True)
     coordinator.run(300)
     phases.append(coordinator.phase)
-    coordinator.wrote(DONE, 300)
+    coordinator.finish_write(DONE, 300)
     coordinator.run(300)
     phases.append(coordinator.phase)
-    coordinator.wrote(DONE, 400)
+    coordinator.finish_write(DONE, 400)
     phases.append(coordinator.phase)
     coordinator.release()
     assert phases == [

@@ -68,7 +68,7 @@ class ApiProcess:
     def files(self) -> set[str]:
         """All files of the home but the state, the log and what is always there."""
         found = (p.relative_to(self.home).as_posix() for p in self.home.rglob("*") if p.is_file())
-        always = ("admin-token", "read-token", "tokens.json", "audit.jsonl", "heron_apiserver.lock")
+        always = ("admin-token", "read-token", "tokens.json", "audit.jsonl", "heron_apiserver.lock", "store-id")
         return {name for name in found if not name.startswith(("state/", "requests/")) and name not in always}
 
     def kill(self) -> None:

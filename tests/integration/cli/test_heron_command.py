@@ -159,7 +159,7 @@ def test_a_life(cluster: Cluster) -> None:
     cluster.heron("kill", "local", "Other")
     cluster.heron("kill", "local", "Count")
     nothing_is_left(cluster, new["runtime_dir"])
-    assert "no topology 'Count'" in cluster.heron("kill", "local", "Count", code=3).stderr
+    assert "unknown topology 'Count'" in cluster.heron("kill", "local", "Count", code=3).stderr
 
 
 def executed(cluster: Cluster) -> float:

@@ -109,8 +109,8 @@ def test_places_and_names(heron: HeronCommand, refused: Refused, tmp_path: Path)
     said = refused(program(tmp_path, more=f"name = {'x' * 300!r}"), code=7).stderr
     assert "128" in said
     assert len(said) < 2_000
-    assert "no topology 'Count'" in heron.run("status", "local", "Count", code=3).stderr
-    assert "no topology 'Count'" in heron.run("kill", "local", "Count", code=3).stderr
+    assert "unknown topology 'Count'" in heron.run("status", "local", "Count", code=3).stderr
+    assert "unknown topology 'Count'" in heron.run("kill", "local", "Count", code=3).stderr
     assert heron.run("frobnicate", code=2).stdout == ""
 
 

@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from conftest import PLACE
 
 from heron_runtime.state import open_store
 from heron_runtime.state.store import StateStore
+from tests.integration.heron_tracker.conftest import PLACE
 from tests.support.stub_topology import StubTopology, word_count
 from tests.support.tracker_process import TrackerProcess, tracker
 from tests.support.waiting import wait_until

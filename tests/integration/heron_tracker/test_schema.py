@@ -6,11 +6,11 @@ import warnings
 from typing import Any
 
 import pytest
-from conftest import PLACE
 from hypothesis import HealthCheck, given, settings
 
 from heron_tracker.application import make_app
 from heron_tracker.tracker import Tracker
+from tests.integration.heron_tracker.conftest import PLACE
 from tests.support.tracker_process import TrackerProcess
 
 with warnings.catch_warnings():

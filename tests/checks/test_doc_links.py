@@ -1,6 +1,6 @@
 """Paths of documentation in code, messages and pages exist, or are pages that the site generates.
 
-Links to a heading of a page lead to a heading that exists.
+Source files that pages name exist. Links to a heading of a page lead to a heading that exists.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 GENERATED = re.compile(r'"(reference/[\w-]+\.md)":')
 NAMED = re.compile(r"(?<![\w/.])docs/[\w/-]+\.md")
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+SOURCES = re.compile(
+    r"`((?:[a-z]+_[a-z]+|heronry|tests|benchmarks|examples|deploy)/[\w./-]+\.(?:py|yml|sh|toml|json))`"
+)
 HEADING = re.compile(r"^#+ (.+?)(?: *\{ *#([\w-]+) *\})?$", re.MULTILINE)
 ANCHORED = re.compile(r"\]\(([^()\s:#]*)#([^()\s]+)\)")
 
@@ -29,6 +32,17 @@ def test_every_documentation_path_in_the_repository_exists() -> None:
         if path.is_file()
         for name in NAMED.findall(path.read_text(errors="replace"))
         if name not in generated and not (ROOT / name).is_file()
+    }
+    assert sorted(missing) == []
+
+
+def test_every_source_file_that_a_page_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    missing = {
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in pages
+        for name in SOURCES.findall(FENCED.sub("", page.read_text()))
+        if not (ROOT / name).is_file()
     }
     assert sorted(missing) == []
 

@@ -41,14 +41,14 @@ STOPPING_SECONDS = 90.0  # for a stopped group to end its servers
 
 @dataclass(frozen=True)
 class Need:
-    """Prerequisite of a group: a script of ``deploy/`` that installs it, and the cure where the script fails."""
+    """Prerequisite of a group: a script of ``deploy/`` that installs it, and a remedy if the script fails."""
 
     script: str
     cure: str
     arguments: tuple[str, ...] = (VENV,)
 
     def install(self) -> bool:
-        """Run the script, which changes nothing where all is there. False if it failed; it has said why."""
+        """Run the idempotent script; return False if it failed and has printed the reason."""
         return subprocess.run([ROOT / "deploy" / self.script, *self.arguments], cwd=ROOT, check=False).returncode == 0
 
 
@@ -350,7 +350,7 @@ def record(results: Iterable[Result]) -> None:
 
 
 def changed_files(commit: str) -> list[str] | None:
-    """Files that differ from ``commit``, committed or not; None if this clone does not have that commit."""
+    """Return the files that differ from ``commit``, committed or not; None if this clone does not have the commit."""
     known = subprocess.run(
         ["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, stderr=subprocess.DEVNULL, check=False
     )

@@ -1,4 +1,4 @@
-"""Phrases that plain technical English does without, in packages whose prose is clean."""
+"""Banned phrases in packages whose prose is clean."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CLEAN = (  # a package joins when it is clean, and stays
+CLEAN = (  # a package is added once its prose is clean, and stays
     "heron_apiserver", "heron_cli", "heron_container", "heron_instance", "heron_scheduler", "heron_tracker",
     "metrics_manager", "stream_manager", "topology_master",
 )  # fmt: skip

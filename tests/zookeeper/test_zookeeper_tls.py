@@ -193,7 +193,7 @@ def test_server_with_a_wrong_certificate_gets_no_password(start: Start, root: st
         server.kill()
 
 
-def test_a_port_without_tls_and_one_with_it(secure: TlsServer, server: Ensemble, root: str, tmp_path: Path) -> None:
+def test_swapped_plain_and_tls_ports_are_named(secure: TlsServer, server: Ensemble, root: str, tmp_path: Path) -> None:
     file = credential(tmp_path)
     relay = ListeningRelay(secure.port)
     is_told("speaks no TLS: write its secureClientPort", relay.port, root, file)

@@ -82,7 +82,7 @@ class Soak:
         self.round_seconds = round_seconds
         self.kept = kept
         self.lives: dict[int, Life] = {}
-        self.series: dict[str, list[tuple[float, float]]] = defaultdict(list)  # figures of no single process: (s, value)
+        self.series: dict[str, list[tuple[float, float]]] = defaultdict(list)  # of no single process: (s, value)
         self.counts: dict[str, int] = defaultdict(int)
         self.began = time.monotonic()
         self.first = Cluster(suffix=LONG_LIVED[0][0])

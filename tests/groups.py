@@ -298,7 +298,7 @@ def _succeeds(*command: str) -> bool:
 
 
 def protobuf_code_is_fresh() -> bool:
-    """True if the generated code equals what the compiler makes of the .proto files now (``make protos``)."""
+    """Return True if the generated code equals what the compiler makes of the .proto files now (``make protos``)."""
     generated = ROOT / "heron_runtime" / "wire" / "generated"
     with tempfile.TemporaryDirectory() as folder:
         compiled = _succeeds(sys.executable, "protos/generate.py", folder)
@@ -310,7 +310,7 @@ def protobuf_code_is_fresh() -> bool:
 
 
 def _unversioned(path: Path) -> list[str]:
-    """The lines of generated code without those that name the compiler's version."""
+    """Return the lines of generated code without those that name the compiler's version."""
     if not path.exists():
         return []
     versioned = ("# Protobuf Python Version", "_runtime_version", "runtime_version", "    _runtime_version")

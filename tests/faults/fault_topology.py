@@ -158,7 +158,7 @@ class Sink(BatchBolt):
             data = data[os.write(self.descriptor, data) :]
 
 
-# A test also imports this file, with arguments of its own on its command line.
+# A test also imports this file, with other arguments on its command line.
 _given: dict[str, Any] = json.loads(sys.argv[1]) if sys.argv[1:] and sys.argv[1].startswith("{") else {}
 _tasks: dict[str, int] = _given.get("tasks", {})
 

@@ -5,8 +5,8 @@ and each may add further ones. Every choice (delays, faults, behaviour of user c
 so a seed determines the whole run. Each event is also a line of the trace; the hash of the trace compares two runs.
 
 A *process* has a name, a life (counted from 1, incremented with each start) and an inbox. While the process is stopped,
-messages and timers wait in the inbox; those of an earlier life are dropped. There is no asyncio, no thread and no real
-clock.
+messages and timers wait in the inbox; those of an earlier life are dropped. asyncio, threads and a real clock are not
+used.
 
 The clocks of two processes need not agree: a core gets the time from the clock of its process
 (``SimProcess.clock_ms``), which in some simulations (``Simulation.skew_ms``) differs in each life, as on hosts without

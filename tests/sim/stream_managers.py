@@ -319,7 +319,7 @@ class SimStreamManager(SimProcess):
                 self._master.close("the master is elsewhere now")
 
     def _find_master(self, delay_ms: float) -> None:
-        """Connect to the known address of the master; retry while there is no connection."""
+        """Connect to the known address of the master; retry until connected."""
         if self._master is None and self._location is not None:
             process = self.cluster.at_address(self._location.port)
             if process is not None:

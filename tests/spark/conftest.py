@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.support.servers.kafka import KafkaMock
     from tests.support.servers.nats import NatsServer
 
-#: JVM options of all tests and their child processes: they live for seconds, too short for optimised compilation.
+#: JVM options of all tests and their child processes: they live for seconds, in which optimised compilation never pays.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ[OPTIONS] = BRIEF
 

@@ -109,7 +109,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return any(end.out.waiting for near in self.transports for end in (near, near.far))
 
     def _process_events(self, event_list: Any) -> None:
-        """Do nothing: there are no events."""
+        """Do nothing, since files are never ready."""
 
     def _write_to_self(self) -> None:
         """Do nothing: the loop never sleeps."""

@@ -97,7 +97,7 @@ class K8sPair(K8sCluster):
         return found
 
     def left(self, name: str) -> list[str]:
-        """Return what is left of a topology; there is no shared storage here."""
+        """Return what is left of a topology, whose storage is not shared here."""
         ours = f"org.heronry.topology={name}"
         return self.kubectl("get", "pods,secrets,configmaps,services", "--selector", ours, "--output", "name").split()
 

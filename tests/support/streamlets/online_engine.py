@@ -1,6 +1,6 @@
 """Compiled streamlet programs in the executor harness, with checkpoints, restores and rescaling.
 
-Spouts, bolts and the manifest of the topology master are the product's; there are no processes and no real clock.
+Spouts, bolts and the manifest of the topology master are the product's. Processes and a real clock are not used.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def read_all(found: Program, folder: Path) -> Seen:
 
 
 def differences(left: Seen, right: Seen) -> dict[str, str]:
-    """Return the difference of each sink; empty if none. (In files, named tuples are objects.)"""
+    """Return the difference of each sink; empty if none. In files, named tuples are objects."""
     found = {name: difference(plain(left[name]), plain(right[name])) for name in left}
     return {name: text for name, text in found.items() if text}
 

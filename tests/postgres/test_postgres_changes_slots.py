@@ -263,7 +263,7 @@ def test_slot_is_confirmed_up_to_positions_no_longer_needed(server: PostgresServ
     at_most.spout.close()
 
 
-def test_missing_objects_are_reported_at_submit(server: PostgresServer) -> None:
+def test_missing_settings_are_reported_at_submit(server: PostgresServer) -> None:
     said = list(PostgresChanges.config_problems({"user.postgres.dsn": "host=h password=x", "user.postgres.slot": 1}))
     assert [part for text in said for part in ("slot", "publication", "password") if f"{part}" in text]
     assert len(said) == 3

@@ -139,7 +139,7 @@ def test_invalid_declaration_is_rejected_when_the_program_is_built(given: dict[s
     assert "secret@" not in str(raised.value)
 
 
-def test_errors_do_not_show_an_unchecked_address() -> None:
+def test_error_about_a_lookup_in_a_server_hides_the_password() -> None:
     table = redis_stream("redis://heron:secret@localhost", "s", ["id"])
     builder = Builder("p")
     with pytest.raises(TopologyError, match="its table is in a server") as raised:
